@@ -1,0 +1,193 @@
+"""Whether a job can run here: every reason why not, each at its field, with what to do."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, did_you_mean
+from engine.contract.dataset import DatasetReport
+from engine.contract.devices import CPU, Snapshot, is_gpu
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+
+
+def model_file_sha256(path: str) -> str | None:
+    """The hash that consent to run a model file is bound to, or None where the file cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def problems(
+    job: Job, catalogue: Catalogue, machine: Snapshot | None = None, report: DatasetReport | None = None
+) -> list[Problem]:
+    """All that stands in the way of `job`.
+
+    What depends on the machine or on the dataset is judged only where `machine` or `report` is given.
+    """
+    found: list[Problem] = []
+    found += _dataset(job, report)
+    task = catalogue.task(job.task)
+    if task is None:
+        found.append(
+            Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, [t.id for t in catalogue.tasks]))
+        )
+    elif job.best_by not in {measure.id for measure in task.measures}:
+        known = [measure.id for measure in task.measures]
+        found.append(Problem("best_by", f"“{job.best_by}” is not a measure of this task.", did_you_mean(job.best_by, known)))
+    model = None
+    if job.model_is_file:
+        found += _model_file(job)
+    else:
+        model = catalogue.model(job.model)
+        if model is None:
+            known = [m.id for m in catalogue.models]
+            found.append(Problem("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known)))
+        else:
+            found += _model(job, model)
+    strategy = catalogue.strategy(job.strategy)
+    if strategy is None:
+        known = [s.id for s in catalogue.strategies]
+        found.append(Problem("strategy", f"There is no strategy “{job.strategy}”.", did_you_mean(job.strategy, known)))
+    found += _devices(job, strategy, machine)
+    if strategy is not None:
+        found += _strategy(job, strategy, model)
+    if job.precision == "fp16" and not any(map(is_gpu, job.devices)):
+        found.append(
+            Problem("precision", "fp16 needs a GPU: on the CPU it is slower than fp32 and loses accuracy.", "Choose fp32 or bf16.")
+        )
+    return found
+
+
+def _dataset(job: Job, report: DatasetReport | None) -> list[Problem]:
+    if not job.dataset:
+        return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder that holds the pictures.")]
+    path = Path(job.dataset).expanduser()
+    if not path.exists():
+        return [Problem("dataset", f"There is no folder {job.dataset}.", "Check the spelling, or browse for it.")]
+    if not path.is_dir():
+        return [Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the pictures.")]
+    return list(report.problems) if report is not None else []
+
+
+def _model_file(job: Job) -> list[Problem]:
+    digest = model_file_sha256(job.model)
+    if digest is None:
+        return [Problem("model", f"The model file {job.model} cannot be read.", "Check the path and its permissions.")]
+    if job.model_file_sha256 != digest:
+        changed = " It has changed since you agreed to run it." if job.model_file_sha256 else ""
+        return [
+            Problem(
+                "model",
+                f"{Path(job.model).name} is a program that has not been allowed to run yet.{changed}",
+                "Read it, then allow it (in the window), or add --trust-model-file (in a terminal).",
+            )
+        ]
+    if job.pretrained and not job.weights_file:
+        return [
+            Problem("pretrained", "Footplate knows no pretrained weights for a model file.", "Give a weights file, or train from scratch.")
+        ]
+    return []
+
+
+def _model(job: Job, model: ModelEntry) -> list[Problem]:
+    found = []
+    if model.task != job.task:
+        found.append(Problem("model", f"{model.title} is not a model for this task.", "Choose a model of the task."))
+    if job.image_size is not None and job.image_size < model.min_image_size:
+        found.append(
+            Problem("image_size", f"{model.title} needs pictures of at least {model.min_image_size} px.", f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.")
+        )
+    if job.pretrained and not model.weights and not job.weights_file:
+        found.append(Problem("pretrained", f"There are no pretrained weights for {model.title}.", "Give a weights file, or train from scratch."))
+    if job.weights_file and not Path(job.weights_file).expanduser().is_file():
+        found.append(Problem("weights_file", f"There is no file {job.weights_file}.", "Check the spelling, or browse for it."))
+    if job.freeze_backbone and not (job.pretrained or job.weights_file):
+        found.append(
+            Problem("freeze_backbone", "The backbone is frozen but starts from random weights.", "Choose pretrained weights, or train all layers.", "warning")
+        )
+    return found
+
+
+def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> list[Problem]:
+    if not job.devices:
+        return [Problem("devices", "No device is chosen.", "Check at least one GPU or the CPU.")]
+    found = []
+    gpus = [device for device in job.devices if is_gpu(device)]
+    if gpus and len(gpus) != len(job.devices):
+        found.append(Problem("devices", "GPUs and the CPU cannot work on one run together.", "Check either GPUs or the CPU."))
+    twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
+    if twice:
+        found.append(Problem("devices", f"{', '.join(twice)} is named more than once.", "Name each GPU once."))
+    if machine is not None:
+        known = {gpu.uuid: gpu for gpu in machine.gpus}
+        for uuid in dict.fromkeys(gpus):
+            if uuid not in known:
+                why = machine.nvml.message or "Choose one that `footplate gpus` lists."
+                found.append(Problem("devices", f"There is no GPU {uuid} on this machine.", why))
+            elif known[uuid].lost:
+                found.append(Problem("devices", f"{known[uuid].name} ({uuid}) has been lost.", "Choose another, or restart the machine."))
+    if strategy is not None:
+        kinds = {"cuda" if is_gpu(device) else "cpu" for device in job.devices}
+        if not kinds <= set(strategy.device_kinds):
+            needed = "CUDA GPUs" if strategy.device_kinds == ("cuda",) else "CPU workers"
+            found.append(Problem("strategy", f"{strategy.title} runs on {needed} only.", "Choose another strategy or other devices."))
+    return found
+
+
+def _strategy(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
+    found = []
+    count = len(job.devices)
+    if count < strategy.min_devices:
+        workers = " (or set CPU workers higher)" if all(device == CPU for device in job.devices) else ""
+        found.append(
+            Problem("strategy", f"{strategy.title} needs at least {strategy.min_devices} devices; {count} is chosen.", f"Check more devices{workers}, or choose Single device.")
+        )
+    if strategy.max_devices is not None and count > strategy.max_devices:
+        found.append(
+            Problem("strategy", f"{strategy.title} uses one device; {count} are chosen.", "Choose another strategy, or check one device.")
+        )
+    if strategy.splits_batch and job.batch_size < count:
+        found.append(
+            Problem("batch_size", f"A batch of {job.batch_size} cannot be divided among {count} devices.", f"Set {count} or more, or use fewer devices.")
+        )
+    if strategy.cuts_model:
+        found += _pipeline(job, model, count)
+    return found
+
+
+def _pipeline(job: Job, model: ModelEntry | None, stages: int) -> list[Problem]:
+    found = []
+    if model is not None and model.uncuttable:
+        found.append(Problem("strategy", f"{model.title} cannot be cut into stages: {model.uncuttable}.", "Choose another model or strategy."))
+    elif model is not None and stages > model.cut_places + 1:
+        found.append(
+            Problem("devices", f"{model.title} can be cut in {model.cut_places} places, so into {model.cut_places + 1} stages at most; {stages} devices are chosen.", "Use fewer devices, or a larger model.")
+        )
+    if job.microbatches is not None:
+        if job.batch_size % job.microbatches:
+            found.append(
+                Problem("microbatches", f"A batch of {job.batch_size} cannot be divided into {job.microbatches} equal microbatches.", f"Choose a divisor of {job.batch_size}, or leave it empty.")
+            )
+        elif job.pipeline_schedule == "1f1b" and job.microbatches < stages:
+            found.append(
+                Problem("microbatches", f"1F1B needs at least as many microbatches as stages ({stages}).", f"Set {stages} or more, choose GPipe, or leave it empty.")
+            )
+    elif job.pipeline_schedule == "1f1b" and choose_microbatches(job.batch_size, stages, "1f1b") is None:
+        found.append(
+            Problem("batch_size", f"A batch of {job.batch_size} has no divisor from {stages} up, which 1F1B needs.", f"Set {stages} or more.")
+        )
+    return found
+
+
+def choose_microbatches(batch_size: int, stages: int, schedule: str) -> int | None:
+    """How many microbatches a pipeline uses where the user leaves it open.
+
+    The divisor of the batch nearest to four per stage (the bubble's share is (stages - 1) / (microbatches
+    + stages - 1) for GPipe and 1F1B, after Huang et al. 2019), and for 1F1B at least one per stage.
+    """
+    least = stages if schedule == "1f1b" else 1
+    divisors = [n for n in range(least, batch_size + 1) if batch_size % n == 0]
+    return min(divisors, key=lambda n: (abs(n - 4 * stages), n), default=None)

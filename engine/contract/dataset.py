@@ -1,0 +1,76 @@
+"""What is found on looking through a dataset folder, as the inspector reports it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.contract.problems import Problem
+
+
+class Unreadable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file among the pictures that cannot be used; `path` is relative to the dataset's folder."""
+
+    path: str
+    reason: str
+
+
+class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One split. `counts` holds the readable pictures of each class, by class name.
+
+    `made` is true where the folder has no such split and it is drawn from the training pictures.
+    """
+
+    name: str
+    counts: dict[str, int]
+    made: bool = False
+
+    @property
+    def pictures(self) -> int:
+        return sum(self.counts.values())
+
+
+class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A small picture to show, as PNG bytes (longest side 96 px)."""
+
+    class_name: str
+    split: str
+    png: bytes
+
+
+class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The outcome of looking through one folder.
+
+    `format` is "imagefolder", "idx", or "" where nothing was recognised. `channels` is 1 for grey
+    pictures and 3 for colour. `unreadable` holds at most the first thousand; the count is whole.
+    """
+
+    folder: str
+    format: str
+    classes: tuple[str, ...] = ()
+    splits: tuple[SplitReport, ...] = ()
+    channels: int = 3
+    unreadable: tuple[Unreadable, ...] = ()
+    unreadable_count: int = 0
+    examples: tuple[Example, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    seconds: float = 0.0
+
+    def split(self, name: str) -> SplitReport | None:
+        return next((split for split in self.splits if split.name == name), None)
+
+
+class InspectionProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
+    """How far the look-through has come; `total` is 0 while files are still being listed."""
+
+    done: int
+    total: int
+
+
+class InspectionDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True):
+    report: DatasetReport
+
+
+InspectionMessage = InspectionProgress | InspectionDone
+"""One line of the inspector's output (``python -m engine.data FOLDER``)."""
+
+INSPECTION = msgspec.json.Decoder(InspectionMessage)

@@ -1,0 +1,189 @@
+"""Everything that a run can say, as one strict tagged union.
+
+A run's `events.jsonl` holds one of these a line. The supervisor alone writes it and gives each line its
+number `n` (from 1, without gaps) and `time` (seconds since the epoch); a worker sends its events with
+both at 0. The socket carries the same lines.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from engine.contract.devices import DeviceSample
+from engine.contract.job import Job
+
+Phase = Literal["starting", "preparing", "training", "validating", "saving", "stopping"]
+Outcome = Literal["completed", "stopped", "failed"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class Event(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    n: int = 0
+    time: float = 0.0
+
+
+class RunDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A device that the run uses; `id` is a UUID or "cpu", `ranks` the workers that run on it."""
+
+    id: str
+    name: str
+    ranks: tuple[int, ...]
+    memory_total_bytes: int | None = None
+
+
+class RunStarted(Event, tag="run_started", kw_only=True):
+    """The first event of every execution. `environment` maps names to versions and facts of the host."""
+
+    run_id: str
+    job: Job
+    devices: tuple[RunDevice, ...]
+    world_size: int
+    environment: dict[str, str]
+    supervisor_pid: int
+
+
+class PhaseChanged(Event, tag="phase", kw_only=True):
+    phase: Phase
+    detail: str = ""
+
+
+class Planned(Event, tag="planned", kw_only=True):
+    """What lies ahead, once the data and the model are known."""
+
+    epochs: int
+    steps_per_epoch: int
+    train_pictures: int
+    val_pictures: int
+    classes: tuple[str, ...]
+    image_size: int
+    parameters: int
+    trainable_parameters: int
+    stages: tuple[str, ...] = ()
+    """For a pipeline, what each stage holds, in words."""
+
+
+class EpochStarted(Event, tag="epoch_started", kw_only=True):
+    epoch: int
+
+
+class StepMetrics(Event, tag="step", kw_only=True):
+    """Training as it stands after `step` steps (counted from 1 over the whole run).
+
+    The figures cover the steps since the last such event. `loss` is their mean; `accuracy` the share of
+    pictures right, 0 to 1, None where the strategy cannot tell. `data_wait_s` and `compute_s` are seconds
+    per step on the reporting rank, `images_per_second` counts all devices.
+    """
+
+    epoch: int
+    step: int
+    loss: float
+    accuracy: float | None = None
+    learning_rate: float
+    images_per_second: float
+    data_wait_s: float
+    compute_s: float
+
+
+class Validation(Event, tag="validation", kw_only=True):
+    """Measures over the whole validation set, each picture once, by the ids of the task's measures."""
+
+    epoch: int
+    step: int
+    measures: dict[str, float]
+    pictures: int
+    seconds: float
+
+
+class CheckpointSaved(Event, tag="checkpoint", kw_only=True):
+    """`path` is relative to the run folder."""
+
+    kind: Literal["last", "best"]
+    path: str
+    epoch: int
+    step: int
+    bytes: int
+    seconds: float
+    measure: float | None = None
+
+
+class DevicesSampled(Event, tag="devices", kw_only=True):
+    samples: tuple[DeviceSample, ...]
+
+
+class LogLine(Event, tag="log", kw_only=True):
+    text: str
+    level: LogLevel = "info"
+    rank: int | None = None
+
+
+class Warned(Event, tag="warning", kw_only=True):
+    """Something that the user should know and that does not stop the run. `code` is stable."""
+
+    code: str
+    message: str
+    rank: int | None = None
+
+
+class Failed(Event, tag="failed", kw_only=True):
+    """A rank's fault in plain words; the run ends after it. `traceback_file` is relative to the run folder."""
+
+    cause: str
+    rank: int | None = None
+    step: int | None = None
+    traceback_file: str = ""
+
+
+class CommandReceived(Event, tag="command", kw_only=True):
+    command: str
+
+
+class EventsLost(Event, tag="lost", kw_only=True):
+    """`count` step metrics or device samples were dropped, and why. Other events are never dropped."""
+
+    count: int
+    reason: str
+
+
+class DevicesFree(Event, tag="devices_free", kw_only=True):
+    """All workers are gone. `verified` says whether the GPUs' memory was seen to be free again."""
+
+    seconds: float
+    verified: bool
+
+
+class RunFinished(Event, tag="run_finished", kw_only=True):
+    """The last event of an execution."""
+
+    outcome: Outcome
+    cause: str = ""
+    seconds: float = 0.0
+    best: dict[str, float] = msgspec.field(default_factory=dict)
+    best_epoch: int | None = None
+    checkpoints: tuple[str, ...] = ()
+
+
+AnyEvent = (
+    RunStarted
+    | PhaseChanged
+    | Planned
+    | EpochStarted
+    | StepMetrics
+    | Validation
+    | CheckpointSaved
+    | DevicesSampled
+    | LogLine
+    | Warned
+    | Failed
+    | CommandReceived
+    | EventsLost
+    | DevicesFree
+    | RunFinished
+)
+
+DROPPABLE = (StepMetrics, DevicesSampled)
+"""Events that may be thinned on the way to a slow reader."""
+
+EVENT = msgspec.json.Decoder(AnyEvent)
+ENCODE = msgspec.json.Encoder()

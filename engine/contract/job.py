@@ -1,0 +1,288 @@
+"""The job: what the user asked for. Validated once, frozen, saved as `job.toml` with every run."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+import tomli_w
+from msgspec import Meta
+
+from engine.contract.problems import Problem
+
+JOB_VERSION = 1
+
+Group = Literal["main", "training", "data", "precision", "model", "strategy"]
+
+
+def _about(label: str, help_text: str, group: Group, **limits: Any) -> Meta:
+    return Meta(title=label, description=help_text, extra={"group": group}, **limits)
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything that decides a training, in the order of the form.
+
+    Each field carries its label, its help and its limits; the form, the command line and the checks
+    read them from here (see `fields`).
+    """
+
+    version: int = JOB_VERSION
+    dataset: Annotated[str, _about("Dataset folder", "The folder that holds the pictures.", "main")] = ""
+    task: Annotated[str, _about("Task", "What is learnt from the pictures.", "main")] = "classification"
+    model: Annotated[
+        str,
+        _about(
+            "Model",
+            "A model of the catalogue, or the path of a Python file with build_model(num_classes).",
+            "main",
+        ),
+    ] = "resnet18"
+    strategy: Annotated[
+        str, _about("Strategy", "How the model and each batch are laid on the devices.", "main")
+    ] = "single"
+    devices: Annotated[
+        tuple[str, ...],
+        _about(
+            "Devices",
+            "GPUs by UUID, or cpu; cpu several times means as many CPU workers.",
+            "main",
+        ),
+    ] = ("cpu",)
+    epochs: Annotated[
+        int, _about("Epochs", "How many times the whole training set is gone through.", "training", ge=1, le=100_000)
+    ] = 5
+    batch_size: Annotated[
+        int,
+        _about(
+            "Batch size",
+            "Pictures per optimizer step over all devices together; every strategy divides it.",
+            "training",
+            ge=1,
+            le=1_000_000,
+        ),
+    ] = 32
+    optimizer: Annotated[
+        Literal["sgd", "adam", "adamw"],
+        _about("Optimizer", "SGD with momentum 0.9, Adam or AdamW.", "training"),
+    ] = "sgd"
+    learning_rate: Annotated[
+        float, _about("Learning rate", "The highest learning rate of the schedule.", "training", gt=0, le=100)
+    ] = 0.01
+    weight_decay: Annotated[
+        float, _about("Weight decay", "L2 penalty (SGD, Adam) or decoupled decay (AdamW).", "training", ge=0, le=10)
+    ] = 0.0001
+    schedule: Annotated[
+        Literal["none", "step", "cosine", "onecycle"],
+        _about("Schedule", "How the learning rate changes over the run.", "training"),
+    ] = "cosine"
+    seed: Annotated[
+        int,
+        _about("Seed", "Fixes the initial weights, the order of the data and the augmentation.", "training", ge=0, le=2**31 - 1),
+    ] = 0
+    best_by: Annotated[
+        str, _about("Keep best by", "The validation measure that decides which checkpoint is best.", "training")
+    ] = "top1"
+    image_size: (
+        Annotated[
+            int,
+            _about(
+                "Image size",
+                "Side of the square pictures given to the model, in pixels; empty for the model's own.",
+                "data",
+                ge=8,
+                le=4096,
+            ),
+        ]
+        | None
+    ) = None
+    augmentation: Annotated[
+        Literal["none", "light"],
+        _about("Augmentation", "Light: random crop, and a mirror image where that keeps the meaning.", "data"),
+    ] = "none"
+    loader_workers: Annotated[
+        int, _about("Loader workers", "Threads that read and decode pictures, per worker process.", "data", ge=0, le=256)
+    ] = 2
+    val_fraction: Annotated[
+        float,
+        _about("Validation share", "Share of the pictures kept for validation where the folder has no split.", "data", gt=0, lt=1),
+    ] = 0.2
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"],
+        _about("Precision", "fp32, or autocast to bf16 or fp16 (fp16 with a loss scaler).", "precision"),
+    ] = "fp32"
+    pretrained: Annotated[
+        bool, _about("Pretrained weights", "Start from weights trained on ImageNet.", "model")
+    ] = False
+    weights_file: Annotated[
+        str, _about("Weights file", "A file of weights to start from instead of torchvision's own.", "model")
+    ] = ""
+    freeze_backbone: Annotated[
+        bool, _about("Freeze backbone", "Train the last layer alone.", "model")
+    ] = False
+    model_file_sha256: Annotated[
+        str,
+        _about("Trusted model file", "SHA-256 of the model file that the user has agreed to run.", "model"),
+    ] = ""
+    microbatches: (
+        Annotated[
+            int,
+            _about(
+                "Microbatches",
+                "Parts that a pipeline divides each batch into; empty to choose.",
+                "strategy",
+                ge=1,
+                le=4096,
+            ),
+        ]
+        | None
+    ) = None
+    pipeline_schedule: Annotated[
+        Literal["gpipe", "1f1b"], _about("Pipeline schedule", "GPipe or 1F1B.", "strategy")
+    ] = "gpipe"
+    name: Annotated[str, _about("Run name", "A name of your own for the run.", "main", max_length=120)] = ""
+
+    @property
+    def model_is_file(self) -> bool:
+        """Whether `model` is the path of the user's own Python file rather than a catalogue name."""
+        return self.model.endswith(".py")
+
+
+class Field(msgspec.Struct, frozen=True):
+    """What the form and the command line need to know of one field of `Job`."""
+
+    name: str
+    label: str
+    help: str
+    group: str
+    kind: Literal["text", "int", "float", "bool", "choice", "list"]
+    default: Any
+    optional: bool = False
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @property
+    def flag(self) -> str:
+        """The command line's option, e.g. ``--batch-size``."""
+        return "--" + self.name.replace("_", "-")
+
+
+def _describe(info: msgspec.structs.FieldInfo) -> Field:
+    annotated = info.type
+    optional = type(None) in get_args(annotated)
+    if optional:
+        annotated = next(arm for arm in get_args(annotated) if arm is not type(None))
+    value_type, meta = get_args(annotated)
+    choices: tuple[str, ...] = ()
+    if value_type in (int, float, bool, str):
+        kind = {int: "int", float: "float", bool: "bool", str: "text"}[value_type]
+    elif str in get_args(value_type):
+        kind = "list"
+    else:
+        kind, choices = "choice", get_args(value_type)
+    return Field(
+        name=info.name,
+        label=meta.title,
+        help=meta.description,
+        group=meta.extra["group"],
+        kind=kind,  # type: ignore[arg-type]
+        default=info.default,
+        optional=optional,
+        choices=choices,
+        minimum=meta.ge if meta.ge is not None else meta.gt,
+        maximum=meta.le if meta.le is not None else meta.lt,
+    )
+
+
+FIELDS: dict[str, Field] = {
+    info.name: _describe(info) for info in msgspec.structs.fields(Job) if info.name != "version"
+}
+"""Every field of `Job` but its version, by name, in the form's order."""
+
+_TYPES: dict[str, Any] = {info.name: info.type for info in msgspec.structs.fields(Job)}
+
+
+def job_from_values(values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
+    """Builds a job from plain values, as read from TOML, flags or the form.
+
+    Every value is judged on its own, so that all that is wrong is told at once. The job is None if
+    any problem is an error.
+    """
+    problems: list[Problem] = []
+    accepted: dict[str, Any] = {}
+    version = values.get("version", JOB_VERSION)
+    if isinstance(version, int) and version > JOB_VERSION:
+        problems.append(
+            Problem(
+                "version",
+                f"This job was written by a newer Footplate (job version {version}; this one reads up to {JOB_VERSION}).",
+                "Update Footplate, or set version = 1 if you know that the fields are the same.",
+            )
+        )
+        return None, problems
+    for name, value in values.items():
+        if name not in _TYPES:
+            near = difflib.get_close_matches(name, _TYPES, n=1)
+            hint = f"Did you mean “{near[0]}”?" if near else "Remove it; `footplate train --help` lists all fields."
+            problems.append(Problem(name, f"“{name}” is not a field of a job.", hint))
+            continue
+        try:
+            accepted[name] = msgspec.convert(value, _TYPES[name])
+        except msgspec.ValidationError as error:
+            problems.append(_wrong_value(name, value, str(error)))
+    if problems:
+        return None, problems
+    return Job(**accepted), []
+
+
+def _wrong_value(name: str, value: Any, reason: str) -> Problem:
+    field = FIELDS.get(name)
+    label = field.label if field else name
+    if field is None:
+        remedy = f"Set version = {JOB_VERSION}."
+    elif field.choices:
+        near = difflib.get_close_matches(str(value), field.choices, n=1)
+        remedy = f"Choose one of {', '.join(field.choices)}." + (f" Did you mean “{near[0]}”?" if near else "")
+    elif field.minimum is not None and isinstance(value, int | float) and not isinstance(value, bool):
+        remedy = f"Give a value between {field.minimum:g} and {field.maximum:g}."
+    else:
+        wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "text": "a text", "list": "a list of texts"}
+        remedy = f"Give {wanted[field.kind]}."
+    return Problem(name, f"{label}: {value!r} cannot be used ({reason}).", remedy)
+
+
+def load_job(path: Path) -> tuple[Job | None, list[Problem]]:
+    """Reads a `job.toml`; see `job_from_values` for what is returned."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return None, [Problem("job", f"{path} cannot be read: {error}.", "Check the path and its permissions.")]
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        return None, [Problem("job", f"{path} is not valid TOML: {error}.", "Correct that line.")]
+    return job_from_values(values)
+
+
+def job_to_toml(job: Job) -> str:
+    """The job as TOML, every field written out; a field that is None is left away."""
+    values = {name: value for name, value in msgspec.to_builtins(job).items() if value is not None}
+    return tomli_w.dumps(values)
+
+
+def save_job(job: Job, path: Path) -> None:
+    """Writes `job.toml` so that it is either whole or absent."""
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(job_to_toml(job), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def changed_fields(job: Job) -> dict[str, Any]:
+    """The fields of `job` that differ from their defaults, in the form's order."""
+    return {
+        name: getattr(job, name) for name, field in FIELDS.items() if getattr(job, name) != field.default
+    }

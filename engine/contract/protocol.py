@@ -1,0 +1,79 @@
+"""The socket's messages: one JSON object a line, at most `MAX_FRAME_BYTES` long with its newline.
+
+The client speaks first, with `Hello`. The server answers with `Welcome`, then sends the run's event lines
+from the number asked for, byte for byte as they stand in `events.jsonl`, and goes on with new ones as they
+come. The client may send commands at any time. Whatever breaks the rules (unknown field, wrong type, a frame
+over the limit, another version, a wrong token) ends that client with a `Goodbye` that says why, and nothing else.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.contract.events import AnyEvent
+
+PROTOCOL_VERSION = 1
+MAX_FRAME_BYTES = 1 << 20
+
+
+class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, frozen=True):
+    pass
+
+
+class Hello(Message, tag="hello", kw_only=True):
+    """`from_n` is the number of the first event wanted. `token` is needed on a loopback connection alone."""
+
+    protocol: int = PROTOCOL_VERSION
+    from_n: int = 1
+    token: str = ""
+
+
+class Stop(Message, tag="stop", kw_only=True):
+    """All ranks end after the step in hand; the last state is saved."""
+
+
+class CheckpointNow(Message, tag="checkpoint_now", kw_only=True):
+    pass
+
+
+ClientMessage = Hello | Stop | CheckpointNow
+
+
+class Welcome(Message, tag="welcome", kw_only=True):
+    """`next_n` is the number that the next new event will have."""
+
+    protocol: int
+    run_id: str
+    next_n: int
+
+
+class Goodbye(Message, tag="goodbye", kw_only=True):
+    """The server's last word to this client."""
+
+    reason: str
+
+
+CLIENT_MESSAGE = msgspec.json.Decoder(ClientMessage)
+SERVER_MESSAGE = msgspec.json.Decoder(Welcome | Goodbye | AnyEvent)
+ENCODE = msgspec.json.Encoder()
+
+
+class FrameError(ValueError):
+    """What was received is not a frame of this protocol; the text says why."""
+
+
+class Frames:
+    """Cuts a byte stream into lines and refuses those over the limit."""
+
+    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+        self._limit = limit
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes, without their newlines. Raises FrameError past the limit."""
+        self._rest += data
+        lines = self._rest.split(b"\n")
+        self._rest = bytearray(lines.pop())
+        if len(self._rest) >= self._limit or any(len(line) >= self._limit for line in lines):
+            raise FrameError(f"a frame is longer than {self._limit} bytes")
+        return [bytes(line) for line in lines]
