@@ -36,7 +36,9 @@ def problems(
         )
     elif job.best_by not in {measure.id for measure in task.measures}:
         known = [measure.id for measure in task.measures]
-        found.append(Problem("best_by", f"“{job.best_by}” is not a measure of this task.", did_you_mean(job.best_by, known)))
+        found.append(
+            Problem("best_by", f"“{job.best_by}” is not a measure of this task.", did_you_mean(job.best_by, known))
+        )
     model = None
     if job.model_is_file:
         found += _model_file(job)
@@ -56,7 +58,11 @@ def problems(
         found += _strategy(job, strategy, model)
     if job.precision == "fp16" and not any(map(is_gpu, job.devices)):
         found.append(
-            Problem("precision", "fp16 needs a GPU: on the CPU it is slower than fp32 and loses accuracy.", "Choose fp32 or bf16.")
+            Problem(
+                "precision",
+                "fp16 needs a GPU: on the CPU it is slower than fp32 and loses accuracy.",
+                "Choose fp32 or bf16.",
+            )
         )
     return found
 
@@ -68,7 +74,9 @@ def _dataset(job: Job, report: DatasetReport | None) -> list[Problem]:
     if not path.exists():
         return [Problem("dataset", f"There is no folder {job.dataset}.", "Check the spelling, or browse for it.")]
     if not path.is_dir():
-        return [Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the pictures.")]
+        return [
+            Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the pictures.")
+        ]
     return list(report.problems) if report is not None else []
 
 
@@ -87,7 +95,11 @@ def _model_file(job: Job) -> list[Problem]:
         ]
     if job.pretrained and not job.weights_file:
         return [
-            Problem("pretrained", "Footplate knows no pretrained weights for a model file.", "Give a weights file, or train from scratch.")
+            Problem(
+                "pretrained",
+                "Footplate knows no pretrained weights for a model file.",
+                "Give a weights file, or train from scratch.",
+            )
         ]
     return []
 
@@ -98,15 +110,32 @@ def _model(job: Job, model: ModelEntry) -> list[Problem]:
         found.append(Problem("model", f"{model.title} is not a model for this task.", "Choose a model of the task."))
     if job.image_size is not None and job.image_size < model.min_image_size:
         found.append(
-            Problem("image_size", f"{model.title} needs pictures of at least {model.min_image_size} px.", f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.")
+            Problem(
+                "image_size",
+                f"{model.title} needs pictures of at least {model.min_image_size} px.",
+                f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.",
+            )
         )
     if job.pretrained and not model.weights and not job.weights_file:
-        found.append(Problem("pretrained", f"There are no pretrained weights for {model.title}.", "Give a weights file, or train from scratch."))
+        found.append(
+            Problem(
+                "pretrained",
+                f"There are no pretrained weights for {model.title}.",
+                "Give a weights file, or train from scratch.",
+            )
+        )
     if job.weights_file and not Path(job.weights_file).expanduser().is_file():
-        found.append(Problem("weights_file", f"There is no file {job.weights_file}.", "Check the spelling, or browse for it."))
+        found.append(
+            Problem("weights_file", f"There is no file {job.weights_file}.", "Check the spelling, or browse for it.")
+        )
     if job.freeze_backbone and not (job.pretrained or job.weights_file):
         found.append(
-            Problem("freeze_backbone", "The backbone is frozen but starts from random weights.", "Choose pretrained weights, or train all layers.", "warning")
+            Problem(
+                "freeze_backbone",
+                "The backbone is frozen but starts from random weights.",
+                "Choose pretrained weights, or train all layers.",
+                "warning",
+            )
         )
     return found
 
@@ -117,7 +146,9 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
     found = []
     gpus = [device for device in job.devices if is_gpu(device)]
     if gpus and len(gpus) != len(job.devices):
-        found.append(Problem("devices", "GPUs and the CPU cannot work on one run together.", "Check either GPUs or the CPU."))
+        found.append(
+            Problem("devices", "GPUs and the CPU cannot work on one run together.", "Check either GPUs or the CPU.")
+        )
     twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     if twice:
         found.append(Problem("devices", f"{', '.join(twice)} is named more than once.", "Name each GPU once."))
@@ -128,12 +159,22 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
                 why = machine.nvml.message or "Choose one that `footplate gpus` lists."
                 found.append(Problem("devices", f"There is no GPU {uuid} on this machine.", why))
             elif known[uuid].lost:
-                found.append(Problem("devices", f"{known[uuid].name} ({uuid}) has been lost.", "Choose another, or restart the machine."))
+                found.append(
+                    Problem(
+                        "devices",
+                        f"{known[uuid].name} ({uuid}) has been lost.",
+                        "Choose another, or restart the machine.",
+                    )
+                )
     if strategy is not None:
         kinds = {"cuda" if is_gpu(device) else "cpu" for device in job.devices}
         if not kinds <= set(strategy.device_kinds):
             needed = "CUDA GPUs" if strategy.device_kinds == ("cuda",) else "CPU workers"
-            found.append(Problem("strategy", f"{strategy.title} runs on {needed} only.", "Choose another strategy or other devices."))
+            found.append(
+                Problem(
+                    "strategy", f"{strategy.title} runs on {needed} only.", "Choose another strategy or other devices."
+                )
+            )
     return found
 
 
@@ -143,15 +184,27 @@ def _strategy(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> li
     if count < strategy.min_devices:
         workers = " (or set CPU workers higher)" if all(device == CPU for device in job.devices) else ""
         found.append(
-            Problem("strategy", f"{strategy.title} needs at least {strategy.min_devices} devices; {count} is chosen.", f"Check more devices{workers}, or choose Single device.")
+            Problem(
+                "strategy",
+                f"{strategy.title} needs at least {strategy.min_devices} devices; {count} is chosen.",
+                f"Check more devices{workers}, or choose Single device.",
+            )
         )
     if strategy.max_devices is not None and count > strategy.max_devices:
         found.append(
-            Problem("strategy", f"{strategy.title} uses one device; {count} are chosen.", "Choose another strategy, or check one device.")
+            Problem(
+                "strategy",
+                f"{strategy.title} uses one device; {count} are chosen.",
+                "Choose another strategy, or check one device.",
+            )
         )
     if strategy.splits_batch and job.batch_size < count:
         found.append(
-            Problem("batch_size", f"A batch of {job.batch_size} cannot be divided among {count} devices.", f"Set {count} or more, or use fewer devices.")
+            Problem(
+                "batch_size",
+                f"A batch of {job.batch_size} cannot be divided among {count} devices.",
+                f"Set {count} or more, or use fewer devices.",
+            )
         )
     if strategy.cuts_model:
         found += _pipeline(job, model, count)
@@ -161,23 +214,45 @@ def _strategy(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> li
 def _pipeline(job: Job, model: ModelEntry | None, stages: int) -> list[Problem]:
     found = []
     if model is not None and model.uncuttable:
-        found.append(Problem("strategy", f"{model.title} cannot be cut into stages: {model.uncuttable}.", "Choose another model or strategy."))
+        found.append(
+            Problem(
+                "strategy",
+                f"{model.title} cannot be cut into stages: {model.uncuttable}.",
+                "Choose another model or strategy.",
+            )
+        )
     elif model is not None and stages > model.cut_places + 1:
         found.append(
-            Problem("devices", f"{model.title} can be cut in {model.cut_places} places, so into {model.cut_places + 1} stages at most; {stages} devices are chosen.", "Use fewer devices, or a larger model.")
+            Problem(
+                "devices",
+                f"{model.title} can be cut in {model.cut_places} places, so into {model.cut_places + 1} stages at most; {stages} devices are chosen.",
+                "Use fewer devices, or a larger model.",
+            )
         )
     if job.microbatches is not None:
         if job.batch_size % job.microbatches:
             found.append(
-                Problem("microbatches", f"A batch of {job.batch_size} cannot be divided into {job.microbatches} equal microbatches.", f"Choose a divisor of {job.batch_size}, or leave it empty.")
+                Problem(
+                    "microbatches",
+                    f"A batch of {job.batch_size} cannot be divided into {job.microbatches} equal microbatches.",
+                    f"Choose a divisor of {job.batch_size}, or leave it empty.",
+                )
             )
         elif job.pipeline_schedule == "1f1b" and job.microbatches < stages:
             found.append(
-                Problem("microbatches", f"1F1B needs at least as many microbatches as stages ({stages}).", f"Set {stages} or more, choose GPipe, or leave it empty.")
+                Problem(
+                    "microbatches",
+                    f"1F1B needs at least as many microbatches as stages ({stages}).",
+                    f"Set {stages} or more, choose GPipe, or leave it empty.",
+                )
             )
     elif job.pipeline_schedule == "1f1b" and choose_microbatches(job.batch_size, stages, "1f1b") is None:
         found.append(
-            Problem("batch_size", f"A batch of {job.batch_size} has no divisor from {stages} up, which 1F1B needs.", f"Set {stages} or more.")
+            Problem(
+                "batch_size",
+                f"A batch of {job.batch_size} has no divisor from {stages} up, which 1F1B needs.",
+                f"Set {stages} or more.",
+            )
         )
     return found
 

@@ -41,9 +41,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "main",
         ),
     ] = "resnet18"
-    strategy: Annotated[
-        str, _about("Strategy", "How the model and each batch are laid on the devices.", "main")
-    ] = "single"
+    strategy: Annotated[str, _about("Strategy", "How the model and each batch are laid on the devices.", "main")] = (
+        "single"
+    )
     devices: Annotated[
         tuple[str, ...],
         _about(
@@ -81,7 +81,13 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = "cosine"
     seed: Annotated[
         int,
-        _about("Seed", "Fixes the initial weights, the order of the data and the augmentation.", "training", ge=0, le=2**31 - 1),
+        _about(
+            "Seed",
+            "Fixes the initial weights, the order of the data and the augmentation.",
+            "training",
+            ge=0,
+            le=2**31 - 1,
+        ),
     ] = 0
     best_by: Annotated[
         str, _about("Keep best by", "The validation measure that decides which checkpoint is best.", "training")
@@ -104,25 +110,30 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _about("Augmentation", "Light: random crop, and a mirror image where that keeps the meaning.", "data"),
     ] = "none"
     loader_workers: Annotated[
-        int, _about("Loader workers", "Threads that read and decode pictures, per worker process.", "data", ge=0, le=256)
+        int,
+        _about("Loader workers", "Threads that read and decode pictures, per worker process.", "data", ge=0, le=256),
     ] = 2
     val_fraction: Annotated[
         float,
-        _about("Validation share", "Share of the pictures kept for validation where the folder has no split.", "data", gt=0, lt=1),
+        _about(
+            "Validation share",
+            "Share of the pictures kept for validation where the folder has no split.",
+            "data",
+            gt=0,
+            lt=1,
+        ),
     ] = 0.2
     precision: Annotated[
         Literal["fp32", "bf16", "fp16"],
         _about("Precision", "fp32, or autocast to bf16 or fp16 (fp16 with a loss scaler).", "precision"),
     ] = "fp32"
-    pretrained: Annotated[
-        bool, _about("Pretrained weights", "Start from weights trained on ImageNet.", "model")
-    ] = False
+    pretrained: Annotated[bool, _about("Pretrained weights", "Start from weights trained on ImageNet.", "model")] = (
+        False
+    )
     weights_file: Annotated[
         str, _about("Weights file", "A file of weights to start from instead of torchvision's own.", "model")
     ] = ""
-    freeze_backbone: Annotated[
-        bool, _about("Freeze backbone", "Train the last layer alone.", "model")
-    ] = False
+    freeze_backbone: Annotated[bool, _about("Freeze backbone", "Train the last layer alone.", "model")] = False
     model_file_sha256: Annotated[
         str,
         _about("Trusted model file", "SHA-256 of the model file that the user has agreed to run.", "model"),
@@ -250,7 +261,13 @@ def _wrong_value(name: str, value: Any, reason: str) -> Problem:
     elif field.minimum is not None and isinstance(value, int | float) and not isinstance(value, bool):
         remedy = f"Give a value between {field.minimum:g} and {field.maximum:g}."
     else:
-        wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "text": "a text", "list": "a list of texts"}
+        wanted = {
+            "int": "a whole number",
+            "float": "a number",
+            "bool": "true or false",
+            "text": "a text",
+            "list": "a list of texts",
+        }
         remedy = f"Give {wanted[field.kind]}."
     return Problem(name, f"{label}: {value!r} cannot be used ({reason}).", remedy)
 
@@ -283,6 +300,4 @@ def save_job(job: Job, path: Path) -> None:
 
 def changed_fields(job: Job) -> dict[str, Any]:
     """The fields of `job` that differ from their defaults, in the form's order."""
-    return {
-        name: getattr(job, name) for name, field in FIELDS.items() if getattr(job, name) != field.default
-    }
+    return {name: getattr(job, name) for name, field in FIELDS.items() if getattr(job, name) != field.default}

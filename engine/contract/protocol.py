@@ -20,7 +20,7 @@ class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_o
     pass
 
 
-class Hello(Message, tag="hello", kw_only=True):
+class Hello(Message, tag="hello", kw_only=True, frozen=True):
     """`from_n` is the number of the first event wanted. `token` is needed on a loopback connection alone."""
 
     protocol: int = PROTOCOL_VERSION
@@ -28,18 +28,18 @@ class Hello(Message, tag="hello", kw_only=True):
     token: str = ""
 
 
-class Stop(Message, tag="stop", kw_only=True):
+class Stop(Message, tag="stop", kw_only=True, frozen=True):
     """All ranks end after the step in hand; the last state is saved."""
 
 
-class CheckpointNow(Message, tag="checkpoint_now", kw_only=True):
+class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):
     pass
 
 
 ClientMessage = Hello | Stop | CheckpointNow
 
 
-class Welcome(Message, tag="welcome", kw_only=True):
+class Welcome(Message, tag="welcome", kw_only=True, frozen=True):
     """`next_n` is the number that the next new event will have."""
 
     protocol: int
@@ -47,7 +47,7 @@ class Welcome(Message, tag="welcome", kw_only=True):
     next_n: int
 
 
-class Goodbye(Message, tag="goodbye", kw_only=True):
+class Goodbye(Message, tag="goodbye", kw_only=True, frozen=True):
     """The server's last word to this client."""
 
     reason: str

@@ -1,11 +1,11 @@
 """A run's folder: what is in it, and what can be said of a run from it alone.
 
-    job.toml           the job, as resolved
-    supervisor.json    who runs it and where it listens (`SupervisorFile`)
-    events.jsonl       everything that the run said (see `events`)
-    worker-<rank>.log  what the rank's process printed
-    supervisor.log     what the supervisor's process printed
-    checkpoints/       last.pt, best.pt
+job.toml           the job, as resolved
+supervisor.json    who runs it and where it listens (`SupervisorFile`)
+events.jsonl       everything that the run said (see `events`)
+worker-<rank>.log  what the rank's process printed
+supervisor.log     what the supervisor's process printed
+checkpoints/       last.pt, best.pt
 """
 
 from __future__ import annotations

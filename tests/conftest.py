@@ -1,0 +1,93 @@
+"""What holds for every test: a home of its own, and nothing left behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+MARK = "FOOTPLATE_TEST"
+GOODBYE_S = 15.0
+"""How long processes that are ending may take about it before they count as leaked."""
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A FOOTPLATE_HOME and a runtime folder for this test alone; fails the test if it leaks anything."""
+    runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
+    home = tmp_path / "home"
+    monkeypatch.setenv("FOOTPLATE_HOME", str(home))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv(MARK, str(tmp_path))
+    threads = set(threading.enumerate())
+    yield home
+    leaks = [f"process {process}" for process in _lingering_processes(str(tmp_path))]
+    leaks += [f"thread {thread.name}" for thread in _lingering_threads(threads)]
+    leaks += [f"socket {path}" for path in runtime.rglob("*") if path.is_socket()]
+    shutil.rmtree(runtime, ignore_errors=True)
+    if leaks:
+        pytest.fail("left behind: " + "; ".join(leaks))
+
+
+@pytest.fixture(autouse=True)
+def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fails a test that logs a warning or worse; a test that expects one clears `caplog`."""
+    yield
+    unexpected = [r.getMessage() for r in caplog.get_records("call") if r.levelno >= logging.WARNING]
+    if unexpected:
+        pytest.fail("unexpected log lines: " + "; ".join(unexpected))
+
+
+def _lingering_processes(mark: str) -> list[str]:
+    """Processes started under this test's environment that do not end in time; they are then killed."""
+    deadline = time.monotonic() + GOODBYE_S
+    while True:
+        left = [process for process in psutil.process_iter() if _bears(process, mark)]
+        if not left or time.monotonic() > deadline:
+            break
+        psutil.wait_procs(left, timeout=0.1)
+    names = []
+    for process in left:
+        with_command = " ".join(_command(process))
+        names.append(f"{process.pid} ({with_command[:120]})")
+        try:
+            process.kill()
+        except psutil.Error:
+            continue
+    return names
+
+
+def _bears(process: psutil.Process, mark: str) -> bool:
+    try:
+        return (
+            process.pid != os.getpid()
+            and process.status() != psutil.STATUS_ZOMBIE
+            and process.environ().get(MARK) == mark
+        )
+    except psutil.Error:
+        return False
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return ["?"]
+
+
+def _lingering_threads(before: set[threading.Thread]) -> list[threading.Thread]:
+    deadline = time.monotonic() + GOODBYE_S
+    new = [t for t in threading.enumerate() if t not in before and not isinstance(t, threading._DummyThread)]
+    for thread in new:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [thread for thread in new if thread.is_alive()]

@@ -1,0 +1,37 @@
+"""What may be imported where, as a fresh interpreter sees it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sorted(sys.modules))"
+    return set(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import engine.contract.checks, engine.contract.runs, engine.contract.connection, engine.contract.launch",
+        "import engine.gpus.__main__",
+        "import engine.supervisor.__main__",
+        "import engine.data.__main__",
+        "import engine.cli",
+    ],
+)
+def test_that_the_light_processes_start_without_torch_or_qt(statement: str) -> None:
+    heavy = {"torch", "torchvision", "PySide6", "pyqtgraph"} & modules_after(statement)
+    assert heavy == set()
+
+
+def test_that_the_window_is_imported_without_torch() -> None:
+    loaded = modules_after("import gui.app, gui.main_window")
+    assert "PySide6.QtWidgets" in loaded
+    assert {"torch", "torchvision"} & loaded == set()
