@@ -1,0 +1,242 @@
+"""Colours, fonts and the style sheet: one accent, one colour per device, light and dark with the desktop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from string import Template
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
+from PySide6.QtWidgets import QApplication
+
+
+@dataclass(frozen=True)
+class Colors:
+    """The colours of one scheme, as hex strings. Texts keep a contrast of 4.5 to 1 or more on `panel`."""
+
+    window: str
+    panel: str
+    raised: str
+    border: str
+    grid: str
+    text: str
+    muted: str
+    accent: str
+    accent_text: str
+    ok: str
+    warning: str
+    error: str
+
+
+LIGHT = Colors(
+    window="#eceff3",
+    panel="#ffffff",
+    raised="#f4f6f9",
+    border="#cdd4de",
+    grid="#e2e7ee",
+    text="#1b222d",
+    muted="#5a6678",
+    accent="#1f5fd0",
+    accent_text="#ffffff",
+    ok="#1a7a45",
+    warning="#8f5a00",
+    error="#c0262d",
+)
+DARK = Colors(
+    window="#12161c",
+    panel="#1a2029",
+    raised="#242c38",
+    border="#364152",
+    grid="#2a3340",
+    text="#e6eaf0",
+    muted="#9aa7b8",
+    accent="#6ea4ff",
+    accent_text="#0c1422",
+    ok="#57c98a",
+    warning="#f0b44c",
+    error="#ff7b7b",
+)
+
+# Okabe and Ito (2008), which the usual colour blindnesses tell apart, darkened or lightened until each
+# stands out against the panel of its scheme. Black and yellow are left out: one is the text, one the warning.
+_DEVICES_LIGHT = ("#0072b2", "#d55e00", "#008f6b", "#b3568f", "#2f93c8", "#a86f00", "#6a51a3", "#4d5666")
+_DEVICES_DARK = ("#4da3e0", "#ff8a3c", "#2fc79b", "#e08fbd", "#8fd0f5", "#e5b24a", "#b09ce6", "#a9b4c4")
+
+
+class Notifier(QObject):
+    """Tells of a change between light and dark.
+
+    Signals: changed() - after the palette and the style sheet have been set anew.
+    """
+
+    changed = Signal()
+
+
+notifier = Notifier()
+_order: dict[str, int] = {}
+
+
+def is_dark() -> bool:
+    """Whether the desktop asks for a dark scheme. Without an application: no."""
+    app = QGuiApplication.instance()
+    if not isinstance(app, QGuiApplication):
+        return False
+    scheme = app.styleHints().colorScheme()
+    return scheme == Qt.ColorScheme.Dark
+
+
+def colors() -> Colors:
+    """The colours of the present scheme."""
+    return DARK if is_dark() else LIGHT
+
+
+def register_devices(keys: Iterable[str]) -> None:
+    """Gives devices their colours in the order of `keys`; those that have one keep it."""
+    for key in keys:
+        _order.setdefault(key, len(_order))
+
+
+def device_color(key: str) -> str:
+    """The colour of a device (a GPU's UUID, or "cpu"), the same in every graph of this window."""
+    register_devices([key])
+    wheel = _DEVICES_DARK if is_dark() else _DEVICES_LIGHT
+    return wheel[_order[key] % len(wheel)]
+
+
+def tabular(font: QFont) -> QFont:
+    """`font` with figures of equal width, so that changing numbers do not jump."""
+    copy = QFont(font)
+    copy.setFeature(QFont.Tag("tnum"), 1)
+    return copy
+
+
+def apply(app: QApplication) -> None:
+    """Sets style, font, palette and style sheet, and follows the desktop from then on."""
+    app.setStyle("Fusion")
+    app.setFont(tabular(app.font()))
+    _paint(app)
+    app.styleHints().colorSchemeChanged.connect(lambda _scheme: _repaint(app))
+
+
+def _repaint(app: QApplication) -> None:
+    _paint(app)
+    notifier.changed.emit()
+
+
+def _paint(app: QApplication) -> None:
+    app.setPalette(palette(colors()))
+    app.setStyleSheet(style_sheet(colors()))
+
+
+def palette(scheme: Colors) -> QPalette:
+    """Qt's palette in the colours of `scheme`."""
+    result = QPalette()
+    role = QPalette.ColorRole
+    for where, color in (
+        (role.Window, scheme.window),
+        (role.WindowText, scheme.text),
+        (role.Base, scheme.panel),
+        (role.AlternateBase, scheme.raised),
+        (role.Text, scheme.text),
+        (role.Button, scheme.raised),
+        (role.ButtonText, scheme.text),
+        (role.BrightText, scheme.error),
+        (role.ToolTipBase, scheme.raised),
+        (role.ToolTipText, scheme.text),
+        (role.PlaceholderText, scheme.muted),
+        (role.Highlight, scheme.accent),
+        (role.HighlightedText, scheme.accent_text),
+        (role.Link, scheme.accent),
+        (role.Light, scheme.raised),
+        (role.Midlight, scheme.raised),
+        (role.Mid, scheme.border),
+        (role.Dark, scheme.border),
+        (role.Shadow, scheme.border),
+        (role.Accent, scheme.accent),
+    ):
+        result.setColor(where, QColor(color))
+    for where in (role.WindowText, role.Text, role.ButtonText):
+        result.setColor(QPalette.ColorGroup.Disabled, where, QColor(scheme.muted))
+    return result
+
+
+def style_sheet(scheme: Colors) -> str:
+    """The application's style sheet in the colours of `scheme`."""
+    return Template(_STYLE).substitute({name: getattr(scheme, name) for name in scheme.__dataclass_fields__})
+
+
+_STYLE = """
+QWidget { color: $text; }
+QMainWindow, QWidget#window { background: $window; }
+QFrame#panel, QWidget#panel, QScrollArea#panel, QScrollArea#panel > QWidget > QWidget { background: $panel; }
+QFrame#card { background: $raised; border: 1px solid $border; border-radius: 6px; }
+QFrame#card QLabel { background: transparent; }
+QLabel#muted { color: $muted; }
+QLabel#heading { font-weight: 600; }
+QLabel#error { color: $error; }
+QLabel#warning { color: $warning; }
+QLabel#ok { color: $ok; }
+QSplitter::handle { background: $window; }
+QSplitter::handle:hover { background: $accent; }
+QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox, QPlainTextEdit {
+    background: $panel; border: 1px solid $border; border-radius: 5px; padding: 4px 7px; min-height: 20px;
+    selection-background-color: $accent; selection-color: $accent_text;
+}
+QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus, QPlainTextEdit:focus {
+    border: 2px solid $accent; padding: 3px 6px;
+}
+QLineEdit[severity="error"], QComboBox[severity="error"], QSpinBox[severity="error"] { border-color: $error; }
+QLineEdit[severity="warning"], QComboBox[severity="warning"], QSpinBox[severity="warning"] { border-color: $warning; }
+QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled { color: $muted; background: $raised; }
+QComboBox::drop-down { border: none; width: 22px; }
+QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: none; }
+QPushButton, QToolButton {
+    background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: 20px;
+}
+QToolButton { padding: 4px 7px; }
+QPushButton:hover, QToolButton:hover { border-color: $accent; }
+QPushButton:pressed, QToolButton:pressed { background: $border; }
+QPushButton:focus, QToolButton:focus { border: 2px solid $accent; padding: 4px 11px; }
+QToolButton:focus { padding: 3px 6px; }
+QPushButton:disabled, QToolButton:disabled { color: $muted; background: $panel; }
+QPushButton#primary {
+    background: $accent; color: $accent_text; border: 2px solid $accent; font-weight: 600; padding: 7px 14px;
+}
+QPushButton#primary:focus { border: 2px solid $text; }
+QPushButton#primary:disabled { background: $raised; color: $muted; border: 2px solid $border; }
+QToolButton#flat, QToolButton#fold { background: transparent; border: 2px solid transparent; padding: 3px 6px; }
+QToolButton#fold { font-weight: 600; text-align: left; }
+QToolButton#flat:hover, QToolButton#fold:hover { background: $raised; }
+QToolButton#flat:focus, QToolButton#fold:focus { border: 2px solid $accent; }
+QToolButton#page {
+    background: transparent; border: none; border-bottom: 2px solid transparent; border-radius: 0;
+    padding: 7px 14px; color: $muted; font-weight: 600;
+}
+QToolButton#page:hover { color: $text; }
+QToolButton#page:checked { color: $text; border-bottom: 2px solid $accent; }
+QToolButton#page:focus { border: 2px solid $accent; padding: 5px 12px; }
+QCheckBox:focus, QRadioButton:focus { outline: 2px solid $accent; }
+QProgressBar { background: $raised; border: 1px solid $border; border-radius: 4px; text-align: center; }
+QProgressBar::chunk { background: $accent; border-radius: 3px; }
+QScrollArea { border: none; background: transparent; }
+QHeaderView::section {
+    background: $raised; color: $muted; border: none; border-bottom: 1px solid $border; padding: 5px 8px;
+}
+QTableView, QTreeView, QListView {
+    background: $panel; alternate-background-color: $raised; border: 1px solid $border; outline: none;
+    gridline-color: $grid; selection-background-color: $accent; selection-color: $accent_text;
+}
+QTableView:focus, QListView:focus { border: 2px solid $accent; }
+QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px; }
+QMenu { background: $panel; border: 1px solid $border; }
+QMenu::item { padding: 5px 22px; }
+QMenu::item:selected { background: $accent; color: $accent_text; }
+QScrollBar:vertical { background: transparent; width: 10px; margin: 0; }
+QScrollBar:horizontal { background: transparent; height: 10px; margin: 0; }
+QScrollBar::handle { background: $border; border-radius: 4px; min-height: 24px; min-width: 24px; }
+QScrollBar::handle:hover { background: $muted; }
+QScrollBar::add-line, QScrollBar::sub-line, QScrollBar::add-page, QScrollBar::sub-page {
+    background: transparent; width: 0; height: 0;
+}
+"""
