@@ -1,0 +1,71 @@
+"""A Python module running as a child process that prints lines, and may hang for ever."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+
+MAX_LINES = 1000
+"""Lines kept while nobody takes them; older ones are dropped."""
+
+
+class LineChild:
+    """A child running `python -m module *arguments`, with its lines taken as they come.
+
+    `news` is set when a line came or the child ended. Nothing here waits for the child, since a process that
+    is stuck in a driver call does not even die by SIGKILL.
+    """
+
+    def __init__(
+        self, module: str, *arguments: str, news: threading.Event, environment: dict[str, str] | None = None
+    ) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        self._lines: deque[bytes] = deque(maxlen=MAX_LINES)
+        self._news = news
+        self._drained = False
+        threading.Thread(target=self._take_lines, name=f"lines of {module}", daemon=True).start()
+
+    def lines(self) -> list[bytes]:
+        """The lines that came since the last call."""
+        taken = []
+        while self._lines:
+            taken.append(self._lines.popleft())
+        return taken
+
+    def ended(self) -> bool:
+        """Whether the process is gone and no more lines can come."""
+        return self._process.poll() is not None and self._drained
+
+    def cause_of_end(self) -> str | None:
+        """How an ended child ended, None if in order."""
+        code = self._process.poll()
+        if not code:
+            return None
+        if code > 0:
+            return f"exit code {code}"
+        try:
+            return signal.Signals(-code).name
+        except ValueError:
+            return f"signal {-code}"
+
+    def kill(self) -> None:
+        """Kills the child without waiting for its end; `ended` tells when it has come."""
+        self._process.kill()
+
+    def _take_lines(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.append(line)
+            self._news.set()
+        self._drained = True
+        self._process.poll()
+        self._news.set()

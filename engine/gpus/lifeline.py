@@ -1,0 +1,67 @@
+"""No process of the sampler outlives the one that started it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+import psutil
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class Parent:
+    """The process that started this one, watched from now on.
+
+    On Linux the kernel also signals this process when its parent ends, so that even a write that blocks on a
+    full pipe is left. The kernel sends that signal when the parent's *thread* that started us ends, too, so the
+    handler looks whether the process is really gone. Only one may be made, on the main thread.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getppid()
+        self._process = _process(self._pid) if os.name == "nt" else None
+        if sys.platform == "linux":
+            signal.signal(signal.SIGUSR2, self._on_signal)
+            _signal_at_parents_death(signal.SIGUSR2)
+
+    def alive(self) -> bool:
+        """Whether the parent still runs."""
+        if os.name == "nt":  # Windows keeps telling a dead parent's pid
+            return self._process is not None and self._process.is_running()
+        return os.getppid() == self._pid
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if not self.alive():
+            os._exit(0)
+
+
+def end_with_parent() -> None:
+    """Ends this process, whatever it is doing, as soon as the parent ends or closes our standard input.
+
+    For children of the watchdog, which start from its main thread and hold a pipe as their standard input.
+    """
+    if sys.platform == "linux":
+        _signal_at_parents_death(signal.SIGKILL)
+    threading.Thread(target=_exit_at_end_of_input, name="lifeline", daemon=True).start()
+
+
+def _exit_at_end_of_input() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(0)
+
+
+def _signal_at_parents_death(number: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.Error:
+        return None

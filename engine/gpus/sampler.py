@@ -1,0 +1,79 @@
+"""One snapshot of all devices per interval, whatever NVML does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+from engine.contract.devices import Snapshot
+from engine.gpus.cpu import CpuReader
+from engine.gpus.cuda_order import CudaOrder
+from engine.gpus.lifeline import Parent
+from engine.gpus.watch import NvmlWatch, Patience
+
+FIRST_LOAD_S = 0.12
+"""The first snapshot waits this long, since a processor's load needs two looks at its clocks."""
+LOOK_S = 0.5
+"""How often the parent and the reader are looked after between two snapshots."""
+ONCE_S = 40.0
+"""The longest that a single snapshot waits for NVML and CUDA."""
+
+
+class Sampler:
+    """Makes snapshots until the parent ends. `close` ends the processes below it."""
+
+    def __init__(self, interval_s: float, patience: Patience | None = None) -> None:
+        self._interval_s = interval_s
+        self._news = threading.Event()
+        self._watch = NvmlWatch(interval_s, self._news, patience or Patience())
+        self._watch.poll()
+        self._order = CudaOrder(self._news)
+        self._cpu = CpuReader()
+        self._host = socket.gethostname()
+
+    def snapshots(self, parent: Parent) -> Iterator[Snapshot]:
+        """One now, one as soon as NVML has first answered, then one per interval, while `parent` lives."""
+        due = time.monotonic() + FIRST_LOAD_S
+        told_of_nvml = True  # nothing is told before the first is due
+        while parent.alive():
+            now = time.monotonic()
+            if now >= due or (self._watch.heard and not told_of_nvml):
+                told_of_nvml = self._watch.heard
+                due = due if now < due else max(due + self._interval_s, now)
+                yield self.snapshot()
+            self._look(due)
+
+    def once(self, parent: Parent) -> Snapshot:
+        """A single snapshot, when NVML and CUDA have answered or were given up."""
+        start = time.monotonic()
+        while parent.alive():
+            waited_s = time.monotonic() - start
+            complete = self._watch.heard and not self._order.pending
+            if waited_s >= FIRST_LOAD_S and (complete or waited_s > ONCE_S):
+                break
+            self._look(start + FIRST_LOAD_S if complete else start + ONCE_S)
+        return self.snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """All devices as last heard of."""
+        return Snapshot(
+            time=time.time(),
+            host=self._host,
+            nvml=self._watch.nvml,
+            gpus=self._order.numbered(self._watch.gpus),
+            cpu=self._cpu.read(),
+        )
+
+    def close(self) -> None:
+        """Ends the processes that ask NVML and CUDA."""
+        self._watch.close()
+        self._order.close()
+
+    def _look(self, until: float) -> None:
+        """Looks after the processes below as soon as one has news, else a little later, at `until` at the latest."""
+        self._news.wait(max(0.0, min(LOOK_S, until - time.monotonic())))
+        self._news.clear()
+        self._watch.poll()
+        self._order.poll(self._watch.gpus)

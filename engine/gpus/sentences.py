@@ -1,0 +1,49 @@
+"""What is said to the user about NVML: one sentence per state, each with its remedy."""
+
+from __future__ import annotations
+
+from engine.contract.devices import Nvml, NvmlStatus
+
+NO_LIBRARY = (
+    "NVIDIA's library NVML was not found: install the NVIDIA driver, which brings it, if this machine has an NVIDIA GPU."
+)
+NO_DRIVER = (
+    "The NVIDIA driver is not loaded: restart the computer, or reinstall the driver if that does not help."
+)
+VERSION_MISMATCH = (
+    "The NVIDIA driver in use and its library have different versions, as after an update: restart the computer."
+)
+DRIVER_TOO_OLD = "The NVIDIA driver is too old to be asked: install a newer one."
+NO_PERMISSION = (
+    "This user may not use the NVIDIA GPUs: ask for access to /dev/nvidia*, or in a container start it with GPUs."
+)
+WRONG_MODULE = (
+    "Another package has overwritten the module pynvml: run “pip uninstall pynvml nvidia-ml-py”, "
+    "then “pip install nvidia-ml-py”."
+)
+NO_MODULE = "The module pynvml is missing: run “pip install nvidia-ml-py”."
+NO_GPU = "The NVIDIA driver answers, but lists no GPU: look whether the card is seated and powered, and see its log."
+ASKING = "NVML has been asked for the GPUs and has not answered yet."
+
+
+def not_answering(silent_s: float) -> Nvml:
+    """NVML has been silent for `silent_s` seconds."""
+    return Nvml(
+        "not_answering",
+        f"NVML is not answering (for {silent_s:.0f} s): the values are the last ones known, it is asked again by itself, "
+        "and a restart of the computer helps if this lasts.",
+    )
+
+
+def crashed(cause: str) -> Nvml:
+    """The process that asks NVML ended by itself; `cause` says how, such as "SIGABRT"."""
+    return Nvml(
+        "error",
+        f"NVML crashed ({cause}): the values are the last ones known, it is asked again by itself, "
+        "and a newer driver may help if this lasts.",
+    )
+
+
+def failed(detail: str) -> tuple[NvmlStatus, str]:
+    """NVML answered with an error that has no sentence of its own; `detail` is NVML's wording."""
+    return "error", f"NVML reported an error ({detail}): it is asked again by itself; if this lasts, run nvidia-smi."

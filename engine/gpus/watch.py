@@ -1,0 +1,140 @@
+"""Keeps a process asking NVML, and knows what was last heard of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from engine.contract.devices import Gpu, Nvml
+from engine.gpus import sentences
+from engine.gpus.child import LineChild
+from engine.gpus.reading import Reading
+
+MAX_BACK_OFF_S = 60.0
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for NVML, in seconds."""
+
+    silent_s: float = 5.0
+    """Silence after which the user is told; a reader that had answered before is then replaced."""
+    first_s: float = 30.0
+    """Silence of a new reader until it is replaced: without persistence mode each GPU takes a second or two."""
+    retry_s: float = 30.0
+    """Pause before asking again when NVML cannot be used, say since the driver is not loaded."""
+    back_off_s: float = 1.0
+    """Pause after the first hang or crash, doubled by each further one."""
+    calm_s: float = 60.0
+    """A reader that answered for this long clears what went before."""
+
+
+class NvmlWatch:
+    """What NVML says, whatever happens to the process that asks it.
+
+    `nvml` and `gpus` are the latest; GPUs once seen keep their rows. `heard` turns true with the first answer,
+    good or bad.
+    """
+
+    def __init__(self, interval_s: float, news: threading.Event, patience: Patience) -> None:
+        self.nvml = Nvml("not_answering", sentences.ASKING)
+        self.gpus: tuple[Gpu, ...] = ()
+        self.heard = False
+        self._interval_s = interval_s
+        self._news = news
+        self._patience = patience
+        self._failures = 0
+        self._child: LineChild | None = None
+        self._doomed: LineChild | None = None
+        self._start_at = 0.0
+        self._started = 0.0
+        self._last_line = 0.0
+        self._answered = False
+
+    def poll(self) -> None:
+        """Takes what came, and starts or replaces the reader where that is due. Never waits."""
+        now = time.monotonic()
+        if self._child is None:
+            if now >= self._start_at and self._last_is_gone():
+                self._start(now)
+            return
+        over = self._child.ended()
+        for line in self._child.lines():
+            self._take(line, now)
+        silent_s = now - self._last_line - self._interval_s
+        if over:
+            self._after_end(self._child, now)
+        elif silent_s > (self._patience.silent_s if self._answered else self._patience.first_s):
+            self._replace(self._child, silent_s, now)
+        elif silent_s > self._patience.silent_s:
+            self._tell(sentences.not_answering(silent_s))
+
+    def close(self) -> None:
+        """Ends the reader, without waiting for one that is stuck in a driver call."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def _start(self, now: float) -> None:
+        self._started = self._last_line = now
+        self._answered = False
+        self._child = LineChild("engine.gpus.reader", str(self._interval_s), news=self._news)
+
+    def _take(self, line: bytes, now: float) -> None:
+        try:
+            reading = msgspec.json.decode(line, type=Reading)
+        except msgspec.DecodeError:
+            return  # the driver's library, too, may print
+        self._last_line = now
+        self._answered = True
+        self._tell(reading.nvml)
+        if reading.nvml.status == "ok":
+            self.gpus = with_lost(self.gpus, reading.gpus)
+        if now - self._started > self._patience.calm_s:
+            self._failures = 0
+
+    def _after_end(self, child: LineChild, now: float) -> None:
+        self._child = None
+        cause = child.cause_of_end()
+        if cause is not None or not self._answered:
+            self._tell(sentences.crashed(cause or "it ended without a word"))
+            self._fail(now)
+        elif self.nvml.status == "ok":  # to look for a lost GPU again
+            self._start_at = now + self._patience.back_off_s
+        else:
+            self._start_at = now + self._patience.retry_s
+
+    def _replace(self, child: LineChild, silent_s: float, now: float) -> None:
+        child.kill()
+        self._child, self._doomed = None, child
+        self._tell(sentences.not_answering(silent_s))
+        self._fail(now)
+
+    def _fail(self, now: float) -> None:
+        self._start_at = now + min(MAX_BACK_OFF_S, self._patience.back_off_s * 2**self._failures)
+        self._failures += 1
+
+    def _last_is_gone(self) -> bool:
+        """Whether a killed reader has ended; while a driver call holds it, another would only get stuck beside it."""
+        if self._doomed is not None and self._doomed.ended():
+            self._doomed = None
+        return self._doomed is None
+
+    def _tell(self, nvml: Nvml) -> None:
+        self.heard = True
+        self.nvml = nvml
+
+
+def with_lost(known: tuple[Gpu, ...], seen: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """The GPUs `seen` now, then those `known` from before that are not among them, as lost."""
+    uuids = {gpu.uuid for gpu in seen}
+    now = time.time()
+    gone = tuple(
+        gpu if gpu.lost else msgspec.structs.replace(gpu, lost=True, lost_since=now)
+        for gpu in known
+        if gpu.uuid not in uuids
+    )
+    return seen + gone

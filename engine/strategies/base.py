@@ -1,0 +1,157 @@
+"""What a strategy is: the way in which a model and each batch are laid on the devices.
+
+A strategy owns the whole step. For all of them alike the loss that is differentiated and reported is the
+mean over the global batch, so that changing the strategy does not change the training.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from engine.contract.catalogue import StrategyEntry
+from engine.contract.worker import WorkerSpec
+
+if TYPE_CHECKING:
+    from engine.data.loader import Batch
+    from engine.tasks.base import Measures, Task
+    from engine.training.optimizers import Updater
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class StrategyError(ValueError):
+    """The job cannot run under this strategy; the text says why and what to do, in plain words."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one rank's part of a step gave, as 0-dim tensors on its device; summed over the ranks it is the step's.
+
+    `loss` is this rank's share of the mean over the global batch; `correct` and `pictures` count. All are
+    None on a rank that does not see the model's output.
+    """
+
+    loss: Tensor | None
+    correct: Tensor | None
+    pictures: Tensor | None
+
+
+class Strategy(ABC):
+    """The interface. The order of calls: `setup`, `wrap`, then the optimizer is built over `parameters`,
+    then `step` and `evaluate`, at last `teardown`.
+
+    `data_rank` of `data_world` is the share of every batch that this worker loads; a worker whose
+    `loads_data` is false loads nothing and passes None for its batches.
+    """
+
+    entry: ClassVar[StrategyEntry]
+    device: torch.device
+    model: nn.Module
+    task: Task
+    stages: tuple[str, ...] = ()
+    """For a pipeline, what each stage holds, in words."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.device = worker_device(spec)
+
+    @property
+    def data_rank(self) -> int:
+        return 0
+
+    @property
+    def data_world(self) -> int:
+        return 1
+
+    @property
+    def loads_data(self) -> bool:
+        return True
+
+    def setup(self) -> None:
+        """Meets the other ranks. Raises StrategyError where the job cannot run."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
+    @abstractmethod
+    def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
+        """Lays the plain `model` on the devices. `example_shape` is a picture's [channels, height, width]."""
+
+    @abstractmethod
+    def step(self, batch: Batch | None, updater: Updater) -> StepResult:
+        """One optimizer step on this worker's share of the global batch."""
+
+    @abstractmethod
+    def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
+        """Measures the model over `batches`, after which `measures` holds the whole set's on every rank.
+
+        `stop` is asked before every batch, on every rank alike; returns False where it broke off.
+        """
+
+    def parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """This rank's trainable parameters, by their names in the plain model."""
+        return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+
+    def state_dict(self) -> dict[str, Tensor] | None:
+        """The model's state on the CPU under the plain model's names, on rank 0; None elsewhere.
+
+        All ranks call it together.
+        """
+        return on_cpu(self.model.state_dict())
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Takes over a plain model's state. All ranks call it with the same."""
+        self.model.load_state_dict(state)
+
+    def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
+        """The optimizer's state by the plain model's names, on rank 0; None elsewhere. All ranks call it."""
+        return updater.state_dict()
+
+    def agree(self, flags: Sequence[int]) -> list[int]:
+        """The largest of each flag over all ranks, the same on all of them. All ranks call it together."""
+        return list(flags)
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of each value over all ranks, on the CPU. All ranks call it together."""
+        return values.cpu()
+
+    def synchronize(self) -> None:
+        """Waits until this rank's device has done all that was asked of it."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def clock(self) -> float:
+        """Seconds, after having waited for the device."""
+        self.synchronize()
+        return time.perf_counter()
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """The context in which the forward pass runs, by the job's precision."""
+        precision = self.spec.job.precision
+        return torch.autocast(self.device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST)
+
+    def teardown(self) -> None:
+        """Parts from the other ranks, after all has gone well."""
+
+
+def worker_device(spec: WorkerSpec) -> torch.device:
+    """The device of a worker that has one: CUDA's index is the place among the run's devices."""
+    index = min(spec.rank, len(spec.devices) - 1)
+    return torch.device("cpu") if spec.devices[index] == "cpu" else torch.device("cuda", index)
+
+
+def on_cpu(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A copy of `state` on the CPU that does not change with the model."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+
+
+def count_tensor(number: int, device: torch.device) -> Tensor:
+    """`number` as a 0-dim float64 tensor, made on the device without waiting for it."""
+    return torch.full((), float(number), dtype=torch.float64, device=device)

@@ -1,0 +1,52 @@
+"""One process divides each batch among several GPUs (torch.nn.DataParallel)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import nn
+
+from engine.contract.catalogue import StrategyEntry
+from engine.contract.devices import is_gpu
+from engine.strategies.base import StrategyError
+from engine.strategies.single import SingleDevice
+
+if TYPE_CHECKING:
+    from engine.data.loader import Batch
+    from engine.tasks.base import Task
+
+
+class DataParallel(SingleDevice):
+    """The model is copied to every GPU at every step; the outputs are gathered on the first.
+
+    torch.nn.DataParallel hands everything through where there is no GPU, so that is refused here. The
+    running statistics of BatchNorm are those of the first GPU's share.
+    """
+
+    entry: ClassVar[StrategyEntry] = StrategyEntry(
+        id="dp",
+        title="DataParallel",
+        summary="One process divides each batch among several GPUs.",
+        device_kinds=("cuda",),
+        min_devices=2,
+        max_devices=None,
+        process_per_device=False,
+        splits_batch=True,
+        cuts_model=False,
+    )
+
+    def setup(self) -> None:
+        if not all(map(is_gpu, self.spec.devices)):
+            raise StrategyError("DataParallel runs on CUDA GPUs only. Choose DistributedDataParallel for CPU workers.")
+        if len(self.spec.devices) < 2:
+            raise StrategyError("DataParallel needs at least two GPUs. Choose Single device for one.")
+        super().setup()
+
+    def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
+        super().wrap(model, task, example_shape)
+        self.forward = nn.DataParallel(self.model, device_ids=list(range(len(self.spec.devices))))
+
+    def evaluation_forward(self, batch: Batch) -> torch.Tensor:
+        outputs: torch.Tensor = self.forward(batch.inputs)
+        return outputs

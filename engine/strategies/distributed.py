@@ -1,0 +1,57 @@
+"""What the strategies of several processes share: meeting, agreeing, adding up, parting."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from engine.strategies.base import Strategy
+
+
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+
+
+class Distributed(Strategy):
+    """A strategy of one process per device.
+
+    The ranks meet through a file, and their sockets are bound to the loopback interface, so that nothing
+    listens on a network address. `control` is a gloo group of CPU tensors that what the ranks agree on goes
+    through, apart from the traffic of the training.
+    """
+
+    control: dist.ProcessGroup
+
+    def setup(self) -> None:
+        super().setup()
+        if sys.platform != "win32":  # where gloo names interfaces otherwise
+            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = LOOPBACK
+        store = dist.FileStore(self.spec.rendezvous, self.spec.world_size)
+        on_gpu = self.device.type == "cuda"
+        dist.init_process_group(
+            "nccl" if on_gpu else "gloo",
+            store=store,
+            rank=self.spec.rank,
+            world_size=self.spec.world_size,
+            device_id=self.device if on_gpu else None,
+        )
+        group = dist.new_group(backend="gloo")
+        assert group is not None
+        self.control = group
+
+    def agree(self, flags: Sequence[int]) -> list[int]:
+        shared = torch.tensor(flags, dtype=torch.int64)
+        dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.control)
+        return shared.tolist()
+
+    def total(self, values: Tensor) -> Tensor:
+        summed = values.to("cpu", copy=True)
+        dist.all_reduce(summed, group=self.control)
+        return summed
+
+    def teardown(self) -> None:
+        dist.destroy_process_group()

@@ -1,0 +1,244 @@
+"""The model is cut into stages, one per device; each batch flows through in microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, fx, nn
+
+from engine.contract.catalogue import StrategyEntry
+from engine.contract.checks import choose_microbatches
+from engine.strategies.base import StepResult, StrategyError, on_cpu
+from engine.strategies.cut import CannotCut, CutPlace, choose_cuts, measure, split, trace
+from engine.strategies.distributed import Distributed
+
+if TYPE_CHECKING:
+    from engine.data.loader import Batch
+    from engine.tasks.base import Measures, Task
+    from engine.training.optimizers import Updater
+
+PADDING = -1
+"""The target of a picture that only fills a microbatch up and counts for nothing."""
+
+
+class Pipeline(Distributed):
+    """Rank r holds stage r. Rank 0 reads the pictures and sends their targets to the last rank, which alone
+    sees the model's output.
+
+    Shapes are static, so every batch is filled up to whole microbatches; what fills it is left out of loss
+    and measures. BatchNorm sees microbatches, so that its results equal those of a single device fed with the
+    same microbatches. Dropout draws from a stream of its own on every stage.
+    """
+
+    entry: ClassVar[StrategyEntry] = StrategyEntry(
+        id="pipeline",
+        title="Pipeline",
+        summary="The model is cut into stages, one per device, and each batch flows through in microbatches.",
+        device_kinds=("cuda", "cpu"),
+        min_devices=2,
+        max_devices=None,
+        process_per_device=True,
+        splits_batch=False,
+        cuts_model=True,
+    )
+
+    @property
+    def loads_data(self) -> bool:
+        return self.is_first
+
+    @property
+    def is_first(self) -> bool:
+        return self.spec.rank == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.spec.rank == self.spec.world_size - 1
+
+    def setup(self) -> None:
+        job, stages = self.spec.job, self.spec.world_size
+        if job.precision == "fp16":
+            raise StrategyError("fp16 cannot be used in a pipeline, whose stages would scale the loss each for itself. Choose bf16 or fp32.")
+        microbatches = job.microbatches or choose_microbatches(job.batch_size, stages, job.pipeline_schedule)
+        if microbatches is None or job.batch_size % microbatches:
+            raise StrategyError(f"A batch of {job.batch_size} cannot be divided into equal microbatches. Set another batch size.")
+        self.microbatches = microbatches
+        super().setup()
+
+    def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
+        self.task = task
+        model.train()
+        self.example_shape = example_shape
+        self._original = on_cpu(model.state_dict()) if self.is_first else {}
+        self._names = list(model.state_dict())
+        parameters = {id(parameter): name for name, parameter in model.named_parameters()}
+        try:
+            traces = trace(model)
+            cuts = self._cuts(model, traces)
+        except CannotCut as error:
+            raise StrategyError(f"The model cannot be cut into stages: {error}. Choose another model or strategy.") from error
+        parts = split(model, traces.train, cuts)
+        self.stages = tuple(_described(part, cuts, number) for number, part in enumerate(parts))
+        self.model = parts[self.spec.rank].to(self.device)
+        # What is shared under two names appears in a stage under one; the other is a copy of it.
+        held = {parameters[id(p)] for part in parts for p in part.parameters() if id(p) in parameters}
+        self._aliases = {
+            name: parameters[id(parameter)]
+            for name, parameter in model.named_parameters(remove_duplicate=False)
+            if name != parameters[id(parameter)] and parameters[id(parameter)] in held
+        }
+        evaluated = split(model, traces.eval, cuts)[self.spec.rank].to(self.device)
+        self._modes = {module: module.training for module in self.model.modules()}
+        self._build_schedules(_Stage(self.model, self), _Stage(evaluated, self))
+
+    def _cuts(self, model: nn.Module, traces: Any) -> tuple[CutPlace, ...]:
+        """The cuts that rank 0 finds by measuring, which all ranks then use."""
+        found: list[Any] = [None]
+        if self.is_first:
+            try:
+                model.to(self.device)
+                size = self.spec.job.batch_size // self.microbatches
+                example = torch.zeros(size, *self.example_shape, device=self.device)
+                with self.autocast():
+                    seconds = measure(model, traces, example, self.clock)
+                found = [choose_cuts(traces, seconds, self.spec.world_size)]
+            except CannotCut as error:
+                found = [error]
+        dist.broadcast_object_list(found, 0, group=self.control)
+        if isinstance(found[0], CannotCut):
+            raise found[0]
+        cuts: tuple[CutPlace, ...] = found[0]
+        return cuts
+
+    def _build_schedules(self, trained: nn.Module, evaluated: nn.Module) -> None:
+        # Imported here, since it costs much and the other strategies do without.
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+        rank, world = self.spec.rank, self.spec.world_size
+        schedule = Schedule1F1B if self.spec.job.pipeline_schedule == "1f1b" else ScheduleGPipe
+        self._training = schedule(
+            PipelineStage(trained, rank, world, self.device), self.microbatches, loss_fn=self._loss, scale_grads=False
+        )
+        self._evaluation = ScheduleGPipe(PipelineStage(evaluated, rank, world, self.device), self.microbatches)
+
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """A microbatch's share of the mean over the global batch."""
+        outputs = outputs.float()
+        losses = self.task.loss(outputs, targets.clamp(min=0)) * (targets != PADDING)
+        with torch.no_grad():
+            hits = self.task.correct(outputs, targets)
+            self._correct = hits if self._correct is None else self._correct + hits
+        return losses.sum() / self._counted
+
+    def step(self, batch: Batch | None, updater: Updater) -> StepResult:
+        inputs, targets = self._feed(batch)
+        updater.zero_grad()
+        self._correct: Tensor | None = None
+        if not self.is_last:
+            self._training.step(*inputs, return_outputs=False)
+            updater.step()
+            return StepResult(None, None, None)
+        self._counted = (targets != PADDING).sum()
+        losses: list[Tensor] = []
+        self._training.step(*inputs, target=targets, losses=losses, return_outputs=False)
+        updater.step()
+        return StepResult(torch.stack(losses).detach().sum(), self._correct, self._counted)
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
+        self.model.eval()
+        try:
+            for batch in batches:
+                if stop():
+                    return False
+                inputs, targets = self._feed(batch)
+                outputs = self._evaluation.step(*inputs)
+                if self.is_last:
+                    counted = targets != PADDING
+                    if counted.any():
+                        measures.update(outputs.float()[counted], targets[counted])
+        finally:
+            # Not train(): frozen layers stay as the task set them.
+            for module, training in self._modes.items():
+                module.training = training
+        measures.counters.copy_(self.total(measures.counters))
+        return True
+
+    def _feed(self, batch: Batch | None) -> tuple[tuple[Tensor, ...], Tensor]:
+        """The first stage's arguments, and on the last rank the targets; the batch is filled up."""
+        size = self.spec.job.batch_size
+        inputs: tuple[Tensor, ...] = ()
+        targets = torch.full((size,), PADDING, dtype=torch.int64, device=self.device)
+        if batch is not None:
+            assert batch.inputs is not None
+            count = len(batch.targets)
+            targets[:count] = batch.targets
+            inputs = (_filled(batch.inputs, size),)
+        last = self.spec.world_size - 1
+        if self.is_first:
+            dist.send(targets, last)
+        elif self.is_last:
+            dist.recv(targets, 0)
+        return inputs, targets
+
+    def state_dict(self) -> dict[str, Tensor] | None:
+        parts = self._gathered(on_cpu(self.model.state_dict()))
+        if parts is None:
+            return None
+        held = {name: tensor for part in parts for name, tensor in part.items()}
+        held |= {alias: held[name] for alias, name in self._aliases.items()}
+        # What no stage uses has not changed.
+        return {name: held.get(name, self._original[name]) for name in self._names}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        own = self.model.state_dict()
+        self.model.load_state_dict({name: state.get(name, tensor) for name, tensor in own.items()})
+        if self.is_first:
+            self._original = on_cpu(state)
+
+    def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
+        parts = self._gathered(updater.state_dict())
+        if parts is None:
+            return None
+        return parts[0] | {"state": {name: state for part in parts for name, state in part["state"].items()}}
+
+    def _gathered(self, part: Any) -> list[Any] | None:
+        parts: list[Any] | None = [None] * self.spec.world_size if self.is_first else None
+        dist.gather_object(part, parts, 0, group=self.control)
+        return parts
+
+
+class _Stage(nn.Module):
+    """A stage as the schedule calls it: under the job's precision, with contiguous gradients going back."""
+
+    def __init__(self, part: fx.GraphModule, strategy: Pipeline) -> None:
+        super().__init__()
+        self.part = part
+        self.autocast = strategy.autocast
+
+    def forward(self, received: Tensor) -> Tensor:
+        if received.requires_grad:
+            received.register_hook(lambda gradient: gradient.contiguous())
+        with self.autocast():
+            outputs: Tensor = self.part(received)
+        return outputs
+
+
+def _filled(inputs: Tensor, size: int) -> Tensor:
+    """`inputs` repeated from its beginning until there are `size` pictures; blank ones where there are none."""
+    count = len(inputs)
+    if count == size:
+        return inputs
+    if count == 0:
+        return inputs.new_zeros(size, *inputs.shape[1:])
+    return inputs[torch.arange(size, device=inputs.device) % count]
+
+
+def _described(part: fx.GraphModule, cuts: tuple[CutPlace, ...], number: int) -> str:
+    """What a stage holds, in words."""
+    millions = sum(parameter.numel() for parameter in part.parameters()) / 1e6
+    begin = f"after {cuts[number - 1].module}" if number else "from the input"
+    end = f"through {cuts[number].module}" if number < len(cuts) else "to the output"
+    return f"{begin} {end}, {millions:.2f} M parameters"

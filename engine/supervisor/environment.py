@@ -1,0 +1,64 @@
+"""What a run was made with: versions and facts of the host, without importing what they are about."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from engine.contract.devices import CPU, Snapshot
+from engine.contract.events import RunDevice
+
+PACKAGES = ("footplate", "torch", "torchvision")
+
+
+def describe(snapshot: Snapshot | None) -> dict[str, str]:
+    """Names to versions and facts; what is not known is left away. `snapshot` tells of the driver."""
+    facts = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    facts |= {"host": platform.node(), "os": platform.platform(), "cpu": cpu_name(), "cores": str(usable_cores())}
+    if snapshot is not None and snapshot.nvml.driver_version:
+        facts["driver"] = snapshot.nvml.driver_version
+    return facts
+
+
+def cpu_name() -> str:
+    """The processor's name as the system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return platform.processor() or platform.machine()
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on, which may be fewer than the host has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def run_devices(devices: tuple[str, ...], world_size: int, snapshot: Snapshot | None) -> tuple[RunDevice, ...]:
+    """The devices of a run by name, each once, with the ranks that run on it."""
+    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus} if snapshot is not None else {}
+    found = []
+    for device in dict.fromkeys(devices):
+        places: Iterable[int] = (rank for rank, other in enumerate(devices) if other == device)
+        ranks = tuple(rank if world_size > 1 else 0 for rank in places)
+        if device == CPU:
+            memory = snapshot.cpu.memory_total_bytes if snapshot is not None else None
+            name = cpu_name()
+        else:
+            gpu = gpus.get(device)
+            memory = gpu.memory_total_bytes if gpu is not None else None
+            name = gpu.name if gpu is not None else device
+        found.append(RunDevice(id=device, name=name, ranks=ranks, memory_total_bytes=memory))
+    return tuple(found)

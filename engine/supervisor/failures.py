@@ -1,0 +1,69 @@
+"""Plain words for a worker that failed, and which of several failures was the cause."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.contract.events import Failed
+
+TAIL_LINES = 5
+_TAIL_BYTES = 8192
+_PEER_LOST = re.compile(
+    r"closed by peer|connection reset|broken pipe|connection refused|nccl|gloo|timed out|socket|store", re.IGNORECASE
+)
+
+BY_SIGNAL, OWN, FOLLOWING = 0, 1, 2
+
+
+class Failure(NamedTuple):
+    """A rank's failure and how near to the cause it is (`BY_SIGNAL`, `OWN`, `FOLLOWING`)."""
+
+    event: Failed
+    weight: int
+
+
+def death(rank: int, exit_code: int, log: Path) -> Failed:
+    """The failure of a worker that ended without a word."""
+    if exit_code < 0:
+        try:
+            name = signal.Signals(-exit_code).name
+        except ValueError:
+            name = f"signal {-exit_code}"
+        how = f"was ended by {name} (signal {-exit_code})"
+        if -exit_code == 9:
+            how += "; where nobody sent it, the system was out of memory"
+    else:
+        how = f"ended without a word, with exit code {exit_code}"
+    tail = log_tail(log)
+    said = f" Its last words, in {log.name}: {tail}" if tail else f" It said nothing in {log.name}."
+    return Failed(cause=f"Rank {rank} {how}.{said}", rank=rank)
+
+
+def log_tail(log: Path) -> str:
+    """The last lines of a worker's log."""
+    try:
+        with log.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - _TAIL_BYTES))
+            lines = stream.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return "\n".join([line for line in lines if line.strip()][-TAIL_LINES:])
+
+
+def weight(event: Failed) -> int:
+    """How likely a failure that a rank reports follows from another's: lower is nearer to the cause."""
+    return FOLLOWING if _PEER_LOST.search(event.cause) else OWN
+
+
+def root_cause(failures: Sequence[Failure]) -> Failure:
+    """Of failures that came together, the one that caused the others.
+
+    A rank killed by a signal did not die of a lost connection; a rank that tells of a lost connection
+    mostly tells of another's death. Among equals the first to come is taken.
+    """
+    return min(failures, key=lambda failure: failure.weight)

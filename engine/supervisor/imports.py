@@ -1,0 +1,54 @@
+"""The slow imports, made once before workers are forked, so that these have them at once."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import socket
+import threading
+import traceback
+from collections.abc import Sequence
+
+LIGHT = ("torch", "torchvision", "engine.training.worker")
+"""What every worker needs."""
+
+DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.pipelining")
+"""What several workers need besides; DistributedDataParallel alone imports torch._dynamo, over a second."""
+
+
+def modules_for(world_size: int) -> tuple[str, ...]:
+    return LIGHT + DISTRIBUTED if world_size > 1 else LIGHT
+
+
+def import_all(names: Sequence[str]) -> None:
+    for name in names:
+        importlib.import_module(name)
+    # What is there by now will stay: keeping the collector off it keeps its pages shared after a fork.
+    gc.collect()
+    gc.freeze()
+
+
+class ImportThread:
+    """Imports `names` in the background. `done` becomes readable at the end; `fault` then tells what went wrong."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.done, self._end = socket.socketpair()
+        self.fault: str | None = None
+        self._names = names
+        self._thread = threading.Thread(target=self._work, name="imports")
+        self._thread.start()
+
+    def join(self) -> None:
+        """Waits for the end of the thread, after which the process may fork."""
+        self._thread.join()
+        self.done.close()
+        self._end.close()
+
+    def _work(self) -> None:
+        try:
+            import_all(self._names)
+        except BaseException as error:
+            traceback.print_exc()
+            self.fault = f"{type(error).__name__}: {error}"
+        finally:
+            self._end.send(b"1")

@@ -1,0 +1,39 @@
+"""What only Linux offers: a name for ps, and a signal at the parent's death (prctl(2))."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+
+
+def name_process(name: str) -> None:
+    """Names this process in ps and top, by at most 15 bytes. Does nothing elsewhere than on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Has the kernel kill this process when the thread that forked it ends; ends now if that is past."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent_pid:
+            os._exit(1)
+
+
+def release_inherited_files(keep: set[int]) -> None:
+    """In a forked child: lets go of every inherited file but `keep` and the standard three.
+
+    Their numbers stay taken, by /dev/null, since Python objects of the parent's that are still about may
+    close them at any time, and must not then hit a file of the child's own.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd != null and fd not in keep and os.path.exists(f"/proc/self/fd/{fd}"):
+            os.dup2(null, fd, inheritable=False)
+    os.close(null)

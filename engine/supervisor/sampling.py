@@ -1,0 +1,206 @@
+"""The run's own devices, once a second, from a sampler of its own; and whether they are free again."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from engine.contract.devices import CPU, DeviceSample, Gpu, Snapshot, is_gpu
+from engine.contract.protocol import FrameError, Frames
+
+INTERVAL_S = 1.0
+RESTART_S = 10.0
+"""A sampler that has ended is started again after this long."""
+FREED_SLACK_BYTES = 64 << 20
+"""Memory above what was in use before the run that does not count as held by it."""
+
+_PACKAGES = Path(__file__).resolve().parents[2]
+_SNAPSHOT = msgspec.json.Decoder(Snapshot)
+
+
+class Sampler:
+    """Runs ``python -m engine.gpus`` and calls `on_samples` with what concerns `devices`."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        devices: tuple[str, ...],
+        on_samples: Callable[[tuple[DeviceSample, ...]], None],
+    ) -> None:
+        self._selector = selector
+        self._devices = tuple(dict.fromkeys(devices))
+        self._on_samples = on_samples
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: socket.socket | None = None
+        self._frames = Frames()
+        self._start_at: float | None = None
+        self._baseline: dict[str, int] = {}
+        self._ours: set[int] = set()
+        self._seen: set[str] = set()
+        self.latest: Snapshot | None = None
+        self.latest_at = 0.0
+
+    def start(self, delay_s: float = 0.0) -> None:
+        """Starts the sampler after `delay_s`, from within `tick`."""
+        self._start_at = time.monotonic() + delay_s
+        self.tick()
+
+    def tick(self) -> None:
+        if self._start_at is not None and time.monotonic() >= self._start_at:
+            self._start_at = None
+            self._start()
+
+    def own(self, pids: set[int]) -> None:
+        """Tells which processes are the run's workers, so that their hold on a GPU is recognised."""
+        self._ours = pids
+
+    def free(self, since: float) -> bool:
+        """Whether a snapshot later than `since` (monotonic) shows the run's GPUs without it.
+
+        By the workers' pids where NVML was seen to name them; else (in a container it names the host's) by
+        the memory in use being back to what it was. True for a run without GPUs.
+        """
+        gpus = [device for device in self._devices if is_gpu(device)]
+        if not gpus:
+            return True
+        if self.latest is None or self.latest_at <= since:
+            return False
+        rows = {gpu.uuid: gpu for gpu in self.latest.gpus}
+        return all(uuid in rows and self._is_free(rows[uuid]) for uuid in gpus)
+
+    def close(self) -> None:
+        self._start_at = None
+        self._close_output()
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(2.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def _is_free(self, gpu: Gpu) -> bool:
+        if gpu.lost:
+            return False
+        if gpu.uuid in self._seen and gpu.processes is not None:
+            return not self._held(gpu)
+        baseline = self._baseline.get(gpu.uuid)
+        if baseline is None or gpu.memory_used_bytes is None:
+            return False
+        return gpu.memory_used_bytes <= baseline + FREED_SLACK_BYTES
+
+    def _held(self, gpu: Gpu) -> bool:
+        return any(process.pid in self._ours for process in gpu.processes or ())
+
+    def _start(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "engine.gpus", "--interval", str(INTERVAL_S)]
+        windows = sys.platform == "win32"
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if windows else theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                cwd=_PACKAGES,
+            )
+            if self._process.stdout is not None:
+                _carry_over(self._process.stdout, theirs.dup())
+        ours.setblocking(False)
+        self._output = ours
+        self._frames = Frames()
+        self._selector.register(ours, selectors.EVENT_READ, self._ready)
+
+    def _ready(self, _mask: int) -> None:
+        assert self._output is not None
+        try:
+            data = self._output.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        try:
+            if not data:
+                raise FrameError("the sampler has ended")
+            for line in self._frames.feed(data):
+                self._take(_SNAPSHOT.decode(line))
+        except (FrameError, msgspec.DecodeError) as error:
+            print(f"Device samples are missing: {error}", flush=True)
+            self._close_output()
+            if self._process is not None:
+                self._process.terminate()
+            self._start_at = time.monotonic() + RESTART_S
+
+    def _take(self, snapshot: Snapshot) -> None:
+        self.latest, self.latest_at = snapshot, time.monotonic()
+        for gpu in snapshot.gpus:
+            if gpu.memory_used_bytes is not None and not self._ours:
+                self._baseline[gpu.uuid] = gpu.memory_used_bytes
+            if self._held(gpu):
+                self._seen.add(gpu.uuid)
+        samples = samples_of(snapshot, self._devices)
+        if samples:
+            self._on_samples(samples)
+
+    def _close_output(self) -> None:
+        if self._output is not None:
+            self._selector.unregister(self._output)
+            self._output.close()
+            self._output = None
+
+
+def samples_of(snapshot: Snapshot, devices: tuple[str, ...]) -> tuple[DeviceSample, ...]:
+    """What `snapshot` says of `devices`; one that it does not know is left out."""
+    found = []
+    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    for device in devices:
+        gpu = gpus.get(device)
+        if device == CPU:
+            cpu = snapshot.cpu
+            found.append(
+                DeviceSample(
+                    device=CPU,
+                    utilization_percent=cpu.load_percent,
+                    memory_used_bytes=cpu.memory_used_bytes,
+                    memory_total_bytes=cpu.memory_total_bytes,
+                    temperature_c=cpu.temperature_c,
+                )
+            )
+        elif gpu is not None and not gpu.lost:
+            found.append(
+                DeviceSample(
+                    device=gpu.uuid,
+                    utilization_percent=gpu.utilization_percent,
+                    memory_used_bytes=gpu.memory_used_bytes,
+                    memory_total_bytes=gpu.memory_total_bytes,
+                    temperature_c=gpu.temperature_c,
+                    power_w=gpu.power_w,
+                )
+            )
+    return tuple(found)
+
+
+def _carry_over(pipe: IO[bytes], target: socket.socket) -> None:
+    """On Windows only sockets can be waited for: a thread carries the pipe's lines over to one."""
+
+    def carry() -> None:
+        with target, pipe:
+            for line in pipe:
+                try:
+                    target.sendall(line)
+                except OSError:
+                    return
+
+    threading.Thread(target=carry, name="sampler-output", daemon=True).start()

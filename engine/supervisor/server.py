@@ -1,0 +1,235 @@
+"""The server of one run: every client reads the log at its own pace, and none can hold up anything.
+
+A client is a place in the log and one bounded buffer. What it has not taken yet stays in the log, so a slow
+one costs no memory; far behind, it gets no more step metrics and device samples until it has caught up.
+"""
+
+from __future__ import annotations
+
+import hmac
+import selectors
+import socket
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from engine.contract.protocol import (
+    CLIENT_MESSAGE,
+    ENCODE,
+    MAX_FRAME_BYTES,
+    PROTOCOL_VERSION,
+    CheckpointNow,
+    ClientMessage,
+    FrameError,
+    Frames,
+    Goodbye,
+    Hello,
+    Stop,
+    Welcome,
+)
+from engine.supervisor.endpoint import Endpoint
+from engine.supervisor.log import EventLog
+
+MAX_CLIENTS = 64
+HELLO_S = 10.0
+"""How long a client may take to say hello."""
+GOODBYE_S = 2.0
+"""How long a client that is sent away may take to read why."""
+THIN_BYTES = 256 << 10
+"""This far behind the newest event a reader no longer gets the events that may be dropped."""
+
+_CHUNK = 1 << 16
+_ROUNDS = 8
+_DROPPABLE = (b'{"type":"step"', b'{"type":"devices"')
+
+Command = Stop | CheckpointNow
+
+
+class Client:
+    """One connection. `cursor` is its place in the log, None until it has said hello."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.frames = Frames(MAX_FRAME_BYTES)
+        self.out = bytearray()
+        self.cursor: int | None = None
+        self.live_from = 0
+        self.leaving = False
+        self.deadline: float | None = time.monotonic() + HELLO_S
+        self.writing = False
+
+
+class Server:
+    """Answers on `endpoint` from within the loop of `selector`; `command` is called with what clients ask."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        log: EventLog,
+        run_id: str,
+        selector: selectors.BaseSelector,
+        command: Callable[[Command], None],
+    ) -> None:
+        self._endpoint = endpoint
+        self._log = log
+        self._run_id = run_id
+        self._selector = selector
+        self._command = command
+        self._clients: set[Client] = set()
+        selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
+
+    def tick(self) -> None:
+        """Sends what is new to all who wait for it, and parts from those whose time is up."""
+        now = time.monotonic()
+        for client in list(self._clients):
+            if client.deadline is not None and now > client.deadline:
+                if client.leaving:
+                    self._drop(client)
+                else:
+                    self._send_away(client, "no hello came in time")
+            elif not client.writing:
+                self._pump(client)
+
+    @property
+    def drained(self) -> bool:
+        """Whether every client has been handed all there is."""
+        return not any(c.out or (c.cursor is not None and c.cursor < self._log.end) for c in self._clients)
+
+    def close(self) -> None:
+        for client in list(self._clients):
+            self._drop(client)
+        self._selector.unregister(self._endpoint.listener)
+        self._endpoint.close()
+
+    def _accept(self, _mask: int) -> None:
+        try:
+            connection, _ = self._endpoint.listener.accept()
+        except OSError:
+            return  # it has gone again, or no file is left for it
+        connection.setblocking(False)
+        client = Client(connection)
+        self._clients.add(client)
+        self._selector.register(connection, selectors.EVENT_READ, lambda mask: self._ready(client, mask))
+        if not self._endpoint.admits(connection):
+            self._send_away(client, "this run belongs to another user")
+        elif len(self._clients) > MAX_CLIENTS:
+            self._send_away(client, f"there are {MAX_CLIENTS} clients already")
+
+    def _ready(self, client: Client, mask: int) -> None:
+        if mask & selectors.EVENT_READ:
+            self._receive(client)
+        if mask & selectors.EVENT_WRITE and client in self._clients:
+            self._pump(client)
+
+    def _receive(self, client: Client) -> None:
+        try:
+            data = client.connection.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(client)
+            return
+        try:
+            for line in client.frames.feed(data):
+                if client.leaving:
+                    return
+                self._handle(client, CLIENT_MESSAGE.decode(line))
+        except FrameError as error:
+            self._send_away(client, str(error))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self._send_away(client, f"not a message of this protocol: {error}")
+
+    def _handle(self, client: Client, message: ClientMessage) -> None:
+        if isinstance(message, Hello):
+            self._welcome(client, message)
+        elif client.cursor is None:
+            self._send_away(client, "the first message must be a hello")
+        else:
+            self._command(message)
+
+    def _welcome(self, client: Client, hello: Hello) -> None:
+        if client.cursor is not None:
+            self._send_away(client, "a second hello")
+        elif hello.protocol != PROTOCOL_VERSION:
+            self._send_away(client, f"protocol {hello.protocol} is not spoken here, but {PROTOCOL_VERSION}")
+        elif not hmac.compare_digest(hello.token.encode(errors="replace"), self._endpoint.token.encode()):
+            self._send_away(client, "wrong token")
+        else:
+            client.deadline = None
+            client.cursor = self._log.offset_of(hello.from_n)
+            client.live_from = self._log.end
+            welcome = Welcome(protocol=PROTOCOL_VERSION, run_id=self._run_id, next_n=self._log.next_n)
+            client.out += ENCODE.encode(welcome) + b"\n"
+            self._pump(client)
+
+    def _send_away(self, client: Client, reason: str) -> None:
+        if client.leaving or client not in self._clients:
+            return
+        # Lines that wait for this client are whole but for the first, which may have begun to go out.
+        del client.out[client.out.find(b"\n") + 1 :]
+        client.out += ENCODE.encode(Goodbye(reason=reason[:500])) + b"\n"
+        client.leaving = True
+        client.deadline = time.monotonic() + GOODBYE_S
+        self._pump(client)
+
+    def _pump(self, client: Client) -> None:
+        """Hands over as much as the client takes at once, in turns so that others get theirs."""
+        try:
+            for _ in range(_ROUNDS):
+                if not client.out and not self._refill(client):
+                    break
+                sent = client.connection.send(client.out)
+                del client.out[:sent]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self._drop(client)
+            return
+        if client.leaving and not client.out:
+            self._part(client)
+            return
+        self._watch(client, bool(client.out) or self._behind(client))
+
+    def _behind(self, client: Client) -> bool:
+        return not client.leaving and client.cursor is not None and client.cursor < self._log.end
+
+    def _refill(self, client: Client) -> bool:
+        while self._behind(client):
+            assert client.cursor is not None
+            try:
+                lines = self._log.read(client.cursor, _CHUNK)
+            except OSError as error:
+                self._send_away(client, f"the log cannot be read: {error}")
+                return bool(client.out)
+            thin = client.cursor >= client.live_from and self._log.end - client.cursor > THIN_BYTES
+            client.cursor += len(lines)
+            if thin:
+                lines = b"".join(x for x in lines.splitlines(keepends=True) if not x.startswith(_DROPPABLE))
+            client.out += lines
+            if client.out:
+                return True
+        return False
+
+    def _watch(self, client: Client, writing: bool) -> None:
+        if client.writing != writing:
+            client.writing = writing
+            mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
+            self._selector.modify(client.connection, mask, self._selector.get_key(client.connection).data)
+
+    def _part(self, client: Client) -> None:
+        """Closes for writing first: closing outright with input unread would take the goodbye back."""
+        try:
+            client.connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._drop(client)
+            return
+        self._watch(client, False)
+
+    def _drop(self, client: Client) -> None:
+        if client in self._clients:
+            self._clients.discard(client)
+            self._selector.unregister(client.connection)
+            client.connection.close()

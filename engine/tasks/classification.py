@@ -1,0 +1,79 @@
+"""Image classification: one class per picture."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.job import Job
+from engine.tasks import models
+from engine.tasks.base import Measures, Statistics, Task
+
+IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""The statistics that torchvision's weights were trained with."""
+
+GREY: Statistics = ((0.5,), (0.25,))
+"""For grey pictures, whose statistics differ too much from set to set for one to fit all."""
+
+
+class ClassificationMeasures(Measures):
+    """`counters`: samples, right at first, right among the first five, sum of the losses."""
+
+    def __init__(self) -> None:
+        self.counters = torch.zeros(4, dtype=torch.float64)
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        if not len(targets):
+            return
+        losses = functional.cross_entropy(outputs.float(), targets, reduction="none")
+        first = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == targets[:, None]
+        batch = torch.stack([torch.ones_like(losses), first[:, 0], first.any(1), losses]).double().sum(1)
+        self.counters = self.counters.to(batch.device) + batch
+
+    def compute(self) -> dict[str, float]:
+        count, top1, top5, loss = self.counters.tolist()
+        if not count:
+            return {}
+        return {"top1": top1 / count, "top5": top5 / count, "loss": loss / count}
+
+
+class Classification(Task):
+    entry: ClassVar[TaskEntry] = TaskEntry(
+        id="classification",
+        title="Image classification",
+        formats=("imagefolder", "idx"),
+        measures=(
+            Measure("top1", "Top-1 accuracy", higher_is_better=True, percent=True),
+            Measure("top5", "Top-5 accuracy", higher_is_better=True, percent=True),
+            Measure("loss", "Validation loss", higher_is_better=False),
+        ),
+    )
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return models.build(job, classes, channels, self.image_size(job))
+
+    def image_size(self, job: Job) -> int:
+        return job.image_size if job.image_size is not None else models.default_image_size(job.model)
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """ImageNet's for colour, and for grey its mean over the channels where pretrained weights expect it."""
+        if channels == 3:
+            return IMAGENET
+        if job.pretrained or job.weights_file:
+            mean, std = IMAGENET
+            return (sum(mean) / 3,), (sum(std) / 3,)
+        return GREY
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs.float(), targets, reduction="none")
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.argmax(1) == targets).sum()
+
+    def measures(self) -> Measures:
+        return ClassificationMeasures()

@@ -1,0 +1,31 @@
+"""The two-convolution network of PyTorch's MNIST example."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class MnistCnn(nn.Module):
+    """As in github.com/pytorch/examples (mnist/main.py), for pictures [n, channels, s, s] with s from 12 up.
+
+    Two things differ. There is no dropout: its random numbers are drawn per process, so training would depend on
+    how a batch is divided among devices. And the pooling adapts to the picture, so that every size gives the 12 x 12
+    that the example has at 28 px.
+    """
+
+    def __init__(self, num_classes: int = 10, channels: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 32, 3)
+        self.conv2 = nn.Conv2d(32, 64, 3)
+        self.pool = nn.AdaptiveMaxPool2d(12)
+        self.fc1 = nn.Linear(9216, 128)
+        self.fc2 = nn.Linear(128, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.conv1(x))
+        x = functional.relu(self.conv2(x))
+        x = torch.flatten(self.pool(x), 1)
+        x = functional.relu(self.fc1(x))
+        return self.fc2(x)

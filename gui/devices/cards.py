@@ -1,0 +1,177 @@
+"""The card of one device: what it is, what it does now and has done, and whether the job uses it."""
+
+from __future__ import annotations
+
+import os
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QLabel, QSpinBox, QVBoxLayout, QWidget
+
+from engine.contract.devices import CPU, Cpu, Gpu
+from gui import theme
+from gui.devices import words
+from gui.devices.history import DeviceHistory
+from gui.devices.parts import ElidedLabel, MemoryBar, MiniGraph
+from gui.devices.sparkline import CoreBars
+
+
+def _card_layout(card: QFrame) -> QVBoxLayout:
+    card.setObjectName("card")
+    layout = QVBoxLayout(card)
+    layout.setContentsMargins(10, 8, 10, 10)
+    layout.setSpacing(6)
+    return layout
+
+
+def _row(*widgets: QWidget, stretch: int) -> QHBoxLayout:
+    row = QHBoxLayout()
+    row.setSpacing(8)
+    for index, widget in enumerate(widgets):
+        row.addWidget(widget, 1 if index == stretch else 0)
+    return row
+
+
+def _muted(label: QLabel) -> QLabel:
+    label.setObjectName("muted")
+    return label
+
+
+class GpuCard(QFrame):
+    """One GPU.
+
+    Signals:
+        toggled(): the check box has changed.
+    """
+
+    toggled = Signal()
+
+    def __init__(self, gpu: Gpu, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.uuid = gpu.uuid
+
+        def color() -> str:
+            return theme.device_color(gpu.uuid)
+
+        self.check = QCheckBox()
+        self.check.toggled.connect(lambda _on: self.toggled.emit())
+        self._name = ElidedLabel()
+        self._identity = ElidedLabel()
+        _muted(self._identity)
+        self._note = QLabel(wordWrap=True)
+        self._note.setObjectName("warning")
+        self._memory_bar = MemoryBar(color)
+        self._graphs = {
+            "utilization_percent": MiniGraph("Utilization", color, "Share of time in which any kernel ran."),
+            "memory_used_bytes": MiniGraph("Memory", color, "Memory in use, of all programs together."),
+            "power_w": MiniGraph("Power", color, "Power drawn, averaged by the GPU over about a second."),
+            "temperature_c": MiniGraph("Temperature", color, "Temperature of the GPU's chip."),
+        }
+        self._body = QWidget()
+        grid = QGridLayout(self._body)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setSpacing(8)
+        for place, graph in enumerate(self._graphs.values()):
+            grid.addWidget(graph, place // 2, place % 2)
+            grid.setColumnStretch(place % 2, 1)
+        layout = _card_layout(self)
+        layout.addLayout(_row(self.check, self._name, stretch=1))
+        layout.addWidget(self._identity)
+        layout.addWidget(self._note)
+        layout.addWidget(self._memory_bar)
+        layout.addWidget(self._body)
+
+    def update_gpu(self, gpu: Gpu, history: DeviceHistory) -> None:
+        title = words.gpu_title(gpu)
+        self.check.setText(title)
+        self.check.setAccessibleName(f"{title}, {gpu.name}")
+        self.check.setAccessibleDescription(words.describe_gpu(gpu))
+        self.check.setToolTip(words.gpu_number_origin(gpu))
+        self._name.setText(gpu.name)
+        self._name.setToolTip(gpu.name)
+        self._identity.setText(f"{words.short_uuid(gpu.uuid)}  ·  {words.gpu_number_origin(gpu)}")
+        self._identity.setToolTip(f"{gpu.uuid}\n{words.gpu_number_origin(gpu)}\nPCI {gpu.pci_bus_id or 'address unknown'}")
+        self._identity.setAccessibleName(f"{title} UUID {gpu.uuid}, {words.gpu_number_origin(gpu)}")
+        note = words.lost(gpu) if gpu.lost else words.busy(gpu.processes)
+        self._note.setText(note[:1].upper() + note[1:])
+        self._note.setVisible(bool(note))
+        for widget in (self._body, self._memory_bar, self._name):
+            widget.setEnabled(not gpu.lost)
+        self._show_figures(gpu, title, history)
+
+    def _show_figures(self, gpu: Gpu, title: str, history: DeviceHistory) -> None:
+        total = gpu.memory_total_bytes
+        self._memory_bar.set_share(gpu.memory_used_bytes / total if gpu.memory_used_bytes is not None and total else None)
+        self._memory_bar.setToolTip(words.used_of(gpu.memory_used_bytes, total))
+        shown = {
+            "utilization_percent": (words.percent(gpu.utilization_percent, 3), 100.0),
+            "memory_used_bytes": (words.gib_of(gpu.memory_used_bytes, total), total),
+            "power_w": (words.watts(gpu.power_w, width=4), gpu.power_limit_w),
+            "temperature_c": (words.celsius(gpu.temperature_c, 3), 110.0),
+        }
+        times = history.times(gpu.uuid)
+        for quantity, (text, highest) in shown.items():
+            self._graphs[quantity].show_data(title, text, times, history.values(gpu.uuid, quantity), highest)
+
+
+class CpuCard(QFrame):
+    """The host's processor, which counts as one or more devices.
+
+    Signals:
+        toggled(): the check box or the number of workers has changed.
+    """
+
+    toggled = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+
+        def color() -> str:
+            return theme.device_color(CPU)
+
+        self.check = QCheckBox("CPU")
+        self.check.setAccessibleName("CPU")
+        self.check.toggled.connect(self._changed)
+        self.workers = QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1))
+        self.workers.setAccessibleName("CPU workers")
+        self.workers.setAccessibleDescription("How many worker processes share the CPU; each counts as a device")
+        self.workers.setToolTip("Worker processes on the CPU; each counts as a device")
+        self.workers.valueChanged.connect(self._changed)
+        label = QLabel("&workers")
+        label.setBuddy(self.workers)
+        _muted(label)
+        self._name = ElidedLabel()
+        _muted(self._name)
+        self._bars = CoreBars(color)
+        self._load = MiniGraph("Load", color, "Load of all cores together.")
+        self._memory = MiniGraph("Memory", color, "Memory of this machine that is in use.")
+        self._memory_bar = MemoryBar(color)
+        self._cores = _muted(QLabel("Each core"))
+        layout = _card_layout(self)
+        top = _row(self.check, QWidget(), label, self.workers, stretch=1)
+        layout.addLayout(top)
+        layout.addWidget(self._name)
+        layout.addWidget(self._memory_bar)
+        layout.addLayout(_row(self._load, self._memory, stretch=-1))
+        layout.addWidget(self._cores)
+        layout.addWidget(self._bars)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.workers.setEnabled(self.check.isChecked())
+        self.toggled.emit()
+
+    def update_cpu(self, cpu: Cpu, history: DeviceHistory) -> None:
+        self.check.setAccessibleDescription(words.describe_cpu(cpu))
+        name = f"{cpu.name}  ·  {words.celsius(cpu.temperature_c)}" if cpu.temperature_c is not None else cpu.name
+        self._name.setText(name)
+        self._name.setToolTip(name)
+        self._bars.set_loads(cpu.core_load_percent)
+        self._cores.setText(f"Each of {len(cpu.core_load_percent)} cores")
+        self._memory_bar.set_share(cpu.memory_used_bytes / cpu.memory_total_bytes)
+        self._memory_bar.setToolTip(words.used_of(cpu.memory_used_bytes, cpu.memory_total_bytes))
+        times = history.times(CPU)
+        load = history.values(CPU, "utilization_percent")
+        memory = history.values(CPU, "memory_used_bytes")
+        total = cpu.memory_total_bytes
+        self._load.show_data("CPU", words.percent(cpu.load_percent, 3), times, load, 100.0)
+        self._memory.show_data("CPU", words.gib_of(cpu.memory_used_bytes, total), times, memory, total)

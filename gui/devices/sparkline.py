@@ -1,0 +1,134 @@
+"""A small graph of one quantity, cheap enough to have dozens of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from PySide6.QtCore import QPointF, QSize, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gui import theme
+from gui.plots.columns import Floats
+
+_NOTHING = np.empty(0)
+
+
+class Sparkline(QWidget):
+    """The last `span_s` seconds of one quantity, newest at the right edge, gaps left open.
+
+    The vertical range is fixed where `highest` is given; else it follows what is shown.
+    """
+
+    def __init__(self, span_s: float, color: Callable[[], str], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._span_s = span_s
+        self._color = color
+        self._highest: float | None = None
+        self._seconds_ago = _NOTHING
+        self._values = _NOTHING
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        theme.notifier.changed.connect(self.update)
+
+    def sizeHint(self) -> QSize:
+        return QSize(100, 30)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(40, 30)
+
+    def set_highest(self, highest: float | None) -> None:
+        """The value at the upper edge; 0 is at the lower."""
+        self._highest = highest
+
+    def set_data(self, times: Floats, values: Floats) -> None:
+        """Shows the end of `values` at `times` (seconds); both are copied."""
+        if len(times):
+            first = int(np.searchsorted(times, times[-1] - self._span_s))
+            self._seconds_ago = times[-1] - times[first:]
+            self._values = values[first:].copy()
+        self.update()
+
+    def set_words(self, name: str, latest: str) -> None:
+        """What screen readers are told: the graph's name, its latest value and its range."""
+        self.setAccessibleName(name)
+        finite = self._values[np.isfinite(self._values)]
+        over = f", over {len(self._values)} samples" if len(finite) else ", nothing to show"
+        self.setAccessibleDescription(f"Latest: {latest}{over}")
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        scheme = theme.colors()
+        width, height = self.width(), self.height()
+        painter.fillRect(self.rect(), QColor(scheme.panel))
+        painter.setPen(QPen(QColor(scheme.grid), 1))
+        painter.drawLine(0, height // 2, width, height // 2)
+        color = QColor(self._color())
+        if not self.isEnabled():
+            color = QColor(scheme.muted)
+        for run in self._runs(width, height):
+            self._draw(painter, run, color, height)
+        painter.setPen(QPen(QColor(scheme.border), 1))
+        painter.drawRect(0, 0, width - 1, height - 1)
+
+    @staticmethod
+    def _draw(painter: QPainter, run: list[QPointF], color: QColor, height: int) -> None:
+        fill = QColor(color)
+        fill.setAlpha(50)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(fill)
+        painter.drawPolygon(QPolygonF([QPointF(run[0].x(), height), *run, QPointF(run[-1].x(), height)]))
+        painter.setPen(QPen(color, 1))
+        painter.drawPolyline(QPolygonF(run))
+
+    def _runs(self, width: int, height: int) -> list[list[QPointF]]:
+        """The points between gaps, in pixels; runs of a single point get a pixel's length."""
+        finite = np.isfinite(self._values)
+        if not finite.any():
+            return []
+        highest = self._highest or max(1.0, 1.15 * float(np.max(self._values[finite])))
+        x = (width - 1) * (1 - self._seconds_ago / self._span_s)
+        y = 1 + (height - 3) * (1 - np.clip(self._values / highest, 0, 1))
+        runs: list[list[QPointF]] = []
+        for part in np.split(np.arange(len(x)), np.flatnonzero(np.diff(finite)) + 1):
+            if finite[part[0]]:
+                points = [QPointF(x[i], y[i]) for i in part]
+                runs.append(points if len(points) > 1 else [points[0], points[0] + QPointF(1, 0)])
+        return runs
+
+
+class CoreBars(QWidget):
+    """The load of each core now, as a bar each."""
+
+    def __init__(self, color: Callable[[], str], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._color = color
+        self._loads: tuple[float, ...] = ()
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setAccessibleName("CPU load per core")
+        theme.notifier.changed.connect(self.update)
+
+    def sizeHint(self) -> QSize:
+        return QSize(100, 30)
+
+    def set_loads(self, loads: tuple[float, ...]) -> None:
+        """`loads` in percent of a core."""
+        self._loads = loads
+        listed = ", ".join(f"{load:.0f}" for load in loads)
+        self.setAccessibleDescription(f"Latest: {listed} percent")
+        self.setToolTip(f"Load of each core now, in percent: {listed}")
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        scheme = theme.colors()
+        height = self.height()
+        count = max(1, len(self._loads))
+        gap = 2.0 if self.width() / count > 5 else 0.0
+        step = (self.width() + gap) / count
+        for core, load in enumerate(self._loads):
+            left = round(core * step)
+            wide = max(1, round((core + 1) * step - gap) - left)
+            filled = round(height * min(100.0, max(0.0, load)) / 100)
+            painter.fillRect(left, 0, wide, height, QColor(scheme.grid))
+            painter.fillRect(left, height - filled, wide, filled, QColor(self._color()))

@@ -1,0 +1,115 @@
+"""How quantities and devices are written, in the panel and in the graphs."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from engine.contract.devices import Cpu, Gpu, GpuProcess
+
+GIB = 1 << 30
+NOT_KNOWN = "–"
+_FIGURE_SPACE = "\u2007"
+"""As wide as a digit, so that a number keeps its place as it gains and loses digits."""
+
+
+def known(value: float | None) -> bool:
+    return value is not None and not math.isnan(value)
+
+
+def number(value: float | None, digits: int = 0, width: int = 0) -> str:
+    """`value` rounded, padded on the left to `width` figures; a dash where it is not known."""
+    text = f"{value:.{digits}f}" if value is not None and known(value) else NOT_KNOWN
+    return text.rjust(width, _FIGURE_SPACE)
+
+
+def percent(value: float | None, width: int = 0) -> str:
+    return f"{number(value, width=width)} %"
+
+
+def gib(value: float | None, digits: int = 1) -> str:
+    """Bytes in binary gigabytes, as NVIDIA's own tools and product names count."""
+    return f"{number(value / GIB if value is not None else None, digits)} GiB"
+
+
+def used_of(used: float | None, total: float | None) -> str:
+    """"41.2 of 140.4 GiB"."""
+    if total is None:
+        return gib(used)
+    return f"{number(used / GIB if used is not None else None, 1)} of {gib(total)}"
+
+
+def gib_of(used: float | None, total: float | None) -> str:
+    """"41.2/140.4 GiB", for where there is little room."""
+    if total is None:
+        return gib(used)
+    return f"{number(used / GIB if used is not None else None, 1)}/{gib(total)}"
+
+
+def watts(value: float | None, limit: float | None = None, width: int = 0) -> str:
+    return f"{number(value, width=width)} W" + (f" of {limit:.0f} W" if limit is not None else "")
+
+
+def celsius(value: float | None, width: int = 0) -> str:
+    return f"{number(value, width=width)} °C"
+
+
+def gpu_title(gpu: Gpu) -> str:
+    """"GPU 0": CUDA's number where CUDA knows the GPU, else NVML's."""
+    return f"GPU {gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index}"
+
+
+def gpu_number_origin(gpu: Gpu) -> str:
+    """Whose number the title carries, and what the other one calls it."""
+    if gpu.cuda_index is None:
+        return f"NVML calls it {gpu.nvml_index}; CUDA does not list it"
+    if gpu.cuda_index == gpu.nvml_index:
+        return f"CUDA and NVML call it {gpu.cuda_index}"
+    return f"CUDA calls it {gpu.cuda_index}, NVML {gpu.nvml_index}"
+
+
+def short_uuid(uuid: str) -> str:
+    """"GPU-1a2b3c4d…": enough to tell GPUs apart."""
+    return f"{uuid[:12]}…" if len(uuid) > 13 else uuid
+
+
+def busy(processes: tuple[GpuProcess, ...] | None) -> str:
+    """Who holds the GPU: "busy: root, 12.0 GiB", "" where nobody is known to."""
+    if not processes:
+        return ""
+    held: dict[str, int | None] = {}
+    for process in processes:
+        who = process.user or process.name or f"process {process.pid}"
+        before = held.get(who, 0)
+        held[who] = None if before is None or process.memory_used_bytes is None else before + process.memory_used_bytes
+    parts = [who if held_bytes is None else f"{who}, {gib(held_bytes)}" for who, held_bytes in held.items()]
+    return "busy: " + "; ".join(parts)
+
+
+def lost(gpu: Gpu) -> str:
+    """"lost since 14:02:31"."""
+    if gpu.lost_since is None:
+        return "lost"
+    return f"lost since {time.strftime('%H:%M:%S', time.localtime(gpu.lost_since))}"
+
+
+def describe_gpu(gpu: Gpu) -> str:
+    """A sentence for screen readers."""
+    if gpu.lost:
+        return f"{gpu.name} {gpu.uuid}: {lost(gpu)}"
+    parts = [
+        f"utilization {percent(gpu.utilization_percent)}" if gpu.utilization_percent is not None else "",
+        f"memory {used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}" if gpu.memory_used_bytes is not None else "",
+        celsius(gpu.temperature_c) if gpu.temperature_c is not None else "",
+        watts(gpu.power_w) if gpu.power_w is not None else "",
+        busy(gpu.processes),
+    ]
+    return f"{gpu.name} {gpu.uuid}, {gpu_number_origin(gpu)}: " + (", ".join(filter(None, parts)) or "nothing known")
+
+
+def describe_cpu(cpu: Cpu) -> str:
+    """A sentence for screen readers."""
+    return (
+        f"{cpu.name}, {len(cpu.core_load_percent)} cores: load {percent(cpu.load_percent)}, "
+        f"memory {used_of(cpu.memory_used_bytes, cpu.memory_total_bytes)}"
+    )

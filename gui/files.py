@@ -1,0 +1,34 @@
+"""Choosing files and folders without stopping the window, and showing them in the desktop's own program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+
+def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callable[[str], None]) -> QFileDialog:
+    """Opens a dialog that is not modal, and calls `chosen` with the path if one is picked."""
+    dialog = QFileDialog(parent, title, _existing(start))
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
+    dialog.setOption(QFileDialog.Option.ShowDirsOnly, folder)
+    dialog.setWindowModality(Qt.WindowModality.NonModal)
+    dialog.fileSelected.connect(chosen)
+    dialog.show()
+    return dialog
+
+
+def reveal(path: Path) -> bool:
+    """Opens a folder in the desktop's file manager; False where the desktop has none."""
+    return QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
+
+
+def _existing(start: str) -> str:
+    path = Path(start).expanduser() if start else Path.home()
+    while not path.is_dir() and path != path.parent:
+        path = path.parent
+    return str(path)

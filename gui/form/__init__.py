@@ -1,0 +1,1 @@
+"""The regulator: the form that makes a job, and the button that starts it."""

@@ -1,0 +1,81 @@
+"""The question whether a model file may be run, asked in the form and bound to the file's contents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout
+
+from engine.contract.checks import model_file_sha256
+
+SHOWN_BYTES = 200_000
+
+
+class ConsentBar(QFrame):
+    """Asks about one file at a time; hidden where there is nothing to ask.
+
+    Signals: allowed(str) - the SHA-256 of the contents that the user agreed to run.
+    """
+
+    allowed = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self._path = ""
+        self._question = QLabel()
+        self._question.setWordWrap(True)
+        self._show = QPushButton("Show")
+        self._show.setAccessibleName("Show the model file")
+        self._show.setCheckable(True)
+        self._show.toggled.connect(self._show_text)
+        self._allow = QPushButton("Allow")
+        self._allow.setAccessibleName("Allow this model file to run")
+        self._allow.clicked.connect(self._agree)
+        self._text = QPlainTextEdit()
+        self._text.setReadOnly(True)
+        self._text.setTabChangesFocus(True)
+        self._text.setAccessibleName("Text of the model file")
+        self._text.setMinimumHeight(140)
+        self._text.hide()
+        buttons = QHBoxLayout()
+        buttons.addStretch(1)
+        buttons.addWidget(self._show)
+        buttons.addWidget(self._allow)
+        layout = QVBoxLayout(self)
+        layout.addWidget(self._question)
+        layout.addWidget(self._text)
+        layout.addLayout(buttons)
+        self.hide()
+
+    def ask(self, path: str, trusted_sha256: str) -> None:
+        """Shows the question where `path` is a model file whose contents are not those agreed to."""
+        digest = model_file_sha256(path) if path.endswith(".py") else None
+        if digest is None or digest == trusted_sha256:
+            self._path = ""
+            self.hide()
+            return
+        if path != self._path:
+            self._path = path
+            self._show.setChecked(False)
+            self._question.setText(f"Run this file? {Path(path).name} is a program and can do whatever you can do.")
+        self.show()
+
+    def _show_text(self, shown: bool) -> None:
+        self._text.setVisible(shown)
+        if shown:
+            self._text.setPlainText(_read(self._path))
+
+    def _agree(self) -> None:
+        digest = model_file_sha256(self._path)
+        if digest is not None:
+            self.allowed.emit(digest)
+
+
+def _read(path: str) -> str:
+    try:
+        with Path(path).expanduser().open("rb") as stream:
+            return stream.read(SHOWN_BYTES).decode(errors="replace")
+    except OSError as error:
+        return f"The file cannot be read: {error.strerror}."

@@ -1,0 +1,348 @@
+"""The form: every field of a job, what is wrong with it, and the Train button."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from engine.contract import checks
+from engine.contract.catalogue import Catalogue, DeviceKind, load_catalogue
+from engine.contract.command import command_line
+from engine.contract.dataset import DatasetReport
+from engine.contract.devices import CPU, Snapshot, is_gpu
+from engine.contract.job import FIELDS, Job, job_from_values
+from engine.contract.problems import Problem, errors
+from gui.form.consent import ConsentBar
+from gui.form.dataset_card import DatasetCard
+from gui.form.fold import Fold
+from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
+from gui.form.rows import make_row
+
+TRIPLE = ("epochs", "batch_size", "learning_rate")
+FOLDS = {
+    "Training": ("optimizer", "weight_decay", "schedule", "seed", "best_by", "name"),
+    "Data": ("image_size", "augmentation", "loader_workers", "val_fraction"),
+    "Precision": ("precision",),
+    "Model": ("pretrained", "weights_file", "freeze_backbone"),
+    "Strategy": ("pipeline_schedule", "microbatches"),
+}
+INSPECTED = ("dataset", "val_fraction", "seed")
+"""The fields on which the findings about the folder depend."""
+
+
+class JobForm(QWidget):
+    """The job on screen.
+
+    Signals: changed() - the job, or what is wrong with it, has been judged anew; train_requested(object) - the Job
+    to run; folder_chosen(str, float, int) - look through this folder with this validation share and seed ("" for none);
+    touched() - the user is at work here, so that a run may follow soon.
+    """
+
+    changed = Signal()
+    train_requested = Signal(object)
+    folder_chosen = Signal(str, float, int)
+    touched = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.catalogue: Catalogue = load_catalogue()
+        self.rows: dict[str, FieldRow] = {}
+        self.problems: list[Problem] = []
+        self.job: Job | None = None
+        self._devices: tuple[str, ...] = (CPU,)
+        self._trusted = ""
+        self._machine: Snapshot | None = None
+        self._report: DatasetReport | None = None
+        self._start_problems: list[Problem] = []
+        self._inspected: tuple[Any, ...] | None = None
+        self._checking = False
+        self._starting = False
+        self.card = DatasetCard()
+        self.consent = ConsentBar()
+        self.devices_label = QLabel()
+        self.devices_problems = ProblemLabel()
+        self.reason = ProblemLabel()
+        self.train = QPushButton("Train")
+        self.copy = QPushButton("Copy as command")
+        self._make_rows()
+        self.folds = [Fold(title, [self.rows[name] for name in names]) for title, names in FOLDS.items()]
+        self._lay_out()
+        self._judge_soon = _single_shot(self, 0, self._judge)
+        self._inspect_soon = _single_shot(self, 250, self._ask_for_inspection)
+        self._connect()
+
+    # What the owner tells the form
+
+    def set_job(self, job: Job) -> None:
+        """Puts `job` on screen, all but its devices."""
+        self._trusted = job.model_file_sha256
+        for name, row in self.rows.items():
+            row.set_value(getattr(job, name))
+
+    def set_dataset(self, folder: str) -> None:
+        self.rows["dataset"].set_value(folder)
+
+    def set_devices(self, devices: tuple[str, ...]) -> None:
+        """The devices chosen in the devices panel."""
+        if devices != self._devices:
+            self._devices = devices
+            self._judge_soon.start()
+
+    def set_machine(self, snapshot: Snapshot) -> None:
+        """What the machine has; judged anew only where that differs from before."""
+        known = self._machine
+        self._machine = snapshot
+        if known is None or _hardware(known) != _hardware(snapshot):
+            self._judge_soon.start()
+
+    def set_report(self, report: DatasetReport | None) -> None:
+        """The findings about the folder on screen."""
+        self._report = report
+        self._checking = False
+        if report is not None:
+            self.card.show_report(report)
+        self._judge()
+
+    def set_start_problems(self, problems: list[Problem]) -> None:
+        """What went wrong on starting the job; gone with the next change of the form."""
+        self._start_problems = problems
+        self._judge()
+
+    def set_starting(self, starting: bool) -> None:
+        """Whether a run is being made at this moment, while which Train waits."""
+        self._starting = starting
+        self._judge()
+
+    @property
+    def checking(self) -> bool:
+        """Whether the folder on screen is still being looked through."""
+        return self._checking
+
+    def values(self) -> dict[str, Any]:
+        """The form's values as they would stand in a `job.toml`."""
+        values = {name: row.value() for name, row in self.rows.items()}
+        values["devices"] = list(self._devices)
+        values["model_file_sha256"] = self._trusted if str(values["model"]).endswith(".py") else ""
+        return values
+
+    # Making it
+
+    def _make_rows(self) -> None:
+        for name, field in FIELDS.items():
+            if name not in ("devices", "model_file_sha256"):
+                self.rows[name] = make_row(field, self.catalogue, stacked=name in TRIPLE)
+
+    def _lay_out(self) -> None:
+        column = QWidget()
+        layout = QVBoxLayout(column)
+        layout.setContentsMargins(14, 12, 14, 12)
+        layout.setSpacing(8)
+        for widget in (self.rows["dataset"], self.card, self.rows["task"], self.rows["model"], self.consent):
+            layout.addWidget(widget)
+        layout.addWidget(self.rows["strategy"])
+        layout.addLayout(self._devices_line())
+        layout.addWidget(self.devices_problems)
+        triple = QHBoxLayout()
+        triple.setSpacing(8)
+        for name in TRIPLE:
+            triple.addWidget(self.rows[name], 1)
+        layout.addLayout(triple)
+        for name in TRIPLE:
+            layout.addWidget(self.rows[name].problem_label)
+        for fold in self.folds:
+            layout.addWidget(fold)
+        layout.addStretch(1)
+        area = QScrollArea()
+        area.setObjectName("panel")
+        area.setWidget(column)
+        area.setWidgetResizable(True)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(0)
+        outer.addWidget(area, 1)
+        outer.addWidget(self._foot())
+
+    def _devices_line(self) -> QHBoxLayout:
+        title = QLabel("Devices")
+        title.setMinimumWidth(LABEL_WIDTH)
+        self.devices_label.setObjectName("muted")
+        self.devices_label.setWordWrap(True)
+        line = QHBoxLayout()
+        line.setSpacing(4)
+        line.addWidget(title)
+        line.addWidget(self.devices_label, 1)
+        return line
+
+    def _foot(self) -> QWidget:
+        foot = QWidget()
+        foot.setObjectName("panel")
+        self.train.setObjectName("primary")
+        self.train.setAccessibleName("Train")
+        self.copy.setAccessibleName("Copy as command")
+        self.copy.setToolTip("Puts the footplate train command for this job on the clipboard")
+        layout = QVBoxLayout(foot)
+        layout.setContentsMargins(14, 8, 14, 12)
+        layout.setSpacing(6)
+        layout.addWidget(self.reason)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.train, 1)
+        buttons.addWidget(self.copy)
+        layout.addLayout(buttons)
+        return foot
+
+    def _connect(self) -> None:
+        for name, row in self.rows.items():
+            row.edited.connect(self._edited)
+            if name in INSPECTED:
+                row.edited.connect(self._folder_edited)
+        self.consent.allowed.connect(self._trust)
+        self.card.cancelled.connect(self._cancel_inspection)
+        self.train.clicked.connect(self.start)
+        self.copy.clicked.connect(self.copy_command)
+
+    # What the user does
+
+    def start(self) -> None:
+        """Asks for the run of the job on screen, if nothing stands in its way."""
+        self._judge()
+        if self.train.isEnabled() and self.job is not None:
+            self.train_requested.emit(self.job)
+
+    def copy_command(self) -> None:
+        """Puts the command for the job on screen on the clipboard."""
+        if self.job is not None:
+            QGuiApplication.clipboard().setText(command_line(self.job))
+
+    def _edited(self) -> None:
+        self._start_problems = []
+        self.touched.emit()
+        self._judge_soon.start()
+
+    def _folder_edited(self) -> None:
+        if self._inspection() == self._inspected:
+            return
+        self._report = None
+        self._inspected = None
+        self._checking = bool(self.rows["dataset"].value())
+        self._inspect_soon.start()
+
+    def _inspection(self) -> tuple[Any, ...]:
+        return tuple(self.rows[name].value() for name in INSPECTED)
+
+    def _ask_for_inspection(self) -> None:
+        wanted = self._inspection()
+        if wanted == self._inspected:
+            return
+        self._inspected = wanted
+        folder, val_fraction, seed = wanted
+        looked_at = Job(dataset=folder)
+        wrong = [p for p in checks.problems(looked_at, self.catalogue) if p.field == "dataset"]
+        if wrong or not isinstance(val_fraction, float) or not 0 < val_fraction < 1:
+            self._checking = False
+            self.card.clear()
+            self.folder_chosen.emit("", 0.0, 0)
+        else:
+            self._checking = True
+            self.folder_chosen.emit(folder, val_fraction, seed)
+        self._judge()
+
+    def _cancel_inspection(self) -> None:
+        self._checking = False
+        self.folder_chosen.emit("", 0.0, 0)
+        self.card.clear("Not looked through. Training can start, but problems with the pictures show only then.")
+        self._judge()
+
+    def _trust(self, sha256: str) -> None:
+        self._trusted = sha256
+        self._edited()
+
+    # Judging it
+
+    def _judge(self) -> None:
+        self._judge_soon.stop()
+        self.job, self.problems = self._judged()
+        self.problems += self._start_problems
+        shown = {name for name in self.rows}
+        for name, row in self.rows.items():
+            row.show_problems(tuple(problem for problem in self.problems if problem.field == name))
+        for name in TRIPLE:
+            self.rows[name].problem_label.setVisible(bool(self.rows[name].problem_label.text()))
+        self.devices_problems.show_problems(tuple(p for p in self.problems if p.field == "devices"))
+        self.consent.ask(str(self.rows["model"].value()), self._trusted)
+        self.devices_label.setText(_devices_in_words(self._devices, self._machine))
+        self._offer_strategies()
+        for fold in self.folds:
+            fold.reveal_problem()
+        elsewhere = [p for p in self.problems if p.field not in shown and p.field != "devices"]
+        self._show_whether_ready(elsewhere)
+        self.changed.emit()
+
+    def _judged(self) -> tuple[Job | None, list[Problem]]:
+        """The job, or None, with all that is wrong: fields that cannot be read do not hide the others'."""
+        values = self.values()
+        job, unread = job_from_values(values)
+        sane = job
+        if sane is None:
+            bad = {problem.field for problem in unread}
+            sane, _none = job_from_values({name: value for name, value in values.items() if name not in bad})
+        found = list(unread)
+        if sane is not None:
+            wrong = {problem.field for problem in unread}
+            judged = checks.problems(sane, self.catalogue, self._machine, self._report)
+            found += [problem for problem in judged if problem.field not in wrong]
+        return job, found
+
+    def _offer_strategies(self) -> None:
+        kinds: set[DeviceKind] = {"cuda" if is_gpu(device) else "cpu" for device in self._devices}
+        off = {}
+        for entry in self.catalogue.strategies:
+            if kinds and not kinds <= set(entry.device_kinds):
+                off[entry.id] = "CUDA GPUs only" if entry.device_kinds == ("cuda",) else "CPU only"
+        self.rows["strategy"].editor.set_off(off)  # type: ignore[attr-defined]
+
+    def _show_whether_ready(self, elsewhere: list[Problem]) -> None:
+        wrong = errors(self.problems)
+        if self._starting:
+            why = "The run is being started."
+        elif wrong:
+            fields = dict.fromkeys(FIELDS[p.field].label if p.field in FIELDS else "the run" for p in wrong)
+            why = f"Train is off until these are right: {', '.join(fields)}."
+        elif self._checking:
+            why = "The folder is still being looked through."
+        else:
+            why = ""
+        self.train.setEnabled(not why)
+        self.train.setToolTip(why or "Starts the training (Ctrl+Return)")
+        self.train.setAccessibleDescription(why)
+        shown = list(elsewhere)
+        if wrong and not elsewhere:
+            shown.append(Problem("", why, "", "error"))
+        self.reason.show_problems(tuple(shown))
+        self.copy.setEnabled(self.job is not None)
+
+
+def _single_shot(parent: JobForm, wait_ms: int, act: Any) -> QTimer:
+    timer = QTimer(parent)
+    timer.setSingleShot(True)
+    timer.setInterval(wait_ms)
+    timer.timeout.connect(act)
+    return timer
+
+
+def _hardware(snapshot: Snapshot) -> tuple[Any, ...]:
+    return (snapshot.nvml, tuple((gpu.uuid, gpu.lost) for gpu in snapshot.gpus))
+
+
+def _devices_in_words(devices: tuple[str, ...], machine: Snapshot | None) -> str:
+    if not devices:
+        return "None chosen; check one in Devices."
+    names = {gpu.uuid: f"GPU {gpu.nvml_index}" for gpu in machine.gpus} if machine else {}
+    gpus = [names.get(device, device) for device in devices if is_gpu(device)]
+    workers = sum(device == CPU for device in devices)
+    cpu = [] if not workers else ["CPU"] if workers == 1 else [f"CPU, {workers} workers"]
+    return ", ".join(gpus + cpu)

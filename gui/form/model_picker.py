@@ -1,0 +1,80 @@
+"""The model: typed in part and completed from the catalogue, or a Python file of the user's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QCompleter, QLineEdit, QToolButton
+
+from engine.contract.catalogue import ModelEntry
+from gui import files
+from gui.form.editors import Editor
+
+
+def describe(entry: ModelEntry) -> str:
+    """The model's title, size and family, for lists."""
+    return f"{entry.title} · {_millions(entry.parameters)} parameters · {entry.family}"
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count:,}"
+
+
+class ModelPicker(Editor):
+    """A search field over the catalogue's models. Its value is the model's id, or the path of a file."""
+
+    def __init__(self, models: tuple[ModelEntry, ...]) -> None:
+        self.line = QLineEdit()
+        self.line.setAcceptDrops(False)
+        self.line.setPlaceholderText("Type to search, e.g. resnet")
+        super().__init__(self.line)
+        self._by_text = {describe(entry): entry.id for entry in models}
+        self._by_title = {entry.title.lower(): entry.id for entry in models}
+        self._completer = self._make_completer(list(self._by_text))
+        self.line.setCompleter(self._completer)
+        self.line.textChanged.connect(lambda _text: self.edited.emit())
+        self.list_button = QToolButton()
+        self.list_button.setText("▾")
+        self.list_button.setAccessibleName("All models")
+        self.list_button.setToolTip("All models")
+        self.list_button.clicked.connect(self.show_all)
+        self.file_button = QToolButton()
+        self.file_button.setText("…")
+        self.file_button.setAccessibleName("Choose a Python file")
+        self.file_button.setToolTip("Choose a Python file with build_model(num_classes)")
+        self.file_button.clicked.connect(self.choose_file)
+        layout = self.layout()
+        assert layout is not None
+        layout.addWidget(self.list_button)
+        layout.addWidget(self.file_button)
+
+    def value(self) -> str:
+        text = self.line.text().strip()
+        return self._by_text.get(text) or self._by_title.get(text.lower()) or text
+
+    def set_value(self, value: Any) -> None:
+        self.line.setText(str(value))
+
+    def show_all(self) -> None:
+        """Opens the whole list, whatever is typed."""
+        self.line.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._completer.setCompletionPrefix("")
+        self._completer.complete()
+
+    def choose_file(self) -> None:
+        files.choose(self, "Choose a Python file with build_model(num_classes)", "", False, self.set_value)
+
+    def _make_completer(self, texts: list[str]) -> QCompleter:
+        completer = QCompleter(texts, self)
+        completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
+        completer.setFilterMode(Qt.MatchFlag.MatchContains)
+        completer.setMaxVisibleItems(14)
+        completer.popup().setAccessibleName("Models that match")
+        completer.activated[str].connect(self._picked)
+        return completer
+
+    def _picked(self, text: str) -> None:
+        # The completer writes its own text after this signal, so that the id has to come a turn later.
+        QTimer.singleShot(0, self, lambda: self.set_value(self._by_text.get(text, text)))
+

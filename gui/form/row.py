@@ -1,0 +1,151 @@
+"""One field of the form: label, editor, a way back to the default, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QToolButton, QWidget
+
+from engine.contract.job import Field
+from engine.contract.problems import Problem
+from gui import icons, theme
+from gui.form.editors import Editor
+
+LABEL_WIDTH = 104
+
+
+class ProblemLabel(QWidget):
+    """Problems in words, with an icon each, so that colour alone never tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 1, 0, 3)
+        self._grid.setHorizontalSpacing(5)
+        self._grid.setVerticalSpacing(2)
+        self._grid.setColumnStretch(1, 1)
+        self._shown: tuple[Problem, ...] = ()
+        self._lines: list[QWidget] = []
+        self.hide()
+        theme.notifier.changed.connect(self._paint)
+
+    def show_problems(self, problems: tuple[Problem, ...]) -> None:
+        if problems != self._shown:
+            self._shown = problems
+            self._paint()
+
+    def text(self) -> str:
+        return "\n".join(map(str, self._shown))
+
+    def _paint(self) -> None:
+        for line in self._lines:
+            self._grid.removeWidget(line)
+            line.deleteLater()
+        self._lines = []
+        for number, problem in enumerate(self._shown):
+            color = getattr(theme.colors(), problem.severity)
+            mark = QLabel()
+            mark.setPixmap(icons.pixmap(problem.severity, color, 16, self.devicePixelRatioF()))
+            mark.setAccessibleName(problem.severity.capitalize())
+            text = QLabel(str(problem))
+            text.setObjectName(problem.severity)
+            text.setWordWrap(True)
+            text.setTextFormat(Qt.TextFormat.PlainText)
+            text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+            self._grid.addWidget(mark, number, 0, Qt.AlignmentFlag.AlignTop)
+            self._grid.addWidget(text, number, 1)
+            self._lines += [mark, text]
+        self.setVisible(bool(self._shown))
+
+
+class FieldRow(QWidget):
+    """One field of the job. A `stacked` row has its label above and leaves it to its owner to place
+    `problem_label`.
+
+    Signals: edited() - the value may have changed.
+    """
+
+    edited = Signal()
+
+    def __init__(self, field: Field, editor: Editor, default: Any, stacked: bool = False) -> None:
+        super().__init__()
+        self.field = field
+        self.editor = editor
+        self.default = default
+        self.problem_label = ProblemLabel()
+        self.label = QLabel(field.label)
+        self.label.setBuddy(editor.control)
+        self.reset = self._reset_button()
+        self._name_for_all()
+        self._lay_out(stacked)
+        editor.edited.connect(self._edited)
+        self._edited()
+
+    def value(self) -> Any:
+        return self.editor.value()
+
+    def set_value(self, value: Any) -> None:
+        self.editor.set_value(value)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.value() != self.default)
+
+    def show_problems(self, problems: tuple[Problem, ...]) -> None:
+        """Marks the field with all that is wrong, in words, colour and for assistive technologies."""
+        severities = {problem.severity for problem in problems}
+        severity = "error" if "error" in severities else "warning" if severities else ""
+        control = self.editor.control
+        if control.property("severity") != severity:
+            control.setProperty("severity", severity)
+            control.style().unpolish(control)
+            control.style().polish(control)
+        wrong = " ".join(map(str, problems))
+        control.setAccessibleDescription(f"{wrong} {self.field.help}".strip())
+        self.problem_label.show_problems(problems)
+
+    def _name_for_all(self) -> None:
+        control = self.editor.control
+        control.setAccessibleName(self.field.label)
+        control.setAccessibleDescription(self.field.help)
+        control.setToolTip(self.field.help)
+        self.label.setToolTip(self.field.help)
+
+    def _reset_button(self) -> QToolButton:
+        button = QToolButton()
+        button.setObjectName("flat")
+        button.setAccessibleName(f"Reset {self.field.label}")
+        button.setToolTip("Back to the default")
+        button.clicked.connect(lambda: self.set_value(self.default))
+        policy = button.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)
+        button.setSizePolicy(policy)
+        self._paint_reset(button)
+        theme.notifier.changed.connect(lambda: self._paint_reset(button))
+        return button
+
+    def _paint_reset(self, button: QToolButton) -> None:
+        button.setIcon(icons.icon("reset", theme.colors().muted))
+
+    def _lay_out(self, stacked: bool) -> None:
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(4)
+        grid.setVerticalSpacing(2)
+        if stacked:
+            grid.addWidget(self.label, 0, 0)
+            grid.addWidget(self.reset, 0, 1)
+            grid.addWidget(self.editor, 1, 0, 1, 2)
+            grid.setColumnStretch(0, 1)
+            return
+        self.label.setMinimumWidth(LABEL_WIDTH)
+        grid.addWidget(self.label, 0, 0)
+        grid.addWidget(self.editor, 0, 1)
+        grid.addWidget(self.reset, 0, 2)
+        grid.addWidget(self.problem_label, 1, 1, 1, 2)
+        grid.setColumnStretch(1, 1)
+
+    def _edited(self) -> None:
+        self.reset.setVisible(self.changed)
+        self.edited.emit()

@@ -1,0 +1,61 @@
+"""Which editor a field gets."""
+
+from __future__ import annotations
+
+from engine.contract.catalogue import Catalogue
+from engine.contract.job import Field
+from gui.form.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, PathEditor, TextEditor
+from gui.form.model_picker import ModelPicker
+from gui.form.row import FieldRow
+
+TITLES = {
+    "sgd": "SGD with momentum",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "none": "None",
+    "step": "StepLR",
+    "cosine": "Cosine",
+    "onecycle": "OneCycle",
+    "light": "Light",
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+}
+EMPTY = {"image_size": "the model's own"}
+
+
+def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
+    """The row for `field`, at its default."""
+    editor = _editor(field, catalogue)
+    editor.set_value(field.default)
+    return FieldRow(field, editor, field.default, stacked)
+
+
+def _editor(field: Field, catalogue: Catalogue) -> Editor:
+    if field.name == "model":
+        return ModelPicker(catalogue.models)
+    choices = _choices(field, catalogue)
+    if choices:
+        return ChoiceEditor(choices)
+    if field.name == "dataset":
+        return PathEditor("the dataset folder", True, "Type a path, browse, or drop a folder")
+    if field.name == "weights_file":
+        return PathEditor("a weights file", False, "torchvision's own")
+    if field.kind == "int":
+        return IntEditor(field, EMPTY.get(field.name, "automatic"))
+    if field.kind == "float":
+        return FloatEditor()
+    if field.kind == "bool":
+        return BoolEditor("")
+    return TextEditor("optional" if field.default == "" else "")
+
+
+def _choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
+    """The values to choose from as (value, title, help); none where the field is free."""
+    if field.name == "task":
+        return [(task.id, task.title, "") for task in catalogue.tasks]
+    if field.name == "strategy":
+        return [(entry.id, entry.title, entry.summary) for entry in catalogue.strategies]
+    if field.name == "best_by":
+        measures = {m.id: m.title for task in catalogue.tasks for m in task.measures}
+        return [(name, title, "") for name, title in measures.items()]
+    return [(value, TITLES.get(value, value), "") for value in field.choices]

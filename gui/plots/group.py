@@ -1,0 +1,136 @@
+"""What plots under one another share: the horizontal range, the crosshair, and the timer that redraws them."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+AxisKind = Literal["clock", "elapsed", "count"]
+"""What the horizontal axis counts: seconds shown as the time of day, seconds since the start, or whole numbers."""
+
+REDRAW_MS = 40
+"""Changes within so many milliseconds are drawn together."""
+
+_HEADROOM = 0.04
+"""Share of the range that is kept free at the right, so that the axis need not move with every point."""
+
+_LEAST_ZOOM = 1e-4
+"""The smallest share of all data that may be zoomed into."""
+
+
+class Drawable(Protocol):
+    """What a group redraws."""
+
+    def redraw(self) -> None: ...
+
+
+class PlotGroup(QObject):
+    """Keeps the newest data in sight until the user zooms or pans, and again after `follow`.
+
+    Horizontal places are in the axis's unit, less `origin`.
+
+    Signals:
+        range_changed(): `range` is another one.
+        following_changed(bool): whether the newest data is kept in sight.
+        cursor_changed(): the crosshair has moved; see `cursor`.
+    """
+
+    range_changed = Signal()
+    following_changed = Signal(bool)
+    cursor_changed = Signal()
+
+    def __init__(self, axis: AxisKind, *, span: float | None = None, parent: QObject | None = None) -> None:
+        """`span` is how much is shown, back from the newest; None for everything."""
+        super().__init__(parent)
+        self.axis = axis
+        self.origin = 0.0
+        self.following = True
+        self.cursor: float | None = None
+        self.range = (0.0, span or 1.0)
+        self._span = span
+        self._first = 0.0
+        self._last = 0.0
+        self._dirty: dict[Drawable, None] = {}
+        self._timer = QTimer(self, singleShot=True, interval=REDRAW_MS)
+        self._timer.timeout.connect(self._drain)
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """Where the data begins and ends."""
+        return self._first, self._last
+
+    def touch(self, plot: Drawable) -> None:
+        """Has `plot` redrawn soon, together with others."""
+        self._dirty[plot] = None
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def set_extent(self, first: float, last: float) -> None:
+        """Tells where the data begins and ends now."""
+        self._first, self._last = first, max(first, last)
+        if self.following:
+            self._show_newest()
+
+    def set_axis(self, axis: AxisKind) -> None:
+        """Counts something else from now on; what was zoomed into is given up."""
+        self.axis = axis
+        self.cursor = None
+        self.cursor_changed.emit()
+        self.range = (0.0, 0.0)
+        self.follow()
+
+    def follow(self) -> None:
+        """Goes back to the newest data and stays with it."""
+        was, self.following = self.following, True
+        self._show_newest(exactly=True)
+        if not was:
+            self.following_changed.emit(True)
+
+    def show_range(self, low: float, high: float) -> None:
+        """What the user has zoomed or panned to; the newest data is no longer followed."""
+        whole = max(self._last - self._first, 1e-9)
+        middle, half = (low + high) / 2, max((high - low) / 2, whole * _LEAST_ZOOM / 2)
+        half = min(half, whole)
+        middle = min(max(middle, self._first), self._last)
+        self._set_range((middle - half, middle + half))
+        if self.following:
+            self.following = False
+            self.following_changed.emit(False)
+
+    def zoom(self, factor: float) -> None:
+        """Shows `factor` times as much, around the crosshair where it is in sight, else around the middle."""
+        low, high = self.range
+        middle = self.cursor if self.cursor is not None and low <= self.cursor <= high else (low + high) / 2
+        self.show_range(middle - (middle - low) * factor, middle + (high - middle) * factor)
+
+    def pan(self, share: float) -> None:
+        """Moves by `share` of what is shown, to the right where it is positive."""
+        low, high = self.range
+        move = (high - low) * share
+        self.show_range(low + move, high + move)
+
+    def set_cursor(self, place: float | None) -> None:
+        if place != self.cursor:
+            self.cursor = place
+            self.cursor_changed.emit()
+
+    def _show_newest(self, exactly: bool = False) -> None:
+        low, high = self.range
+        if self._span is not None:
+            self._set_range((self._last - self._span, self._last))
+            return
+        length = max(self._last - self._first, 1e-9)
+        fits = low == self._first and self._last <= high <= self._first + length * (1 + 3 * _HEADROOM)
+        if exactly or not fits:
+            self._set_range((self._first, self._first + length * (1 + _HEADROOM)))
+
+    def _set_range(self, wanted: tuple[float, float]) -> None:
+        if wanted != self.range:
+            self.range = wanted
+            self.range_changed.emit()
+
+    def _drain(self) -> None:
+        dirty, self._dirty = list(self._dirty), {}
+        for plot in dirty:
+            plot.redraw()

@@ -1,0 +1,356 @@
+"""A plot of lines that stays fast with hundreds of thousands of points and can be used without a mouse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from html import escape
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, QPointF, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
+
+from gui import theme
+from gui.plots.axes import BottomAxis, LeftAxis, elapsed
+from gui.plots.columns import Floats
+from gui.plots.group import PlotGroup
+from gui.plots.line import Line, LineStyle
+
+WORDS_EVERY_S = 1.0
+"""Screen readers are told new values at most so often."""
+
+
+class _View(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
+    """pyqtgraph's widget with what its plot has to hear of.
+
+    Signals: doubleClicked(); left(): the mouse has left; resized().
+    """
+
+    doubleClicked = Signal()
+    left = Signal()
+    resized = Signal()
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.doubleClicked.emit()
+        event.accept()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self.left.emit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.resized.emit()
+
+
+class LinePlot(QWidget):
+    """Lines over one horizontal axis, which it shares with the other plots of its group.
+
+    The mouse wheel zooms around the pointer, dragging pans, a double click goes back to the newest data. With
+    the keyboard: Left and Right move the crosshair, Shift+Left and Shift+Right pan, + and - zoom, Home goes back
+    to the newest, Escape puts the crosshair away. The title row reads the values at the crosshair, or the newest.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        group: PlotGroup,
+        *,
+        unit: str = "",
+        scale: float = 1.0,
+        write: Callable[[float], str] | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        x_label: str = "",
+        parent: QWidget | None = None,
+    ) -> None:
+        """`scale` turns values into `unit`; `write` puts a value that is in `unit` into words.
+
+        `low` and `high` fix the edges of the vertical axis, in `unit`; None lets it follow the data in sight.
+        """
+        super().__init__(parent)
+        self.title = title
+        self.group = group
+        self._scale = scale
+        self._write = write or (lambda value: f"{value:.4g}{unit and ' ' + unit}")
+        self._edges = (low, high)
+        self._log = False
+        self._lines: dict[str, Line] = {}
+        self._span: tuple[float, float] | None = None
+        self._said_at = 0.0
+        self._empty_text = "Nothing to show yet"
+        self._build_title(title, unit)
+        self._build_view(x_label)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(2)
+        layout.addLayout(self._title_row)
+        layout.addWidget(self._view, 1)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setAccessibleName(title)
+        group.range_changed.connect(self._range_changed)
+        group.cursor_changed.connect(self._cursor_changed)
+        theme.notifier.changed.connect(self._recolor)
+        self._recolor()
+        self._say()
+
+    def add_line(self, key: str, style: LineStyle) -> None:
+        """Adds a line; an existing one of that key is left as it is."""
+        if key not in self._lines:
+            self._lines[key] = Line(style, self._view.getPlotItem())
+
+    def remove_lines(self) -> None:
+        for line in self._lines.values():
+            line.remove()
+        self._lines.clear()
+        self.touch()
+
+    def set_data(self, key: str, x: Floats, y: Floats) -> None:
+        """Shows `y` over `x`; views are kept, so that they may only change on the GUI thread."""
+        line = self._lines[key]
+        if len(x) < len(line.x):
+            line.restart()
+        line.set_data(x, y)
+        self.touch()
+
+    def restart(self) -> None:
+        """The data to come is another run's."""
+        for line in self._lines.values():
+            line.restart()
+        self._span = None
+
+    def set_smoothing(self, weight: float) -> None:
+        """Sets the weight of the exponential moving average, 0 for none."""
+        for line in self._lines.values():
+            line.set_smoothing(weight)
+        self.touch()
+
+    def set_log(self, log: bool) -> None:
+        """A logarithmic vertical axis; values of 0 and below are left out."""
+        self._log = log
+        self._span = None
+        self._left.setLogMode(y=log)
+        self.touch()
+
+    def set_high(self, high: float | None) -> None:
+        """Fixes the upper edge of the vertical axis, in its unit."""
+        if high != self._edges[1]:
+            self._edges = (self._edges[0], high)
+            self.touch()
+
+    def set_empty_text(self, text: str) -> None:
+        """What stands in the middle while there is no data."""
+        self._empty_text = text
+        self._empty.setText(text)
+
+    def touch(self) -> None:
+        self.group.touch(self)
+
+    @property
+    def vertical_range(self) -> tuple[float, float]:
+        """The edges of the vertical axis (of the logarithm where that is shown)."""
+        low, high = self._view.getPlotItem().vb.viewRange()[1]
+        return float(low), float(high)
+
+    @property
+    def horizontal_range(self) -> tuple[float, float]:
+        low, high = self._view.getPlotItem().vb.viewRange()[0]
+        return float(low), float(high)
+
+    def redraw(self) -> None:
+        """Draws what has changed; a plot out of sight does so when it is next shown."""
+        if not self.isVisible():
+            return
+        width = max(2, int(self._view.getPlotItem().vb.width()))
+        drawn = [line.draw(self.group.range, width, self._scale, self._log) for line in self._lines.values()]
+        spans = [span for span in drawn if span is not None]
+        self._set_span(spans)
+        self._empty.setVisible(not any(len(line.x) for line in self._lines.values()))
+        self._write_values()
+        if time.monotonic() - self._said_at >= WORDS_EVERY_S:
+            self._say()
+
+    def describe(self) -> str:
+        """The latest values in words."""
+        told = [f"{line.style.label} {self._write(value * self._scale)}" for line, value in self._latest()]
+        return "Latest: " + ", ".join(told) if told else self._empty_text
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._range_changed()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        key = event.key()
+        if key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
+            direction = 1 if key == Qt.Key.Key_Right else -1
+            if shift:
+                self.group.pan(0.1 * direction)
+            else:
+                self._step_cursor(direction)
+        elif key in (Qt.Key.Key_Plus, Qt.Key.Key_Equal):
+            self.group.zoom(1 / 1.4)
+        elif key == Qt.Key.Key_Minus:
+            self.group.zoom(1.4)
+        elif key == Qt.Key.Key_Home:
+            self.group.follow()
+        elif key == Qt.Key.Key_Escape and self.group.cursor is not None:
+            self.group.set_cursor(None)
+        else:
+            super().keyPressEvent(event)
+
+    def _build_title(self, title: str, unit: str) -> None:
+        heading = QLabel(title)
+        heading.setObjectName("heading")
+        units = QLabel(unit)
+        units.setObjectName("muted")
+        self._values = QLabel(wordWrap=True)
+        self._values.setFont(theme.tabular(self._values.font()))
+        self._values.setTextFormat(Qt.TextFormat.RichText)
+        self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self._title_row = QHBoxLayout()
+        self._title_row.setContentsMargins(0, 0, 8, 0)
+        self._title_row.addWidget(heading)
+        self._title_row.addWidget(units)
+        self._title_row.addWidget(self._values, 1)
+
+    def _build_view(self, x_label: str) -> None:
+        self._left = LeftAxis()
+        self._bottom = BottomAxis(self.group)
+        self._view = _View(axisItems={"left": self._left, "bottom": self._bottom})
+        self._view.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._view.setFrameShape(_View.Shape.NoFrame)
+        self._view.setAccessibleName(f"{self.title} plot area")
+        item = self._view.getPlotItem()
+        item.hideButtons()
+        item.setMenuEnabled(False)
+        item.showGrid(x=True, y=True, alpha=0.25)
+        item.vb.disableAutoRange()
+        item.vb.setMouseEnabled(x=True, y=False)
+        item.vb.setDefaultPadding(0)
+        self._bottom_label = x_label
+        self._cursor_line = pg.InfiniteLine(angle=90, movable=False)
+        self._cursor_line.hide()
+        item.addItem(self._cursor_line, ignoreBounds=True)
+        self._empty = QLabel(self._empty_text, self._view)
+        self._empty.setObjectName("muted")
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        item.vb.sigRangeChangedManually.connect(self._moved_by_mouse)
+        self._view.scene().sigMouseMoved.connect(self._mouse_moved)
+        self._view.left.connect(lambda: self.group.set_cursor(None))
+        self._view.doubleClicked.connect(self.group.follow)
+        self._view.resized.connect(self._resized)
+
+    def _resized(self) -> None:
+        self._empty.setGeometry(self._view.rect())
+        self.touch()
+
+    def _recolor(self) -> None:
+        scheme = theme.colors()
+        self._view.setBackground(scheme.panel)
+        for axis in (self._left, self._bottom):
+            axis.setPen(pg.mkPen(scheme.border))
+            axis.setTextPen(pg.mkPen(scheme.muted))
+        if self._bottom_label:
+            self._bottom.setLabel(self._bottom_label, color=scheme.muted)
+        self._cursor_line.setPen(pg.mkPen(QColor(scheme.text), width=1, style=Qt.PenStyle.DotLine))
+        for line in self._lines.values():
+            line.recolor()
+        self.touch()
+
+    def _range_changed(self) -> None:
+        view = self._view.getPlotItem().vb
+        low, high = self.group.range
+        if high > low:
+            view.setXRange(low, high, padding=0)
+        self.touch()
+
+    def _moved_by_mouse(self) -> None:
+        low, high = self._view.getPlotItem().vb.viewRange()[0]
+        self.group.show_range(low, high)
+        self._range_changed()
+
+    def _mouse_moved(self, place: QPointF) -> None:
+        view = self._view.getPlotItem().vb
+        inside = view.sceneBoundingRect().contains(place)
+        self.group.set_cursor(float(view.mapSceneToView(place).x()) if inside else None)
+
+    def _step_cursor(self, direction: int) -> None:
+        """Moves the crosshair to the next point of the longest line, or to the newest where it is not shown."""
+        longest = max(self._lines.values(), key=lambda line: len(line.x), default=None)
+        if longest is None or not len(longest.x):
+            return
+        x = longest.x
+        cursor = self.group.cursor
+        if cursor is None:
+            index = int(np.searchsorted(x, self.group.range[1], side="right")) - 1
+        else:
+            # A pixel at least, so that a long run can be walked through.
+            stride = (self.group.range[1] - self.group.range[0]) / max(1, self._view.width())
+            if direction > 0:
+                index = int(np.searchsorted(x, cursor + stride))
+            else:
+                index = int(np.searchsorted(x, cursor - stride, side="right")) - 1
+        self.group.set_cursor(float(x[min(max(index, 0), len(x) - 1)]))
+
+    def _cursor_changed(self) -> None:
+        cursor = self.group.cursor
+        self._cursor_line.setVisible(cursor is not None)
+        if cursor is not None:
+            self._cursor_line.setPos(cursor)
+        self._write_values()
+
+    def _set_span(self, spans: list[tuple[float, float]]) -> None:
+        """Sets the vertical range to what is drawn, but keeps the present one while it fits well enough."""
+        low, high = self._edges
+        if self._log or low is None or high is None:
+            if not spans:
+                return
+            lowest, highest = min(s[0] for s in spans), max(s[1] for s in spans)
+            if self._span is None or not _fits(self._span, lowest, highest):
+                room = 0.06 * (highest - lowest) or 0.05 * abs(highest) or 1.0
+                self._span = (lowest - room, highest + room)
+            if not self._log:
+                # An edge that is fixed must not meet the data's own.
+                self._span = (
+                    self._span[0] if low is None else low,
+                    self._span[1] if high is None else high,
+                )
+            low, high = self._span
+        view = self._view.getPlotItem().vb
+        if list(view.viewRange()[1]) != [low, high]:
+            view.setYRange(low, high, padding=0)
+
+    def _latest(self) -> list[tuple[Line, float]]:
+        return [(line, value) for line in self._lines.values() if (value := line.latest) is not None]
+
+    def _write_values(self) -> None:
+        cursor = self.group.cursor
+        parts = []
+        for line in self._lines.values():
+            value = line.latest if cursor is None else line.value_at(cursor)
+            text = "–" if value is None else self._write(value * self._scale)
+            mark = "╍" if line.style.markers else "━"
+            entry = f"{escape(line.style.label)}&nbsp;<b>{escape(text).replace(' ', '&nbsp;')}</b>"
+            parts.append(f'<span style="color:{line.style.color()}">{mark}</span>&nbsp;{entry}')
+        place = "" if cursor is None else f"<b>{self._write_place(cursor)}</b>&emsp;"
+        self._values.setText(place + "&emsp; ".join(parts))
+
+    def _write_place(self, place: float) -> str:
+        if self.group.axis == "count":
+            return f"step {place:,.0f}"
+        if self.group.axis == "elapsed":
+            return elapsed(place)
+        return time.strftime("%H:%M:%S", time.localtime(place + self.group.origin))
+
+    def _say(self) -> None:
+        self._said_at = time.monotonic()
+        self.setAccessibleDescription(self.describe())
+
+
+def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
+    """Whether data from `lowest` to `highest` is inside `span` and fills at least half of it."""
+    return span[0] <= lowest and highest <= span[1] and (highest - lowest) >= 0.5 * (span[1] - span[0])

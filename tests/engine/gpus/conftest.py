@@ -1,0 +1,104 @@
+"""A sampler as a real process, before the stub of NVIDIA's libraries."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.contract.devices import Snapshot
+from tests.support.nvml_stub import NvmlStub, compile_stub, why_not
+
+ROOT = Path(__file__).parents[3]
+
+
+class RunningSampler:
+    """`python -m engine.gpus` with its snapshots taken as they come."""
+
+    def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "engine.gpus", *arguments], stdout=subprocess.PIPE, env=environment, cwd=ROOT
+        )
+        self._snapshots: queue.Queue[Snapshot] = queue.Queue()
+        self._thread = threading.Thread(target=self._take)
+        self._thread.start()
+
+    def next(self, timeout_s: float = 10.0) -> Snapshot:
+        """The next snapshot."""
+        return self._snapshots.get(timeout=timeout_s)
+
+    def until(self, condition: Callable[[Snapshot], bool], timeout_s: float = 20.0) -> Snapshot:
+        """The first coming snapshot for which `condition` holds."""
+        deadline = time.monotonic() + timeout_s
+        snapshot = None
+        while time.monotonic() < deadline:
+            snapshot = self.next(max(0.01, deadline - time.monotonic()))
+            if condition(snapshot):
+                return snapshot
+        raise AssertionError(f"not within {timeout_s} s; last: {snapshot}")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._thread.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def _take(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._snapshots.put(msgspec.json.decode(line, type=Snapshot))
+
+
+Start = Callable[..., RunningSampler]
+
+
+@pytest.fixture(scope="session")
+def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
+    if reason := why_not():
+        pytest.skip(reason)
+    return compile_stub(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture(scope="session")
+def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
+    if reason := why_not():
+        pytest.skip(reason)
+    return compile_stub(tmp_path_factory.mktemp("old_nvml"), old_driver=True)
+
+
+@pytest.fixture
+def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
+    """The stub with a profile of this test's own."""
+    return NvmlStub(compiled_stub.folder, tmp_path / "profile")
+
+
+@pytest.fixture
+def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
+    """The same as an old driver, which lacks newer functions."""
+    return NvmlStub(compiled_old_stub.folder, tmp_path / "profile")
+
+
+@pytest.fixture
+def start_sampler() -> Iterator[Start]:
+    """Starts samplers that end with the test; `stub` is what they take for the driver, none by default."""
+    started: list[RunningSampler] = []
+
+    def start(*arguments: str, stub: NvmlStub | None = None, **environment: str) -> RunningSampler:
+        libraries = stub.environment if stub else {}
+        sampler = RunningSampler(*arguments, environment=os.environ | libraries | environment)
+        started.append(sampler)
+        return sampler
+
+    yield start
+    for sampler in started:
+        sampler.end()
