@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
 
 from gui import icons, theme
@@ -18,6 +18,7 @@ class StatusBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.status = QLabel("Idle")
         self.status.setAccessibleName("Run status")
         self.status.setMinimumWidth(120)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
 from string import Template
 
 from PySide6.QtCore import QObject, Qt, Signal
@@ -163,7 +165,8 @@ def palette(scheme: Colors) -> QPalette:
 
 def style_sheet(scheme: Colors) -> str:
     """The application's style sheet in the colours of `scheme`."""
-    return Template(_STYLE).substitute({name: getattr(scheme, name) for name in scheme.__dataclass_fields__})
+    icons = Path(str(files("resources"))).as_posix() + "/icons"
+    return Template(_STYLE).substitute(asdict(scheme), icons=icons)
 
 
 _STYLE = """
@@ -190,6 +193,24 @@ QLineEdit[severity="error"], QComboBox[severity="error"], QSpinBox[severity="err
 QLineEdit[severity="warning"], QComboBox[severity="warning"], QSpinBox[severity="warning"] { border-color: $warning; }
 QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled { color: $muted; background: $raised; }
 QComboBox::drop-down { border: none; width: 22px; }
+QComboBox::down-arrow { image: url($icons/arrow-down.svg); width: 12px; height: 12px; }
+QSpinBox, QDoubleSpinBox { padding-right: 0; }
+QSpinBox::up-button, QDoubleSpinBox::up-button {
+    subcontrol-origin: border; subcontrol-position: top right; border: none; background: transparent; width: 18px;
+}
+QSpinBox::down-button, QDoubleSpinBox::down-button {
+    subcontrol-origin: border; subcontrol-position: bottom right; border: none; background: transparent; width: 18px;
+}
+QSpinBox::up-arrow, QDoubleSpinBox::up-arrow { image: url($icons/arrow-up.svg); width: 10px; height: 10px; }
+QSpinBox::down-arrow, QDoubleSpinBox::down-arrow { image: url($icons/arrow-down.svg); width: 10px; height: 10px; }
+QTabBar { background: transparent; }
+QTabBar::tab {
+    background: transparent; border: 2px solid transparent; border-bottom: 2px solid transparent;
+    color: $muted; font-weight: 600; padding: 7px 14px; margin: 0;
+}
+QTabBar::tab:hover { color: $text; }
+QTabBar::tab:selected { color: $text; border-bottom: 2px solid $accent; }
+QTabBar::tab:selected:focus { border: 2px solid $accent; border-radius: 4px; }
 QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: none; }
 QPushButton, QToolButton {
     background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: 20px;
@@ -205,17 +226,11 @@ QPushButton#primary {
 }
 QPushButton#primary:focus { border: 2px solid $text; }
 QPushButton#primary:disabled { background: $raised; color: $muted; border: 2px solid $border; }
-QToolButton#flat, QToolButton#fold { background: transparent; border: 2px solid transparent; padding: 3px 6px; }
+QToolButton#flat, QToolButton#fold { background: transparent; border: 2px solid transparent; padding: 2px 4px; }
 QToolButton#fold { font-weight: 600; text-align: left; }
 QToolButton#flat:hover, QToolButton#fold:hover { background: $raised; }
-QToolButton#flat:focus, QToolButton#fold:focus { border: 2px solid $accent; }
-QToolButton#page {
-    background: transparent; border: none; border-bottom: 2px solid transparent; border-radius: 0;
-    padding: 7px 14px; color: $muted; font-weight: 600;
-}
-QToolButton#page:hover { color: $text; }
-QToolButton#page:checked { color: $text; border-bottom: 2px solid $accent; }
-QToolButton#page:focus { border: 2px solid $accent; padding: 5px 12px; }
+QToolButton#flat:focus, QToolButton#fold:focus { border: 2px solid $accent; padding: 2px 4px; }
+QToolButton#flat:checked { color: $text; }
 QCheckBox:focus, QRadioButton:focus { outline: 2px solid $accent; }
 QProgressBar { background: $raised; border: 1px solid $border; border-radius: 4px; text-align: center; }
 QProgressBar::chunk { background: $accent; border-radius: 3px; }

@@ -213,6 +213,14 @@ def _strategy(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> li
 
 def _pipeline(job: Job, model: ModelEntry | None, stages: int) -> list[Problem]:
     found = []
+    if job.precision == "fp16":
+        found.append(
+            Problem(
+                "precision",
+                "fp16 cannot be used in a pipeline: its stages would scale the loss each for itself.",
+                "Choose bf16 or fp32.",
+            )
+        )
     if model is not None and model.uncuttable:
         found.append(
             Problem(

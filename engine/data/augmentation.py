@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from engine.data.formats import Labels
+from engine.data.found import Labels
 from engine.data.idx import Bytes
 from engine.data.randomness import draw
 

@@ -121,7 +121,7 @@ class BatchLoader:
                 if not channel.put(self._prepare(share, epoch)):
                     return
             channel.put(None)
-        except BaseException as error:  # noqa: BLE001 - raised again in the consumer's thread
+        except BaseException as error:
             channel.fail(error)
 
     def _prepare(self, share: Share, epoch: int) -> _Prepared:

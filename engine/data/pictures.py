@@ -6,7 +6,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from io import BytesIO
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +16,17 @@ from torch.nn import functional
 from torchvision.io import ImageReadMode, decode_image
 
 from engine.contract.problems import Problem, errors
-from engine.data.formats import FileSplit, IdxSplit, Labels, Recognised, recognise, shown
+from engine.data.formats import recognise
+from engine.data.found import FileSplit, IdxSplit, Labels, Recognised, shown
 from engine.data.idx import Bytes
-from engine.data.reading import describe_failure, folder_channels, header_checked, open_idx_pictures
+from engine.data.idx_dataset import open_idx_pictures
+from engine.data.reading import describe_failure, folder_channels, open_picture
 
 CACHE_LIMIT_BYTES = 1 << 30
 """A split whose pictures fit into this at the size asked for is decoded once and then kept in memory."""
 
 
-class UnreadablePicture(Exception):
+class UnreadablePicture(Exception):  # noqa: N818 - it describes the picture
     """A picture cannot be decoded. `path` is fit to print; `reason` in plain words."""
 
     def __init__(self, path: str, reason: str) -> None:
@@ -103,12 +104,14 @@ class FilePictures(PictureSet):
 
 def _decode(content: bytes, channels: int) -> Tensor:
     """The picture upright, as uint8 [channels, h, w]."""
-    with Image.open(BytesIO(content)) as image:
-        header_checked(image)
+    with open_picture(content) as image:
         if image.format in ("JPEG", "PNG", "WEBP") and image.mode in ("L", "RGB"):
             mode = ImageReadMode.GRAY if channels == 1 else ImageReadMode.RGB
             data = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-            return decode_image(data, mode, apply_exif_orientation=True)
+            try:
+                return decode_image(data, mode, apply_exif_orientation=True)
+            except RuntimeError:
+                pass  # Pillow has the last word, as it has when a folder is looked through
         return _from_pillow(image, channels)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import warnings
 from collections.abc import Iterable
+from io import BytesIO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from engine.contract.problems import Problem
-from engine.data.formats import IdxSplit, read_idx_or_explain, shown, wrong
-from engine.data.idx import Bytes
+from engine.data.found import shown
 
 MAX_PIXELS = 178_956_970
 """Larger pictures are passed over: it is where Pillow suspects a decompression bomb, twice its MAX_IMAGE_PIXELS."""
@@ -26,16 +25,21 @@ def quieten_pillow() -> None:
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
-class TooLarge(ValueError):
-    """A picture has more than `MAX_PIXELS`."""
+class Unfit(ValueError):  # noqa: N818 - it describes the file
+    """A file is not to be decoded; the text says why."""
 
 
-def header_checked(image: Image.Image) -> None:
-    """Raises TooLarge for an opened picture that should not be decoded."""
+def open_picture(content: bytes) -> Image.Image:
+    """The picture in `content`, its header read and no more. Raises Unfit, or what Pillow raises."""
+    if not content:
+        raise Unfit("it is empty")
+    image = Image.open(BytesIO(content))
     if image.width * image.height > MAX_PIXELS:
-        raise TooLarge(f"it is too large ({image.width:,} x {image.height:,} pixels)")
+        raise Unfit(f"it is too large ({image.width:,} x {image.height:,} pixels)")
+    return image
 
 
 def is_grey(image: Image.Image) -> bool:
@@ -48,23 +52,25 @@ def is_grey(image: Image.Image) -> bool:
     return image.mode in GREY_MODES
 
 
+_PLAIN_WORDS: tuple[tuple[type[BaseException], str], ...] = (
+    (Image.DecompressionBombError, f"it is too large (over {MAX_PIXELS:,} pixels)"),
+    (UnidentifiedImageError, "it is not a picture that can be read"),
+    (PermissionError, "it may not be read (permission denied)"),
+    (FileNotFoundError, "it is not there (a broken link, or removed meanwhile)"),
+    (MemoryError, "there is not enough memory to decode it"),
+)
+_SIGNS_OF_DAMAGE = ("truncated", "incomplete", "end of file", "eof", "not enough", "broken")
+
+
 def describe_failure(error: BaseException) -> str:
     """Why a picture cannot be read, in plain words."""
     text = str(error)
-    match error:
-        case TooLarge():
-            return text
-        case Image.DecompressionBombError():
-            return "it is too large (over 178,956,970 pixels)"
-        case UnidentifiedImageError():
-            return "it is not a picture that can be read"
-        case PermissionError():
-            return "it may not be read (permission denied)"
-        case FileNotFoundError():
-            return "it is not there (a broken link, or removed meanwhile)"
-        case MemoryError():
-            return "there is not enough memory to decode it"
-    if any(word in text.lower() for word in ("truncated", "incomplete", "end of file", "eof", "not enough", "broken")):
+    if isinstance(error, Unfit):
+        return text
+    for kind, words in _PLAIN_WORDS:
+        if isinstance(error, kind):
+            return words
+    if any(sign in text.lower() for sign in _SIGNS_OF_DAMAGE):
         return "it is truncated or damaged"
     first = text.splitlines()[0] if text else type(error).__name__
     return f"it is damaged ({shown(first)[:200]})"
@@ -83,17 +89,3 @@ def folder_channels(files: Iterable[str]) -> int:
         except Exception:
             continue  # a decoder may raise nearly anything; whoever decodes the picture will name it
     return channels or 3
-
-
-def open_idx_pictures(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
-    """The idx file's pictures, uint8 [N, rows, columns], or None with the reason added to `problems`."""
-    pixels = read_idx_or_explain(split.images, 3, problems)
-    if pixels is None:
-        return None
-    needed = len(split.labels) if split.rows is None else None
-    if needed is not None and len(pixels) != needed:
-        name = shown(os.path.basename(split.images))
-        message = f"{name} holds {len(pixels):,} pictures, but there are {needed:,} labels."
-        problems.append(wrong(message, "Use image and label files that belong together."))
-        return None
-    return pixels

@@ -29,10 +29,11 @@ class GlobalBatchSampler(DistributedSampler[Any]):
     (validation), nothing is dropped or repeated.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the sampler of torch is called so, too
         self, length: int, batch_size: int, rank: int, world_size: int, seed: int, shuffle: bool = True
     ) -> None:
-        super().__init__(range(length), num_replicas=world_size, rank=rank, shuffle=shuffle, seed=seed)  # type: ignore[arg-type]
+        dataset: Any = range(length)  # all that is asked of it is its length
+        super().__init__(dataset, num_replicas=world_size, rank=rank, shuffle=shuffle, seed=seed)
         self.length = length
         self.batch_size = batch_size
 
@@ -41,7 +42,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         whole, rest = divmod(self.length, self.batch_size)
         return whole + int(rest > 0 and (whole == 0 or not self.shuffle))
 
-    def __iter__(self) -> Iterator[Share]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Share]:
         order = self._order()
         for step in range(len(self)):
             whole = order[step * self.batch_size : (step + 1) * self.batch_size]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from engine.data.formats import Labels, wrong
+from engine.data.found import Labels, wrong
 from engine.data.idx import Bytes
 from engine.data.pictures import CACHE_LIMIT_BYTES, DatasetError, PictureSet, UnreadablePicture
 

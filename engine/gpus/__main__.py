@@ -18,7 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints until the parent ends or nobody reads; 0 then, 130 after Ctrl-C."""
     options = _parser().parse_args(arguments)
     parent = Parent()
-    patience = Patience(silent_s=options.silent, first_s=options.first, retry_s=options.retry)
+    patience = Patience(
+        silent_s=options.silent, first_s=options.first, retry_s=options.retry, look_again_s=options.again
+    )
     sampler = Sampler(options.interval, patience)
     try:
         snapshots = iter([sampler.once(parent)]) if options.once else sampler.snapshots(parent)
@@ -35,19 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m engine.gpus", description=__doc__)
-    default = Patience()
-    parser.add_argument("--interval", type=_interval_s, default=1.0, metavar="S", help="seconds between snapshots (1)")
+    parser = argparse.ArgumentParser(
+        prog="python -m engine.gpus", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--interval", type=_interval_s, default=1.0, metavar="S", help="seconds between snapshots")
     parser.add_argument("--once", action="store_true", help="print one complete snapshot and end")
-    parser.add_argument(
-        "--silent", type=float, default=default.silent_s, metavar="S", help="NVML's silence until it counts as stuck (5)"
-    )
-    parser.add_argument(
-        "--first", type=float, default=default.first_s, metavar="S", help="the same for its first answer (30)"
-    )
-    parser.add_argument(
-        "--retry", type=float, default=default.retry_s, metavar="S", help="pause before asking an absent NVML again (30)"
-    )
+    patience = Patience()
+    for option, default, meaning in (
+        ("--silent", patience.silent_s, "seconds of NVML's silence until it counts as stuck"),
+        ("--first", patience.first_s, "the same for its first answer, for which it wakes the GPUs"),
+        ("--retry", patience.retry_s, "seconds until an NVML that is absent is asked again"),
+        ("--again", patience.look_again_s, "seconds until a lost GPU is looked for again"),
+    ):
+        parser.add_argument(option, type=float, default=default, metavar="S", help=meaning)
     return parser
 
 

@@ -28,10 +28,11 @@ class LineChild:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # Windows would show a console
         )
         self._lines: deque[bytes] = deque(maxlen=MAX_LINES)
         self._news = news
-        self._drained = False
+        self._ended = False
         threading.Thread(target=self._take_lines, name=f"lines of {module}", daemon=True).start()
 
     def lines(self) -> list[bytes]:
@@ -43,11 +44,11 @@ class LineChild:
 
     def ended(self) -> bool:
         """Whether the process is gone and no more lines can come."""
-        return self._process.poll() is not None and self._drained
+        return self._ended
 
     def cause_of_end(self) -> str | None:
         """How an ended child ended, None if in order."""
-        code = self._process.poll()
+        code = self._process.returncode
         if not code:
             return None
         if code > 0:
@@ -62,10 +63,10 @@ class LineChild:
         self._process.kill()
 
     def _take_lines(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.append(line)
-            self._news.set()
-        self._drained = True
-        self._process.poll()
+        with self._process as process:  # on leaving it closes the pipes and takes leave of the process
+            assert process.stdout is not None
+            for line in process.stdout:
+                self._lines.append(line)
+                self._news.set()
+        self._ended = True
         self._news.set()

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -91,7 +91,7 @@ def ask_cuda() -> list[str] | None:
         return None
 
 
-def _uuid(cuda: ctypes.CDLL, get_uuid: ctypes._CFuncPtr, ordinal: int) -> str:
+def _uuid(cuda: ctypes.CDLL, get_uuid: Callable[..., int], ordinal: int) -> str:
     """The UUID of one device; "" where CUDA fails for it, so that the others keep their places."""
     device = ctypes.c_int()
     raw = (ctypes.c_ubyte * 16)()

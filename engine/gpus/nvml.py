@@ -51,8 +51,8 @@ class NvmlReader:
 
     @property
     def any_lost(self) -> bool:
-        """Whether some GPU was lost; only a new process can find it again."""
-        return any(device.gpu.lost for device in self._devices)
+        """Whether some GPU was lost, now or from the beginning; only a new process can find it again."""
+        return self._lost_at_start or any(device.gpu.lost for device in self._devices)
 
     def read(self, *, slow: bool) -> tuple[Gpu, ...]:
         """Every GPU now, lost ones with their last values; processes and power limits are renewed if `slow`."""
@@ -69,13 +69,14 @@ class NvmlReader:
 
     def _find_devices(self) -> list[Device]:
         """The GPUs that may be used. One that is lost from the beginning cannot even tell its UUID."""
+        self._lost_at_start = False
         devices = []
         refused = None
         for index in range(self._nvml.nvmlDeviceGetCount()):
             try:
                 devices.append(Device(self._nvml, index))
             except GpuLost:
-                continue
+                self._lost_at_start = True
             except self._nvml.NVMLError as error:
                 refused = error
         if refused is not None and not devices:
@@ -220,7 +221,7 @@ def load_pynvml() -> ModuleType:
 
 def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
     """The state that an NVMLError of the whole library stands for. NVMLErrors cannot be keys: they have no hash."""
-    code = getattr(error, "value", None)
+    code = getattr(error, "value", -1)
     states: dict[int, tuple[NvmlStatus, str]] = {
         nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("no_library", sentences.NO_LIBRARY),
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: ("no_driver", sentences.NO_DRIVER),
@@ -229,8 +230,7 @@ def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
         nvml.NVML_ERROR_NO_PERMISSION: ("no_permission", sentences.NO_PERMISSION),
         nvml.NVML_ERROR_OPERATING_SYSTEM: ("no_permission", sentences.NO_PERMISSION),
     }
-    status, message = states.get(code, sentences.failed(str(error))) if code is not None else sentences.failed(str(error))
-    return NvmlUnavailable(status, message)
+    return NvmlUnavailable(*states.get(code, sentences.failed(str(error))))
 
 
 def lost_codes(nvml: ModuleType) -> tuple[int, ...]:

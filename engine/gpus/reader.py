@@ -1,7 +1,7 @@
-"""The process that asks NVML: `python -m engine.gpus.reader SECONDS` prints one `Reading` per interval.
+"""The process that asks NVML: `python -m engine.gpus.reader INTERVAL AGAIN` prints one `Reading` per INTERVAL.
 
-It ends when NVML cannot be used (having said why), and to have a lost GPU looked for again; the watchdog
-starts it anew.
+It ends when NVML cannot be used (having said why), and when a GPU has been lost for AGAIN seconds, since only a
+new process can find it again; the watchdog starts that.
 """
 
 from __future__ import annotations
@@ -21,17 +21,14 @@ from engine.gpus.reading import Reading
 SLOW_LANE_S = 2.0
 """Lists of processes take milliseconds of the driver's lock, so they are asked for less often."""
 
-LOOK_AGAIN_S = 60.0
-"""How long a GPU stays lost until NVML is started anew, the only way to find it again."""
-
 
 def main() -> int:
     """Reads until NVML fails or the watchdog ends. Whatever happens is said as a `Reading`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the watchdog
     end_with_parent()
-    interval_s = float(sys.argv[1])
+    interval_s, look_again_s = float(sys.argv[1]), float(sys.argv[2])
     try:
-        _read_on(interval_s)
+        _read_on(interval_s, look_again_s)
     except NvmlUnavailable as state:
         _say(Reading(Nvml(state.status, state.message)))
     except Exception as error:  # what no one foresaw is told rather than lost
@@ -39,13 +36,13 @@ def main() -> int:
     return 0
 
 
-def _read_on(interval_s: float) -> None:
+def _read_on(interval_s: float, look_again_s: float) -> None:
     reader = NvmlReader()
     nvml = Nvml("ok", driver_version=reader.driver_version)
     slow_due = 0.0
     lost_at: float | None = None
     tick = time.monotonic()
-    while lost_at is None or tick - lost_at < LOOK_AGAIN_S:
+    while lost_at is None or tick - lost_at < look_again_s:
         slow = tick >= slow_due
         if slow:
             slow_due = tick + SLOW_LANE_S - interval_s / 2

@@ -34,16 +34,23 @@ class Sampler:
         self._host = socket.gethostname()
 
     def snapshots(self, parent: Parent) -> Iterator[Snapshot]:
-        """One now, one as soon as NVML has first answered, then one per interval, while `parent` lives."""
+        """One now, one as soon as NVML has first answered, then one per interval, while `parent` lives.
+
+        Where NVML answers, a snapshot follows each of its readings at once, so that what is told is new.
+        """
         due = time.monotonic() + FIRST_LOAD_S
-        told_of_nvml = True  # nothing is told before the first is due
+        early = float("inf")  # from when on a new reading brings the next snapshot
+        told = 0
         while parent.alive():
             now = time.monotonic()
-            if now >= due or (self._watch.heard and not told_of_nvml):
-                told_of_nvml = self._watch.heard
-                due = due if now < due else max(due + self._interval_s, now)
+            if now >= due or (now >= early and self._watch.readings > told):
+                told = self._watch.readings
+                last = due if due <= now < due + self._interval_s / 2 else now
+                early = last + (0.0 if told == 0 else 0.8 * self._interval_s)
+                due = last + self._interval_s * (1.2 if self._watch.nvml.status == "ok" else 1.0)
                 yield self.snapshot()
-            self._look(due)
+            else:
+                self._look(due)
 
     def once(self, parent: Parent) -> Snapshot:
         """A single snapshot, when NVML and CUDA have answered or were given up."""

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from engine.contract.devices import Nvml, NvmlStatus
 
-NO_LIBRARY = (
-    "NVIDIA's library NVML was not found: install the NVIDIA driver, which brings it, if this machine has an NVIDIA GPU."
-)
-NO_DRIVER = (
-    "The NVIDIA driver is not loaded: restart the computer, or reinstall the driver if that does not help."
-)
+NO_LIBRARY = "NVIDIA's library NVML was not found: install the NVIDIA driver, which brings it, if this machine has an NVIDIA GPU."
+NO_DRIVER = "The NVIDIA driver is not loaded: restart the computer, or reinstall the driver if that does not help."
 VERSION_MISMATCH = (
     "The NVIDIA driver in use and its library have different versions, as after an update: restart the computer."
 )

@@ -6,6 +6,7 @@ from engine.contract.devices import Cpu, Gpu, GpuProcess, Snapshot
 
 HEADINGS = ("Device", "Name", "Use", "Memory", "Temp", "Power", "CUDA", "UUID")
 UNKNOWN = "-"
+MIB = 1024**2
 GIB = 1024**3
 
 
@@ -52,7 +53,7 @@ def _process_lines(gpu: Gpu) -> list[str]:
 
 
 def _process(process: GpuProcess) -> str:
-    memory = f"{process.memory_used_bytes / GIB:.1f} GiB" if process.memory_used_bytes is not None else None
+    memory = f"{process.memory_used_bytes / MIB:,.0f} MiB" if process.memory_used_bytes is not None else None
     parts = [f"process {process.pid}", process.name, process.user, memory]
     return ", ".join(part for part in parts if part)
 

@@ -26,6 +26,8 @@ class Patience:
     """Silence of a new reader until it is replaced: without persistence mode each GPU takes a second or two."""
     retry_s: float = 30.0
     """Pause before asking again when NVML cannot be used, say since the driver is not loaded."""
+    look_again_s: float = 60.0
+    """How long a GPU stays lost until it is looked for again."""
     back_off_s: float = 1.0
     """Pause after the first hang or crash, doubled by each further one."""
     calm_s: float = 60.0
@@ -35,14 +37,15 @@ class Patience:
 class NvmlWatch:
     """What NVML says, whatever happens to the process that asks it.
 
-    `nvml` and `gpus` are the latest; GPUs once seen keep their rows. `heard` turns true with the first answer,
-    good or bad.
+    `nvml` and `gpus` are the latest; GPUs once seen keep their rows. `readings` counts the reader's lines; `heard`
+    turns true when there is anything to tell, good or bad.
     """
 
     def __init__(self, interval_s: float, news: threading.Event, patience: Patience) -> None:
         self.nvml = Nvml("not_answering", sentences.ASKING)
         self.gpus: tuple[Gpu, ...] = ()
         self.heard = False
+        self.readings = 0
         self._interval_s = interval_s
         self._news = news
         self._patience = patience
@@ -81,13 +84,16 @@ class NvmlWatch:
     def _start(self, now: float) -> None:
         self._started = self._last_line = now
         self._answered = False
-        self._child = LineChild("engine.gpus.reader", str(self._interval_s), news=self._news)
+        self._child = LineChild(
+            "engine.gpus.reader", str(self._interval_s), str(self._patience.look_again_s), news=self._news
+        )
 
     def _take(self, line: bytes, now: float) -> None:
         try:
             reading = msgspec.json.decode(line, type=Reading)
         except msgspec.DecodeError:
             return  # the driver's library, too, may print
+        self.readings += 1
         self._last_line = now
         self._answered = True
         self._tell(reading.nvml)
@@ -129,12 +135,11 @@ class NvmlWatch:
 
 
 def with_lost(known: tuple[Gpu, ...], seen: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """The GPUs `seen` now, then those `known` from before that are not among them, as lost."""
-    uuids = {gpu.uuid for gpu in seen}
+    """The GPUs `seen` now and, as lost, those `known` from before that are not among them; rows keep their places."""
     now = time.time()
-    gone = tuple(
-        gpu if gpu.lost else msgspec.structs.replace(gpu, lost=True, lost_since=now)
-        for gpu in known
-        if gpu.uuid not in uuids
-    )
-    return seen + gone
+    rows = {gpu.uuid: _lost(gpu, now) for gpu in known} | {gpu.uuid: gpu for gpu in seen}
+    return tuple(rows.values())
+
+
+def _lost(gpu: Gpu, now: float) -> Gpu:
+    return gpu if gpu.lost else msgspec.structs.replace(gpu, lost=True, lost_since=now)

@@ -41,7 +41,7 @@ class StepResult:
 
     loss: Tensor | None
     correct: Tensor | None
-    pictures: Tensor | None
+    pictures: Tensor | int | None
 
 
 class Strategy(ABC):
@@ -150,8 +150,3 @@ def worker_device(spec: WorkerSpec) -> torch.device:
 def on_cpu(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """A copy of `state` on the CPU that does not change with the model."""
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
-
-
-def count_tensor(number: int, device: torch.device) -> Tensor:
-    """`number` as a 0-dim float64 tensor, made on the device without waiting for it."""
-    return torch.full((), float(number), dtype=torch.float64, device=device)

@@ -14,10 +14,10 @@ be cut. It has to keep these rules, each of which gave wrong or failing stages w
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -76,13 +76,14 @@ def cut_places(model: nn.Module) -> list[CutPlace]:
 def trace(model: nn.Module) -> Traces:
     """Traces `model` in both modes; raises CannotCut as `cut_places` does."""
     with _modes_kept(model):
-        graphs = [_graph(model.train(training)) for training in (True, False)]
+        in_training = _graph(model.train())
+        in_evaluation = _graph(model.eval())
     modules = dict(model.named_modules())
-    in_train, in_eval = (_places(model, graph, modules) for graph in graphs)
-    places = tuple(place for place, held in in_train.items() if in_eval.get(place) == held)
+    other = _places(model, in_evaluation, modules)
+    places = tuple(place for place, held in _places(model, in_training, modules).items() if other.get(place) == held)
     if not places:
         raise CannotCut("there is no place where a single tensor passes from one part of it to the next")
-    return Traces(*graphs, places)
+    return Traces(in_training, in_evaluation, places)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from engine.strategies.base import Strategy
 
-
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
@@ -40,7 +39,7 @@ class Distributed(Strategy):
             device_id=self.device if on_gpu else None,
         )
         group = dist.new_group(backend="gloo")
-        assert group is not None
+        assert isinstance(group, dist.ProcessGroup)
         self.control = group
 
     def agree(self, flags: Sequence[int]) -> list[int]:

@@ -45,6 +45,11 @@ class Pipeline(Distributed):
         cuts_model=True,
     )
 
+    _correct: Tensor | None = None
+    """How many pictures of the step in hand were right, on the last rank."""
+    _counted: Tensor
+    """How many pictures of the step in hand count, on the last rank."""
+
     @property
     def loads_data(self) -> bool:
         return self.is_first
@@ -60,10 +65,15 @@ class Pipeline(Distributed):
     def setup(self) -> None:
         job, stages = self.spec.job, self.spec.world_size
         if job.precision == "fp16":
-            raise StrategyError("fp16 cannot be used in a pipeline, whose stages would scale the loss each for itself. Choose bf16 or fp32.")
+            raise StrategyError(
+                "fp16 cannot be used in a pipeline: its stages would scale the loss each for itself. "
+                "Choose bf16 or fp32."
+            )
         microbatches = job.microbatches or choose_microbatches(job.batch_size, stages, job.pipeline_schedule)
         if microbatches is None or job.batch_size % microbatches:
-            raise StrategyError(f"A batch of {job.batch_size} cannot be divided into equal microbatches. Set another batch size.")
+            raise StrategyError(
+                f"A batch of {job.batch_size} cannot be divided into equal microbatches. Set another batch size."
+            )
         self.microbatches = microbatches
         super().setup()
 
@@ -78,7 +88,9 @@ class Pipeline(Distributed):
             traces = trace(model)
             cuts = self._cuts(model, traces)
         except CannotCut as error:
-            raise StrategyError(f"The model cannot be cut into stages: {error}. Choose another model or strategy.") from error
+            raise StrategyError(
+                f"The model cannot be cut into stages: {error}. Choose another model or strategy."
+            ) from error
         parts = split(model, traces.train, cuts)
         self.stages = tuple(_described(part, cuts, number) for number, part in enumerate(parts))
         self.model = parts[self.spec.rank].to(self.device)
@@ -135,7 +147,7 @@ class Pipeline(Distributed):
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         inputs, targets = self._feed(batch)
         updater.zero_grad()
-        self._correct: Tensor | None = None
+        self._correct = None
         if not self.is_last:
             self._training.step(*inputs, return_outputs=False)
             updater.step()
@@ -163,7 +175,7 @@ class Pipeline(Distributed):
             # Not train(): frozen layers stay as the task set them.
             for module, training in self._modes.items():
                 module.training = training
-        measures.counters.copy_(self.total(measures.counters))
+        measures.counters = self.total(measures.counters)
         return True
 
     def _feed(self, batch: Batch | None) -> tuple[tuple[Tensor, ...], Tensor]:

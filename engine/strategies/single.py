@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from engine.contract.catalogue import StrategyEntry
-from engine.strategies.base import StepResult, Strategy, count_tensor
+from engine.strategies.base import StepResult, Strategy
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
@@ -53,7 +53,7 @@ class SingleDevice(Strategy):
         updater.step()
         with torch.no_grad():
             correct = self.task.correct(outputs, batch.targets)
-        return StepResult(loss.detach(), correct, count_tensor(len(batch.targets), self.device))
+        return StepResult(loss.detach(), correct, len(batch.targets))
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
@@ -69,7 +69,7 @@ class SingleDevice(Strategy):
                 measures.update(outputs.float(), batch.targets)
         finally:
             self.model.train()
-        measures.counters.copy_(self.total(measures.counters))
+        measures.counters = self.total(measures.counters)
         return True
 
     def evaluation_forward(self, batch: Batch) -> torch.Tensor:

@@ -165,8 +165,10 @@ class Supervisor:
 
     def _start_when_known(self) -> None:
         waiting = any(map(is_gpu, self._job.devices)) and self._sampler.latest is None
-        if waiting and time.monotonic() < self._began + SNAPSHOT_S:
-            return
+        if not waiting or time.monotonic() > self._began + SNAPSHOT_S:
+            self._start()
+
+    def _start(self) -> None:
         self._started = True
         self._log.append(
             RunStarted(
@@ -233,8 +235,7 @@ class Supervisor:
         if self._gone_at is not None:
             return
         if not self._started:
-            self._began = -SNAPSHOT_S  # a stop that comes this early still has a start before it in the log
-            self._start_when_known()
+            self._start()  # a stop that comes this early still has a start before it in the log
         self._log.append(CommandReceived(command=asked_by))
         if self._stop_asked:
             if self._ending is not None:
@@ -358,7 +359,7 @@ class Supervisor:
             RunFinished(
                 outcome=outcome,
                 cause=cause,
-                seconds=round(time.monotonic() - self._began, 3) if self._began > 0 else 0.0,
+                seconds=round(time.monotonic() - self._began, 3),
                 best=best.best if best is not None else {},
                 best_epoch=best.best_epoch if best is not None else None,
                 checkpoints=tuple(path for path in self._checkpoints if (self._run.path / path).exists()),

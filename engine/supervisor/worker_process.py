@@ -194,7 +194,9 @@ def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> 
             pass_fds=() if windows else (channel.fileno(),),
             process_group=None if windows else 0,
         )
-    shared = base64.b64encode(channel.share(popen.pid)).decode() if sys.platform == "win32" else ""
+    shared = ""
+    if sys.platform == "win32":
+        shared = base64.b64encode(channel.share(popen.pid)).decode()
     orders = SpawnOrders(spec=spec, worker=worker, parent=os.getpid(), fd=channel.fileno(), shared=shared)
     assert popen.stdin is not None
     popen.stdin.write(ENCODE.encode(orders) + b"\n")

@@ -6,6 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+MIN_SIZE = 12
+"""The least side of a picture, in pixels."""
+
 
 class MnistCnn(nn.Module):
     """As in github.com/pytorch/examples (mnist/main.py), for pictures [n, channels, s, s] with s from 12 up.
@@ -28,4 +31,5 @@ class MnistCnn(nn.Module):
         x = functional.relu(self.conv2(x))
         x = torch.flatten(self.pool(x), 1)
         x = functional.relu(self.fc1(x))
-        return self.fc2(x)
+        logits: Tensor = self.fc2(x)
+        return logits

@@ -89,7 +89,9 @@ class GpuCard(QFrame):
         self._name.setText(gpu.name)
         self._name.setToolTip(gpu.name)
         self._identity.setText(f"{words.short_uuid(gpu.uuid)}  ·  {words.gpu_number_origin(gpu)}")
-        self._identity.setToolTip(f"{gpu.uuid}\n{words.gpu_number_origin(gpu)}\nPCI {gpu.pci_bus_id or 'address unknown'}")
+        self._identity.setToolTip(
+            f"{gpu.uuid}\n{words.gpu_number_origin(gpu)}\nPCI {gpu.pci_bus_id or 'address unknown'}"
+        )
         self._identity.setAccessibleName(f"{title} UUID {gpu.uuid}, {words.gpu_number_origin(gpu)}")
         note = words.lost(gpu) if gpu.lost else words.busy(gpu.processes)
         self._note.setText(note[:1].upper() + note[1:])
@@ -100,7 +102,9 @@ class GpuCard(QFrame):
 
     def _show_figures(self, gpu: Gpu, title: str, history: DeviceHistory) -> None:
         total = gpu.memory_total_bytes
-        self._memory_bar.set_share(gpu.memory_used_bytes / total if gpu.memory_used_bytes is not None and total else None)
+        self._memory_bar.set_share(
+            gpu.memory_used_bytes / total if gpu.memory_used_bytes is not None and total else None
+        )
         self._memory_bar.setToolTip(words.used_of(gpu.memory_used_bytes, total))
         shown = {
             "utilization_percent": (words.percent(gpu.utilization_percent, 3), 100.0),

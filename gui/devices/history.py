@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.contract.devices import CPU, Cpu, Gpu, Snapshot
+from gui.devices.words import gpu_title
 from gui.plots.columns import Floats, Ring
 
 QUANTITIES = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
@@ -14,12 +15,15 @@ HOUR_AT_ONE_HZ = 3600
 class DeviceHistory:
     """A ring of times and quantities for each device; what a device could not tell is NaN.
 
+    `titles` names each device as its card does; `additions` counts the snapshots taken in.
     A device that is missing from a snapshot gets a row of NaN, so that its graphs show the gap.
     """
 
     def __init__(self, capacity: int = HOUR_AT_ONE_HZ) -> None:
         self._capacity = capacity
         self._rings: dict[str, Ring] = {}
+        self.titles: dict[str, str] = {}
+        self.additions = 0
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -29,6 +33,8 @@ class DeviceHistory:
     def add(self, snapshot: Snapshot) -> None:
         seen: dict[str, tuple[float | None, ...]] = {gpu.uuid: _gpu_row(gpu) for gpu in snapshot.gpus}
         seen[CPU] = _cpu_row(snapshot.cpu)
+        self.titles.update({gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus} | {CPU: "CPU"})
+        self.additions += 1
         for device in seen:
             if device not in self._rings:
                 self._rings[device] = Ring(1 + len(QUANTITIES), self._capacity)

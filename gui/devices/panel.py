@@ -142,7 +142,9 @@ class DevicesPanel(QWidget):
             card.check.setChecked(uuid in devices)
         for widget in changed:
             widget.blockSignals(False)
-        self._awaited = tuple(device for device in dict.fromkeys(devices) if is_gpu(device) and device not in self._cards)
+        self._awaited = tuple(
+            device for device in dict.fromkeys(devices) if is_gpu(device) and device not in self._cards
+        )
         self._announce()
 
     def _chosen_by_user(self) -> None:

@@ -33,14 +33,14 @@ def gib(value: float | None, digits: int = 1) -> str:
 
 
 def used_of(used: float | None, total: float | None) -> str:
-    """"41.2 of 140.4 GiB"."""
+    """ "41.2 of 140.4 GiB"."""
     if total is None:
         return gib(used)
     return f"{number(used / GIB if used is not None else None, 1)} of {gib(total)}"
 
 
 def gib_of(used: float | None, total: float | None) -> str:
-    """"41.2/140.4 GiB", for where there is little room."""
+    """ "41.2/140.4 GiB", for where there is little room."""
     if total is None:
         return gib(used)
     return f"{number(used / GIB if used is not None else None, 1)}/{gib(total)}"
@@ -55,7 +55,7 @@ def celsius(value: float | None, width: int = 0) -> str:
 
 
 def gpu_title(gpu: Gpu) -> str:
-    """"GPU 0": CUDA's number where CUDA knows the GPU, else NVML's."""
+    """ "GPU 0": CUDA's number where CUDA knows the GPU, else NVML's."""
     return f"GPU {gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index}"
 
 
@@ -69,7 +69,7 @@ def gpu_number_origin(gpu: Gpu) -> str:
 
 
 def short_uuid(uuid: str) -> str:
-    """"GPU-1a2b3c4d…": enough to tell GPUs apart."""
+    """ "GPU-1a2b3c4d…": enough to tell GPUs apart."""
     return f"{uuid[:12]}…" if len(uuid) > 13 else uuid
 
 
@@ -87,7 +87,7 @@ def busy(processes: tuple[GpuProcess, ...] | None) -> str:
 
 
 def lost(gpu: Gpu) -> str:
-    """"lost since 14:02:31"."""
+    """ "lost since 14:02:31"."""
     if gpu.lost_since is None:
         return "lost"
     return f"lost since {time.strftime('%H:%M:%S', time.localtime(gpu.lost_since))}"

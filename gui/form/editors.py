@@ -62,6 +62,7 @@ class TextEditor(Editor):
     def __init__(self, placeholder: str = "") -> None:
         self.line = QLineEdit()
         self.line.setPlaceholderText(placeholder)
+        self.line.setMinimumWidth(56)
         self.line.setAcceptDrops(False)  # a dropped folder belongs to the window
         super().__init__(self.line)
         self.line.textChanged.connect(lambda _text: self.edited.emit())
@@ -105,6 +106,7 @@ class IntEditor(Editor):
         self._empty = least - 1
         self.spin.setLocale(QLocale.c())
         self.spin.setRange(self._empty if field.optional else least, int(field.maximum or 2**31 - 1))
+        self.spin.setMinimumWidth(56)
         self.spin.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         if field.optional:
             self.spin.setSpecialValueText(empty)
@@ -133,8 +135,8 @@ class FloatEditor(TextEditor):
 
 
 class BoolEditor(Editor):
-    def __init__(self, text: str) -> None:
-        self.box = QCheckBox(text)
+    def __init__(self) -> None:
+        self.box = QCheckBox()
         super().__init__(self.box)
         self.box.toggled.connect(lambda _on: self.edited.emit())
 

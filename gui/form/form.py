@@ -73,6 +73,7 @@ class JobForm(QWidget):
         self._judge_soon = _single_shot(self, 0, self._judge)
         self._inspect_soon = _single_shot(self, 250, self._ask_for_inspection)
         self._connect()
+        self._judge_soon.start()
 
     # What the owner tells the form
 
@@ -84,6 +85,10 @@ class JobForm(QWidget):
 
     def set_dataset(self, folder: str) -> None:
         self.rows["dataset"].set_value(folder)
+
+    def browse(self) -> None:
+        """Opens the dialog that chooses the dataset's folder."""
+        self.rows["dataset"].editor.open_browser()  # type: ignore[attr-defined]
 
     def set_devices(self, devices: tuple[str, ...]) -> None:
         """The devices chosen in the devices panel."""
@@ -267,7 +272,7 @@ class JobForm(QWidget):
         self._judge_soon.stop()
         self.job, self.problems = self._judged()
         self.problems += self._start_problems
-        shown = {name for name in self.rows}
+        shown = set(self.rows)
         for name, row in self.rows.items():
             row.show_problems(tuple(problem for problem in self.problems if problem.field == name))
         for name in TRIPLE:

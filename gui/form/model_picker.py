@@ -70,8 +70,10 @@ class ModelPicker(Editor):
         completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
         completer.setFilterMode(Qt.MatchFlag.MatchContains)
         completer.setMaxVisibleItems(14)
-        completer.popup().setAccessibleName("Models that match")
-        completer.activated[str].connect(self._picked)
+        popup = completer.popup()
+        assert popup is not None
+        popup.setAccessibleName("Models that match")
+        completer.activated.connect(self._picked)
         return completer
 
     def _picked(self, text: str) -> None:

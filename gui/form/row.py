@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QToolButton, QWidget
 
 from engine.contract.job import Field
@@ -115,6 +115,7 @@ class FieldRow(QWidget):
     def _reset_button(self) -> QToolButton:
         button = QToolButton()
         button.setObjectName("flat")
+        button.setIconSize(QSize(14, 14))
         button.setAccessibleName(f"Reset {self.field.label}")
         button.setToolTip("Back to the default")
         button.clicked.connect(lambda: self.set_value(self.default))

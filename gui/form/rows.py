@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine.contract.catalogue import Catalogue
 from engine.contract.job import Field
 from gui.form.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, PathEditor, TextEditor
@@ -31,22 +33,21 @@ def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
 
 
 def _editor(field: Field, catalogue: Catalogue) -> Editor:
-    if field.name == "model":
-        return ModelPicker(catalogue.models)
     choices = _choices(field, catalogue)
     if choices:
         return ChoiceEditor(choices)
-    if field.name == "dataset":
-        return PathEditor("the dataset folder", True, "Type a path, browse, or drop a folder")
-    if field.name == "weights_file":
-        return PathEditor("a weights file", False, "torchvision's own")
-    if field.kind == "int":
-        return IntEditor(field, EMPTY.get(field.name, "automatic"))
-    if field.kind == "float":
-        return FloatEditor()
-    if field.kind == "bool":
-        return BoolEditor("")
-    return TextEditor("optional" if field.default == "" else "")
+    special = {
+        "model": lambda: ModelPicker(catalogue.models),
+        "dataset": lambda: PathEditor("the dataset folder", True, "Type a path, browse, or drop a folder"),
+        "weights_file": lambda: PathEditor("a weights file", False, "torchvision's own"),
+    }
+    by_kind: dict[str, Callable[[], Editor]] = {
+        "int": lambda: IntEditor(field, EMPTY.get(field.name, "automatic")),
+        "float": FloatEditor,
+        "bool": BoolEditor,
+        "text": lambda: TextEditor("optional"),
+    }
+    return special.get(field.name, by_kind[field.kind])()
 
 
 def _choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:

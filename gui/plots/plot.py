@@ -310,6 +310,8 @@ class LinePlot(QWidget):
             if not spans:
                 return
             lowest, highest = min(s[0] for s in spans), max(s[1] for s in spans)
+            if low is not None and not self._log:
+                lowest = min(low, lowest)
             if self._span is None or not _fits(self._span, lowest, highest):
                 room = 0.06 * (highest - lowest) or 0.05 * abs(highest) or 1.0
                 self._span = (lowest - room, highest + room)

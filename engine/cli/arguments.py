@@ -1,0 +1,150 @@
+"""The flags of ``footplate train``, made from the fields of a job, and the values that they give."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from engine.contract.checks import model_file_sha256
+from engine.contract.devices import CPU, Snapshot
+from engine.contract.job import FIELDS, Field
+from engine.contract.problems import Problem
+
+_TITLES = {
+    "main": "what to train",
+    "training": "training",
+    "data": "data",
+    "precision": "precision",
+    "model": "model",
+    "strategy": "strategy",
+}
+_OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file")
+
+
+def add_train(parser: argparse.ArgumentParser) -> None:
+    """Adds DATASET and a flag for every other field; values are judged later, all of them at once."""
+    parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the pictures")
+    parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override what it says")
+    parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
+    parser.add_argument("--detach", action="store_true", help="start the run, print its id and return")
+    parser.add_argument(
+        "--trust-model-file", action="store_true", help="allow the Python file given as --model to run, as it is now"
+    )
+    groups = {name: parser.add_argument_group(title) for name, title in _TITLES.items()}
+    for field in FIELDS.values():
+        if field.name != "dataset":
+            _add_flag(groups[field.group], field)
+
+
+def _add_flag(group: argparse._ArgumentGroup, field: Field) -> None:
+    text = field.help.replace("%", "%%")
+    if field.kind == "bool":
+        group.add_argument(field.flag, default=None, action=argparse.BooleanOptionalAction, help=text)
+        return
+    if field.name == "devices":
+        text = "Comma-separated: cpu (several times for several workers), CUDA indices, or UUIDs."
+    default = ",".join(field.default) if field.kind == "list" else field.default
+    shown = f" Default: {default}." if default not in (None, "") else ""
+    choices = f" One of {', '.join(field.choices)}." if field.choices else ""
+    group.add_argument(field.flag, metavar=field.name.upper(), help=f"{text}{choices}{shown}")
+
+
+def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
+    """The values of the job file, if one is given, and of the flags over them; devices are still as typed."""
+    values: dict[str, Any] = {}
+    problems = _unknown_words(options.unknown)
+    if options.job is not None:
+        values, found = _job_file(Path(options.job))
+        problems += found
+    for field in FIELDS.values():
+        given = getattr(options, field.name)
+        if given is not None:
+            values[field.name] = _typed(field, given)
+    for name in ("dataset", "weights_file", "model"):
+        value = values.get(name)
+        if isinstance(value, str) and value and (name != "model" or value.endswith(".py")):
+            values[name] = os.path.abspath(os.path.expanduser(value))
+    if options.trust_model_file:
+        digest = model_file_sha256(str(values.get("model", "")))
+        if digest is not None:
+            values["model_file_sha256"] = digest
+    return values, problems
+
+
+def needs_gpus(values: dict[str, Any]) -> bool:
+    """Whether the devices name anything but the CPU, so that this machine's must be asked for."""
+    devices = values.get("devices", ())
+    return isinstance(devices, list | tuple) and any(device != CPU for device in devices)
+
+
+def resolve_devices(values: dict[str, Any], machine: Snapshot) -> list[Problem]:
+    """Replaces CUDA indices among `values["devices"]` by UUIDs."""
+    uuids = {gpu.cuda_index: gpu.uuid for gpu in machine.gpus if gpu.cuda_index is not None}
+    problems = []
+    resolved = []
+    for device in values["devices"]:
+        if not (isinstance(device, str) and device.isdecimal()):
+            resolved.append(device)
+        elif int(device) in uuids:
+            resolved.append(uuids[int(device)])
+        else:
+            known = ", ".join(map(str, sorted(uuids)))
+            remedy = f"Known are {known}." if known else machine.nvml.message or "Use --devices cpu."
+            problems.append(Problem("devices", f"CUDA knows no GPU {device} on this machine.", remedy))
+    values["devices"] = resolved
+    return problems
+
+
+def flag_of(problem: Problem) -> str:
+    """How the terminal calls the field that a problem belongs to."""
+    if problem.field == "dataset":
+        return "DATASET"
+    field = FIELDS.get(problem.field)
+    return field.flag if field is not None else problem.field
+
+
+def _unknown_words(words: list[str]) -> list[Problem]:
+    """A problem for each unknown flag and stray word; a word after an unknown flag was meant as its value."""
+    return [
+        _unknown(word)
+        for before, word in zip(["", *words], words, strict=False)
+        if word.startswith("-") or not before.startswith("-") or "=" in before
+    ]
+
+
+def _unknown(flag: str) -> Problem:
+    if not flag.startswith("-"):
+        return Problem(flag, f"“{flag}” is one word too many.", "Name one dataset folder; quote names with spaces.")
+    name = flag.split("=", maxsplit=1)[0]
+    known = [field.flag for field in FIELDS.values()] + list(_OTHER_FLAGS)
+    near = difflib.get_close_matches(name, known, n=1)
+    return Problem(
+        name, f"There is no flag {name}.", f"Did you mean {near[0]}?" if near else "See `footplate train --help`."
+    )
+
+
+def _job_file(path: Path) -> tuple[dict[str, Any], list[Problem]]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")), []
+    except (OSError, UnicodeDecodeError) as error:
+        return {}, [Problem("--job", f"{path} cannot be read: {error}.", "Check the path and its permissions.")]
+    except tomllib.TOMLDecodeError as error:
+        return {}, [Problem("--job", f"{path} is not valid TOML: {error}.", "Correct that line.")]
+
+
+def _typed(field: Field, given: str | bool) -> Any:
+    """The flag's text as its field's type; what does not fit stays as it is, to be complained about."""
+    if isinstance(given, bool) or field.kind in ("text", "choice"):
+        return given
+    if field.kind == "list":
+        return [part.strip() for part in given.split(",") if part.strip()]
+    if field.optional and not given:
+        return None
+    try:
+        return int(given) if field.kind == "int" else float(given)
+    except ValueError:
+        return given

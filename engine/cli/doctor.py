@@ -1,0 +1,181 @@
+"""``footplate doctor``: what this machine has, what will not work, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from engine.cli import children
+from engine.cli.exit_codes import COMPLETED, FAILED
+from engine.cli.words import size
+from engine.contract import paths
+from engine.contract.devices import Snapshot
+
+PACKAGES = ("footplate", "torch", "torchvision", "PySide6-Essentials", "pyqtgraph", "nvidia-ml-py", "numpy", "pillow")
+LITTLE_DISK_BYTES = 2 << 30
+LITTLE_SHARED_BYTES = 256 << 20
+_PROBE_S = 120.0
+_MARKS = {"fine": "ok  ", "limited": "note", "broken": "BAD "}
+
+
+class Finding(NamedTuple):
+    """`broken` means that training will not work at all; `limited`, that something will not."""
+
+    grade: Literal["fine", "limited", "broken"]
+    topic: str
+    text: str
+
+
+def doctor(_options: argparse.Namespace) -> int:
+    """Prints all findings; 0 if a training would work."""
+    broken = False
+    for finding in _findings():
+        print(f"{_MARKS[finding.grade]}  {finding.topic}: {finding.text}", flush=True)
+        broken |= finding.grade == "broken"
+    print("Training will not work; see BAD above." if broken else "Training works here.")
+    return FAILED if broken else COMPLETED
+
+
+def _findings() -> Iterator[Finding]:
+    yield _python()
+    yield from _packages()
+    yield from _torch(_probe())
+    yield from _devices()
+    yield _display()
+    yield from _places()
+    yield _loopback()
+    yield _forking()
+
+
+def _python() -> Finding:
+    text = f"{platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores"
+    return Finding("fine", "Python", text)
+
+
+def _packages() -> Iterator[Finding]:
+    for package in PACKAGES:
+        try:
+            yield Finding("fine", package, version(package))
+        except PackageNotFoundError:
+            yield Finding("limited", package, "is not installed; install Footplate again with pip")
+
+
+def _probe() -> dict[str, Any]:
+    try:
+        result = subprocess.run(
+            [sys.executable, "-m", "engine.cli.probe"],
+            capture_output=True,
+            cwd=children.PACKAGES,
+            timeout=_PROBE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"PyTorch did not answer within {_PROBE_S:.0f} s; a GPU or its driver may hang"}
+    try:
+        facts: dict[str, Any] = json.loads(result.stdout)
+    except ValueError:
+        words = result.stderr.decode(errors="replace").strip().splitlines()
+        return {"error": f"PyTorch crashed (exit code {result.returncode}). {words[-1] if words else ''}"}
+    return facts
+
+
+def _torch(facts: dict[str, Any]) -> Iterator[Finding]:
+    if "error" in facts:
+        yield Finding("broken" if "sum" not in facts else "limited", "PyTorch", facts["error"])
+    if "sum" in facts:
+        yield Finding("fine", "PyTorch", "computes on the CPU")
+    if facts.get("cuda"):
+        names = ", ".join(facts["devices"])
+        yield Finding("fine", "CUDA", f"{facts['built_for_cuda']} with {len(facts['devices'])} GPU(s): {names}")
+    elif facts.get("built_for_cuda"):
+        yield Finding("limited", "CUDA", "PyTorch finds no usable GPU; trainings run on the CPU")
+    elif "sum" in facts:
+        yield Finding("limited", "CUDA", "this PyTorch is built without CUDA; trainings run on the CPU")
+    for name, use in (("gloo", "DDP and pipelines on CPU workers"), ("nccl", "DDP and pipelines on GPUs")):
+        if name in facts and not facts[name]:
+            yield Finding("limited", name, f"is missing from this PyTorch: no {use}")
+    yield _weights(facts.get("weights_folder"))
+
+
+def _weights(folder: str | None) -> Finding:
+    cached = sorted(Path(folder, "checkpoints").glob("*.pth")) if folder else []
+    if not cached:
+        return Finding("limited", "Pretrained weights", "none are cached; they are downloaded when first used")
+    return Finding("fine", "Pretrained weights", f"cached: {', '.join(path.name for path in cached)}")
+
+
+def _devices() -> Iterator[Finding]:
+    try:
+        machine: Snapshot = children.snapshot()
+    except children.ChildFailed as error:
+        yield Finding("limited", "NVML", f"the sampler does not answer: {error}")
+        return
+    nvml = machine.nvml
+    if nvml.status == "ok":
+        yield Finding("fine", "NVML", f"driver {nvml.driver_version or 'of unknown version'}")
+    else:
+        yield Finding("limited", "NVML", f"{nvml.message} ({nvml.status})")
+    for gpu in machine.gpus:
+        name = "GPU –" if gpu.cuda_index is None else f"GPU {gpu.cuda_index}"
+        text = f"{gpu.name}, {size(gpu.memory_total_bytes)}, {gpu.uuid}"
+        yield Finding("limited" if gpu.lost else "fine", name, f"{text}{'; it has been lost' if gpu.lost else ''}")
+    cpu = machine.cpu
+    cores = len(cpu.core_load_percent)
+    yield Finding("fine", "CPU", f"{cpu.name}, {cores} cores, {size(cpu.memory_total_bytes)}")
+
+
+def _display() -> Finding:
+    if sys.platform in ("win32", "darwin"):
+        return Finding("fine", "Display", "the desktop's")
+    for name in ("WAYLAND_DISPLAY", "DISPLAY"):
+        if os.environ.get(name):
+            return Finding("fine", "Display", f"{name}={os.environ[name]}")
+    return Finding("limited", "Display", "none, so no window; `footplate train` works without one")
+
+
+def _places() -> Iterator[Finding]:
+    home = paths.home()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            free = shutil.disk_usage(home).free
+    except OSError as error:
+        yield Finding("broken", "Runs", f"{home} cannot be written ({error}); set FOOTPLATE_HOME to another folder")
+    else:
+        grade: Literal["fine", "limited"] = "limited" if free < LITTLE_DISK_BYTES else "fine"
+        yield Finding(grade, "Runs", f"in {home}, {size(free)} free")
+    shared = Path("/dev/shm")
+    if sys.platform == "linux":
+        room = shutil.disk_usage(shared).free if shared.is_dir() else 0
+        grade = "limited" if room < LITTLE_SHARED_BYTES else "fine"
+        why = "; NCCL between GPUs may fail for want of it" if grade == "limited" else ""
+        yield Finding(grade, "Shared memory", f"{size(room)} free in {shared}{why}")
+    try:
+        yield Finding("fine", "Sockets", f"in {paths.runtime_folder()}")
+    except OSError as error:
+        yield Finding("broken", "Sockets", f"{error}; set XDG_RUNTIME_DIR to a folder of your own")
+
+
+def _loopback() -> Finding:
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 2.0):
+            return Finding("fine", "Loopback", "answers")
+    except OSError as error:
+        return Finding("limited", "Loopback", f"does not answer ({error}): no strategy with several processes")
+
+
+def _forking() -> Finding:
+    if sys.platform == "linux":
+        return Finding("fine", "Start", "workers are forked from a process that has PyTorch loaded")
+    return Finding("limited", "Start", "each worker loads PyTorch by itself on this system, which takes seconds")

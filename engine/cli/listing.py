@@ -1,0 +1,97 @@
+"""``footplate runs``, ``gpus`` and ``catalogue``: what there is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+
+from engine.cli import children
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.words import duration, number, size, table
+from engine.contract import paths
+from engine.contract.catalogue import load_catalogue
+from engine.contract.devices import Gpu, Snapshot
+from engine.contract.protocol import ENCODE
+from engine.contract.runs import RunSummary, list_runs
+
+
+def runs(options: argparse.Namespace) -> int:
+    """Lists all runs, newest first."""
+    summaries = [summary for run in list_runs() if (summary := run.summary()) is not None]
+    if options.json:
+        for summary in summaries:
+            print(ENCODE.encode(summary).decode())
+    elif summaries:
+        head = ("RUN", "NAME", "MODEL", "STRATEGY", "DEVICES", "BEST", "TIME", "STATE")
+        print(table(head, [_run_row(summary) for summary in summaries]))
+    else:
+        print(f"There are no runs in {paths.runs_folder()} yet. `footplate train DATASET` makes one.")
+    return COMPLETED
+
+
+def _run_row(run: RunSummary) -> tuple[str, ...]:
+    best = next((f"{name} {value:.2%}" for name, value in run.best.items() if name == "top1"), "–")
+    devices = ",".join(dict.fromkeys(device[:12] for device in run.devices))
+    if len(run.devices) > 1:
+        devices += f" x{len(run.devices)}"
+    model = run.model.rsplit("/", maxsplit=1)[-1]
+    return (run.run_id, run.name or "–", model, run.strategy, devices, best, duration(run.seconds), run.state)
+
+
+def gpus(options: argparse.Namespace) -> int:
+    """Shows this machine's devices, once or until Ctrl-C."""
+    try:
+        for snapshot in children.snapshots(once=not options.watch):
+            if options.json:
+                print(ENCODE.encode(snapshot).decode(), flush=True)
+            else:
+                if options.watch and sys.stdout.isatty():
+                    print("\x1b[2J\x1b[H", end="")
+                print(_devices(snapshot), flush=True)
+    except children.ChildFailed as error:
+        print(f"footplate: the devices could not be read: {error}", file=sys.stderr)
+        return BAD_REQUEST
+    return COMPLETED
+
+
+def _devices(snapshot: Snapshot) -> str:
+    cpu = snapshot.cpu
+    memory = f"{size(cpu.memory_used_bytes)} / {size(cpu.memory_total_bytes)}"
+    rows = [_gpu_row(gpu) for gpu in snapshot.gpus]
+    rows.append(("CPU", cpu.name, number(cpu.load_percent, "%"), memory, number(cpu.temperature_c, "°C"), "–", "cpu"))
+    text = table(("DEVICE", "NAME", "BUSY", "MEMORY", "TEMPERATURE", "POWER", "ID"), rows)
+    return text if snapshot.nvml.status == "ok" else f"{text}\n{snapshot.nvml.message}"
+
+
+def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
+    name = "GPU –" if gpu.cuda_index is None else f"GPU {gpu.cuda_index}"
+    return (
+        name,
+        f"{gpu.name} (lost)" if gpu.lost else gpu.name,
+        number(gpu.utilization_percent, "%"),
+        f"{size(gpu.memory_used_bytes)} / {size(gpu.memory_total_bytes)}",
+        number(gpu.temperature_c, "°C"),
+        number(gpu.power_w, "W"),
+        gpu.uuid,
+    )
+
+
+def catalogue(options: argparse.Namespace) -> int:
+    """Lists tasks, models and strategies."""
+    entries = load_catalogue()
+    if options.json:
+        print(msgspec.json.format(ENCODE.encode(entries), indent=1).decode())
+        return COMPLETED
+    print(table(("TASK", "TITLE"), [(task.id, task.title) for task in entries.tasks]))
+    print()
+    rows = [(entry.id, entry.title, entry.summary) for entry in entries.strategies]
+    print(table(("STRATEGY", "TITLE", "WHAT IT DOES"), rows))
+    print()
+    models = [
+        (m.id, m.family, f"{m.parameters / 1e6:.1f} M", f"{m.image_size} px", "yes" if m.weights else "–")
+        for m in entries.models
+    ]
+    print(table(("MODEL", "FAMILY", "PARAMETERS", "PICTURES", "PRETRAINED"), models))
+    return COMPLETED

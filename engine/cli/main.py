@@ -1,0 +1,75 @@
+"""From the command line to the command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from engine.cli import arguments, doctor, listing, train, watching
+from engine.cli.exit_codes import INTERRUPTED
+
+EPILOG = """exit codes: 0 done, 2 a bad request, 3 the training failed, 130 stopped or interrupted.
+FOOTPLATE_HOME moves where runs live. Without a command, `footplate` opens the window."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one command and returns its exit code."""
+    parser = _parser()
+    options, unknown = parser.parse_known_args(argv)
+    if unknown and options.command is not train.train:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    options.unknown = unknown
+    try:
+        code: int = options.command(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads any more; a flush at exit must not complain
+        return 0
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="footplate",
+        description="Train vision models on this machine's devices, and watch them.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"footplate {version('footplate')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = commands.add_parser("train", help="train a model on a folder of pictures", allow_abbrev=False)
+    arguments.add_train(command)
+    command.set_defaults(command=train.train)
+
+    command = commands.add_parser("runs", help="list all runs, newest first")
+    command.add_argument("--json", action="store_true", help="print one JSON object a line")
+    command.set_defaults(command=listing.runs)
+
+    command = commands.add_parser("attach", help="follow a run, or show a past one again")
+    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    command.add_argument("--json", action="store_true", help="print the event lines")
+    command.set_defaults(command=watching.attach)
+
+    command = commands.add_parser("stop", help="stop a run, and wait until its devices are free")
+    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    command.add_argument("--now", action="store_true", help="do not wait for the step in hand")
+    command.set_defaults(command=watching.stop)
+
+    command = commands.add_parser("gpus", help="show this machine's devices")
+    command.add_argument("--json", action="store_true", help="print one JSON snapshot a line")
+    command.add_argument("--watch", action="store_true", help="go on once a second until Ctrl-C")
+    command.set_defaults(command=listing.gpus)
+
+    command = commands.add_parser("catalogue", help="list tasks, models and strategies")
+    command.add_argument("--json", action="store_true", help="print the whole catalogue as JSON")
+    command.set_defaults(command=listing.catalogue)
+
+    command = commands.add_parser("doctor", help="tell what this machine has, and what will not work and why")
+    command.set_defaults(command=doctor.doctor)
+    return parser

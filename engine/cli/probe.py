@@ -1,0 +1,32 @@
+"""``python -m engine.cli.probe``: what PyTorch can do here, as one line of JSON; apart, since it may crash."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def probe() -> dict[str, Any]:
+    """Tells whether torch and torchvision load, and what CUDA offers; "error" holds what went wrong."""
+    facts: dict[str, Any] = {}
+    try:
+        import torch
+        import torchvision
+
+        facts["torch"], facts["torchvision"] = torch.__version__, torchvision.__version__
+        facts["built_for_cuda"] = torch.version.cuda
+        facts["cuda"] = torch.cuda.is_available()
+        facts["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        facts["nccl"] = torch.distributed.is_nccl_available()
+        facts["gloo"] = torch.distributed.is_gloo_available()
+        facts["sum"] = float(torch.ones(2).sum())
+        if facts["cuda"]:
+            facts["cuda_sum"] = float(torch.ones(2, device="cuda").sum())
+        facts["weights_folder"] = torch.hub.get_dir()
+    except Exception as error:
+        facts["error"] = f"{type(error).__name__}: {error}"
+    return facts
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe()))

@@ -1,0 +1,132 @@
+"""A run as the terminal shows it: lines for what happens, and one line at the bottom that moves."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TextIO
+
+from engine.cli.words import duration, size
+from engine.contract.events import (
+    AnyEvent,
+    CheckpointSaved,
+    DevicesFree,
+    EventsLost,
+    Failed,
+    LogLine,
+    PhaseChanged,
+    Planned,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+    Validation,
+    Warned,
+)
+from engine.contract.runs import RunFolder
+
+_BAR = 24
+
+
+class Line:
+    """The line at the bottom of a terminal; silent where `stream` is none."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._alive = stream.isatty()
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        if self._alive:
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r\x1b[K{text[:width]}")
+            self._stream.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
+
+
+class Progress:
+    """Shows events in words on `out` and progress on `err`."""
+
+    def __init__(self, run: RunFolder, out: TextIO, err: TextIO) -> None:
+        self._run = run
+        self._out = out
+        self._line = Line(err)
+        self._total = 0
+        self._epochs = 0
+        self._first: tuple[int, float] | None = None
+
+    def show(self, event: AnyEvent) -> None:
+        if isinstance(event, StepMetrics):
+            self._line.show(self._bar(event))
+            return
+        text = self._words(event)
+        if text:
+            self._line.clear()
+            print(text, file=self._out, flush=True)
+
+    def say(self, text: str) -> None:
+        self._line.clear()
+        print(text, file=self._out, flush=True)
+
+    def _bar(self, event: StepMetrics) -> str:
+        if self._first is None:
+            self._first = (event.step, event.time)
+        share = min(1.0, event.step / self._total) if self._total else 0.0
+        first, began = self._first
+        left = None
+        if event.step > first and self._total:
+            left = (event.time - began) / (event.step - first) * (self._total - event.step)
+        bar = "█" * round(share * _BAR) + "░" * (_BAR - round(share * _BAR))
+        return (
+            f"epoch {event.epoch}/{self._epochs or '?'} {bar} {share:4.0%}  step {event.step}"
+            f"  loss {event.loss:.4f}  {event.images_per_second:,.0f} images/s  {duration(left)} left"
+        )
+
+    def _words(self, event: AnyEvent) -> str:  # noqa: PLR0911  (one sentence per event)
+        match event:
+            case RunStarted():
+                devices = ", ".join(f"{d.name} x{len(d.ranks)}" for d in event.devices)
+                return f"{event.job.model}, {event.job.strategy}, on {devices}"
+            case PhaseChanged(phase="stopping"):
+                return "Stopping."
+            case PhaseChanged(phase="preparing" | "starting", detail=detail):
+                return detail
+            case Planned():
+                self._total, self._epochs = event.epochs * event.steps_per_epoch, event.epochs
+                return (
+                    f"{event.train_pictures} pictures to train on, {event.val_pictures} to validate on,"
+                    f" {len(event.classes)} classes, {event.image_size} px; {event.parameters:,} parameters"
+                )
+            case Validation():
+                return f"epoch {event.epoch}: {_measures(event.measures)} ({duration(event.seconds)})"
+            case CheckpointSaved(kind="best"):
+                return f"  best so far, kept as {event.path} ({size(event.bytes)})"
+            case LogLine():
+                rank = "" if event.rank is None else f"rank {event.rank}: "
+                return f"{rank}{event.text}"
+            case Warned():
+                return f"Warning: {event.message}"
+            case EventsLost():
+                return f"{event.count} events were lost: {event.reason}"
+            case Failed():
+                return f"Failed: {event.cause}"
+            case DevicesFree():
+                return "The devices are free." if event.verified else "The devices were not seen to be free again."
+            case RunFinished():
+                return self._finished(event)
+        return ""
+
+    def _finished(self, event: RunFinished) -> str:
+        best = f" Best ({'epoch ' + str(event.best_epoch)}): {_measures(event.best)}." if event.best else ""
+        text = f"{event.outcome.capitalize()} after {duration(event.seconds)}.{best}"
+        if event.cause and event.outcome != "failed":
+            text += f" {event.cause}"
+        return text + "".join(f"\n{self._run.path / path}" for path in event.checkpoints)
+
+
+def _measures(measures: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in measures.items())

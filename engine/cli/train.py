@@ -1,0 +1,103 @@
+"""``footplate train``: judge the request, start the run, follow it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from engine.cli import arguments, children, watching
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.progress import Line
+from engine.contract.catalogue import load_catalogue
+from engine.contract.checks import problems
+from engine.contract.dataset import DatasetReport, InspectionProgress
+from engine.contract.devices import Snapshot
+from engine.contract.job import Job, job_from_values
+from engine.contract.launch import start_supervisor
+from engine.contract.problems import Problem, errors
+from engine.contract.runs import create_run
+
+
+def train(options: argparse.Namespace) -> int:
+    """Trains; the exit code tells how it went."""
+    job, found = judge(options)
+    _report(found)
+    if job is None or errors(found):
+        return BAD_REQUEST
+    try:
+        run = create_run(job)
+        start_supervisor(run)
+    except OSError as error:
+        print(f"footplate: the run's folder cannot be written: {error}.", file=sys.stderr)
+        print("  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", file=sys.stderr)
+        return BAD_REQUEST
+    if options.detach:
+        print(run.run_id)
+        return COMPLETED
+    if not options.json:
+        print(f"Run {run.run_id} in {run.path}", file=sys.stderr)
+    return watching.follow(run, json=options.json, stop_on_interrupt=True)
+
+
+def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
+    """The job that the flags ask for, and all that is wrong with it and worth a warning."""
+    values, found = arguments.gather(options)
+    machine: Snapshot | None = None
+    if arguments.needs_gpus(values):
+        try:
+            machine = children.snapshot()
+            found += arguments.resolve_devices(values, machine)
+        except children.ChildFailed as error:
+            found.append(Problem("devices", f"This machine's devices could not be read: {error}.", "Use cpu."))
+    job, wrong = job_from_values(values)
+    found += wrong
+    # What can be judged without the values that are wrong is judged too, so that all is told at once.
+    bad = {problem.field for problem in found}
+    judged = job or job_from_values({name: value for name, value in values.items() if name not in bad})[0]
+    if judged is None:
+        return None, found
+    report = _inspect(judged, found)
+    found += [p for p in problems(judged, load_catalogue(), machine, report) if p.field not in bad]
+    if report is not None and not options.json:
+        print(_findings(report), file=sys.stderr)
+    return job, found
+
+
+def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
+    """Looks through the dataset where there is a folder to look through."""
+    if any(problem.field == "dataset" for problem in problems(job, load_catalogue())):
+        return None
+    line = Line(sys.stderr)
+
+    def progress(message: InspectionProgress) -> None:
+        line.show(f"Looking through the pictures: {message.done} of {message.total or '…'}")
+
+    try:
+        return children.inspect(job, progress)
+    except children.ChildFailed as error:
+        found.append(Problem("dataset", f"The folder could not be looked through: {error}.", "Try another folder."))
+        return None
+    finally:
+        line.clear()
+
+
+def _findings(report: DatasetReport) -> str:
+    splits = ", ".join(
+        f"{split.pictures} {split.name}" + (" (drawn from the rest)" if split.made else "") for split in report.splits
+    )
+    kind = "grey" if report.channels == 1 else "colour"
+    text = f"{report.folder}: {report.format or 'no known format'}, {len(report.classes)} classes, {kind}; {splits}"
+    if report.unreadable_count:
+        text += f"\n{report.unreadable_count} files cannot be used and are left out:"
+        text += "".join(f"\n  {file.path}: {file.reason}" for file in report.unreadable[:5])
+        if report.unreadable_count > 5:
+            text += f"\n  … and {report.unreadable_count - 5} more"
+    return text
+
+
+def _report(found: list[Problem]) -> None:
+    for problem in found:
+        kind = "warning: " if problem.severity == "warning" else ""
+        print(f"footplate: {kind}{arguments.flag_of(problem)}: {problem.message}", file=sys.stderr)
+        if problem.remedy:
+            print(f"  {problem.remedy}", file=sys.stderr)

@@ -1,0 +1,230 @@
+"""``footplate attach`` and ``stop``, and how ``train`` follows its run."""
+
+from __future__ import annotations
+
+import argparse
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import msgspec
+
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED
+from engine.cli.progress import Progress
+from engine.contract.connection import NotRunning, RunConnection
+from engine.contract.events import EVENT, RunFinished
+from engine.contract.protocol import Stop
+from engine.contract.runs import RunFolder, find_run, list_runs
+
+_TICK_S = 0.5
+_START_S = 30.0
+_AFTER_RUN = {"completed": COMPLETED, "failed": FAILED, "stopped": INTERRUPTED, "interrupted": INTERRUPTED}
+
+
+class Detached(Exception):  # noqa: N818  (the user's wish, not an error)
+    """The user does not want to wait any longer."""
+
+
+class Watcher:
+    """Follows one run, through whatever connections it takes, line by line and each once."""
+
+    def __init__(self, run: RunFolder, on_line: Callable[[bytes], None]) -> None:
+        self._run = run
+        self._on_line = on_line
+        self._next_n = 1
+        self._interrupts = 0
+        self._wake, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+        self.connection: RunConnection | None = None
+        self.finished: RunFinished | None = None
+
+    def interrupt(self) -> int:
+        """To be called from a signal handler; tells how many interrupts there were."""
+        self._interrupts += 1
+        self._waker.send(b"!")
+        return self._interrupts
+
+    def follow(self, on_interrupt: Callable[[int], None]) -> None:
+        """Returns once the run has come to its end, one way or another. Raises Detached."""
+        handled = 0
+        deadline = time.monotonic() + _START_S
+        while self.finished is None:
+            if self.connection is None and not self._connect():
+                if self._run.state() not in ("starting", "running") or time.monotonic() > deadline:
+                    self._read_file()
+                    return
+            elif self.connection is not None:
+                deadline = time.monotonic() + _START_S
+            while handled < self._interrupts and self.connection is not None:
+                handled += 1
+                on_interrupt(handled)
+            if self._interrupts > handled + 1:
+                raise Detached
+            self._wait()
+
+    def close(self) -> None:
+        self._disconnect()
+        self._wake.close()
+        self._waker.close()
+
+    def _connect(self) -> bool:
+        try:
+            self.connection = RunConnection(self._run, self._next_n)
+        except NotRunning:
+            return False
+        return True
+
+    def _disconnect(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def _wait(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake, selectors.EVENT_READ)
+            if self.connection is not None:
+                selector.register(self.connection, selectors.EVENT_READ)
+            ready = selector.select(_TICK_S if self.connection is not None else 0.05)
+        for key, _ in ready:
+            if key.fileobj is self._wake:
+                self._wake.recv(64)
+            elif self.connection is not None:
+                for line in self.connection.receive_lines():
+                    self._take(line)
+                if self.connection.closed:
+                    self._disconnect()
+
+    def _read_file(self) -> None:
+        """What the run's folder still has to tell once nobody answers any more."""
+        try:
+            with self._run.events_file.open("rb") as stream:
+                for line in stream:
+                    if line.endswith(b"\n"):
+                        self._take(line[:-1])
+        except OSError:
+            return  # it never began
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = EVENT.decode(line)
+        except msgspec.DecodeError:
+            return  # the server's own words, or an event of a newer Footplate
+        if event.n < self._next_n:
+            return
+        self._next_n = event.n + 1
+        self._on_line(line)
+        if isinstance(event, RunFinished):
+            self.finished = event
+
+
+def follow(run: RunFolder, *, json: bool, stop_on_interrupt: bool) -> int:
+    """Shows `run` until it ends and returns the exit code that tells how.
+
+    Ctrl-C stops the run where `stop_on_interrupt`, a second one without waiting for the step in hand, and a
+    third one leaves it to end by itself. Otherwise Ctrl-C only ends the showing.
+    """
+    progress = Progress(run, sys.stdout, sys.stderr)
+    watcher = Watcher(run, _print_line if json else lambda line: progress.show(EVENT.decode(line)))
+
+    def interrupted(count: int) -> None:
+        if not stop_on_interrupt or count > 2:
+            raise Detached
+        assert watcher.connection is not None
+        watcher.connection.send(Stop())
+        if not json:
+            again = "Ctrl-C again does not wait for it." if count == 1 else "Ctrl-C again leaves it alone."
+            progress.say(f"Stopping after the step in hand. {again}" if count == 1 else f"Stopping now. {again}")
+
+    try:
+        with _on_interrupt(watcher):
+            watcher.follow(interrupted)
+    except Detached:
+        print(f"\nThe run goes on by itself: footplate attach {run.run_id}", file=sys.stderr)
+        return INTERRUPTED if stop_on_interrupt else COMPLETED
+    finally:
+        watcher.close()
+    if watcher.finished is None:
+        print(f"footplate: {_why_silent(run)}", file=sys.stderr)
+    outcome = watcher.finished.outcome if watcher.finished is not None else run.state()
+    return _AFTER_RUN.get(outcome, FAILED)
+
+
+def attach(options: argparse.Namespace) -> int:
+    """Follows a run that goes on, or shows what a past one said."""
+    run = _find(options.run)
+    if run is None:
+        return BAD_REQUEST
+    return follow(run, json=options.json, stop_on_interrupt=False)
+
+
+def stop(options: argparse.Namespace) -> int:
+    """Stops a run and waits until its devices are free."""
+    run = _find(options.run)
+    if run is None:
+        return BAD_REQUEST
+    watcher = Watcher(run, lambda _line: None)
+    try:
+        connection = RunConnection(run)
+    except NotRunning as error:
+        print(f"{run.run_id} does not run; it is {run.state()}. ({error})")
+        return COMPLETED
+    try:
+        with connection:
+            connection.send(Stop())
+            if options.now:
+                connection.send(Stop())
+            with _on_interrupt(watcher):
+                watcher.follow(_leave)
+    except Detached:
+        return INTERRUPTED
+    finally:
+        watcher.close()
+    state = watcher.finished.outcome if watcher.finished is not None else run.state()
+    print(f"{run.run_id} is {state}; its devices are free.")
+    return COMPLETED
+
+
+def _leave(_count: int) -> None:
+    raise Detached
+
+
+@contextmanager
+def _on_interrupt(watcher: Watcher) -> Iterator[None]:
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        watcher.interrupt()
+
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _print_line(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _find(name: str) -> RunFolder | None:
+    run = find_run(name)
+    if run is None:
+        known = ", ".join(run.run_id for run in list_runs()[:3])
+        hint = f"The newest are {known}." if known else "There are no runs yet."
+        print(f"footplate: there is no run “{name}”. {hint} `footplate runs` lists them.", file=sys.stderr)
+    return run
+
+
+def _why_silent(run: RunFolder) -> str:
+    log = run.path / "supervisor.log"
+    if run.supervisor() is None:
+        try:
+            words = log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            words = []
+        return f"the run did not start. {words[-1] if words else ''} See {log}."
+    return f"{run.run_id} was interrupted: its supervisor was killed or the machine went down."

@@ -1,0 +1,122 @@
+"""A client's connection to a running run: its events from any number on, and commands to it."""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+
+import msgspec
+
+from engine.contract.events import AnyEvent
+from engine.contract.protocol import (
+    ENCODE,
+    SERVER_MESSAGE,
+    CheckpointNow,
+    FrameError,
+    Frames,
+    Goodbye,
+    Hello,
+    Stop,
+    Welcome,
+)
+from engine.contract.runs import RunFolder
+
+CONNECT_S = 2.0
+_CHUNK = 1 << 18
+
+ServerMessage = Welcome | Goodbye | AnyEvent
+
+
+class NotRunning(ConnectionError):  # noqa: N818  (it is a state of things more than an error)
+    """There is nobody to connect to; the text says why, in words for the user."""
+
+
+class RunConnection:
+    """A non-blocking connection to the supervisor of `run`, which sends the events from number `from_n` on.
+
+    `fileno` is readable whenever `receive` has something to give. `closed` is true once the other end has
+    ended, `reason` then says why where it did say. A gap in the numbers means that this reader was too slow
+    and was spared step metrics or device samples; they are in the run's file. Raises NotRunning.
+    """
+
+    def __init__(self, run: RunFolder, from_n: int = 1) -> None:
+        supervisor = run.supervisor()
+        if supervisor is None:
+            raise NotRunning(f"Nobody runs {run.run_id} (yet): it has no supervisor.json.")
+        if not supervisor.alive():
+            raise NotRunning(f"{run.run_id} does not run: its supervisor (pid {supervisor.pid}) has ended.")
+        kind, _, place = supervisor.endpoint.partition(":")
+        token = ""
+        if kind == "tcp":
+            place, _, token = place.partition(":")
+        self._frames = Frames()
+        self._lines: list[bytes] = []
+        self.closed = False
+        self.reason = ""
+        self._socket = _connect(kind, place, run.run_id)
+        self._socket.sendall(ENCODE.encode(Hello(from_n=from_n, token=token)) + b"\n")
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive_lines(self) -> list[bytes]:
+        """The lines that have arrived, as they stand in the run's file; none where nothing waits."""
+        if self.closed:
+            return []
+        try:
+            data = self._socket.recv(_CHUNK)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            self.closed, self.reason = True, str(error)
+            return []
+        if not data:
+            self.closed = True
+            return []
+        try:
+            return self._frames.feed(data)
+        except FrameError as error:
+            self.closed, self.reason = True, str(error)
+            return []
+
+    def receive(self) -> list[ServerMessage]:
+        """The messages that have arrived; those of a newer Footplate that are not understood are passed over."""
+        messages: list[ServerMessage] = []
+        for line in self.receive_lines():
+            try:
+                message = SERVER_MESSAGE.decode(line)
+            except msgspec.DecodeError:
+                continue
+            if isinstance(message, Goodbye):
+                self.reason = message.reason
+            messages.append(message)
+        return messages
+
+    def send(self, message: Stop | CheckpointNow) -> None:
+        """Sends a command. Raises OSError where the supervisor has gone."""
+        self._socket.sendall(ENCODE.encode(message) + b"\n")
+
+    def close(self) -> None:
+        self.closed = True
+        self._socket.close()
+
+    def __enter__(self) -> RunConnection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _connect(kind: str, place: str, run_id: str) -> socket.socket:
+    family = socket.AF_UNIX if kind == "unix" and hasattr(socket, "AF_UNIX") else socket.AF_INET
+    connection = socket.socket(family)
+    connection.settimeout(CONNECT_S)
+    try:
+        connection.connect(place if kind == "unix" else ("127.0.0.1", int(place)))
+    except (OSError, ValueError) as error:
+        connection.close()
+        raise NotRunning(f"The supervisor of {run_id} does not answer at {kind}:{place}: {error}.") from error
+    return connection

@@ -1,0 +1,195 @@
+"""Folders of pictures, one folder per class, in the spellings in which people keep them. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from engine.contract.problems import Problem
+from engine.data.found import LAYOUT, FileSplit, Recognised, draw_validation, nothing, shown, warn, wrong
+
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"})
+SPLIT_NAMES = {
+    "train": ("train", "training", "trainset"),
+    "val": ("val", "valid", "validation", "valset", "validset"),
+    "test": ("test", "testing", "testset"),
+}
+CLUTTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "lost+found"})
+"""What desktops and archives leave in folders; hidden files are passed over as well."""
+
+
+def _visible(name: str) -> bool:
+    return not name.startswith(".") and name.lower() not in CLUTTER
+
+
+def subfolders(folder: str) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if _visible(entry.name) and entry.is_dir())
+
+
+def is_picture(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def _walk(folder: str, seen: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
+    """All visible files below `folder`, in torchvision's order, links followed but never in a circle."""
+    info = os.stat(folder)
+    here = (info.st_dev, info.st_ino)
+    if here in seen:
+        return
+    with os.scandir(folder) as scan:
+        entries = sorted((entry for entry in scan if _visible(entry.name)), key=lambda entry: entry.name)
+    deeper = []
+    for entry in entries:
+        if entry.is_dir():
+            deeper.append(entry.path)
+        elif entry.is_file() or not os.path.exists(entry.path):
+            # A broken link is named later; pipes and devices are not even looked at, since opening one may never end.
+            yield entry.path
+    for path in deeper:
+        yield from _walk(path, seen | {here})
+
+
+def _list_class(folder: str) -> tuple[list[str], list[str]]:
+    pictures: list[str] = []
+    strays: list[str] = []
+    for path in _walk(folder):
+        (pictures if is_picture(path) else strays).append(path)
+    return pictures, strays
+
+
+def _split_folders(folder: str, folders: list[str], problems: list[Problem]) -> dict[str, str]:
+    """The folders that are splits. One that holds pictures but no folders is a class of that name instead."""
+    found: dict[str, str] = {}
+    for split, names in SPLIT_NAMES.items():
+        fitting = [name for name in folders if name.lower() in names and subfolders(os.path.join(folder, name))]
+        fitting.sort(key=lambda name: names.index(name.lower()))
+        if fitting:
+            found[split] = fitting[0]
+        if len(fitting) > 1:
+            left = ", ".join(map(shown, fitting[1:]))
+            problems.append(warn(f"Beside {shown(fitting[0])} there is {left}, which is not used."))
+    return found
+
+
+def recognise_imagefolder(folder: str, folders: list[str], val_fraction: float, seed: int) -> Recognised:
+    problems: list[Problem] = []
+    splits = _split_folders(folder, folders, problems)
+    if not splits:
+        return _without_split(folder, folders, val_fraction, seed)
+    if "train" not in splits:
+        have = ", ".join(map(shown, splits.values()))
+        return nothing(wrong(f"There is {have} but no train folder.", "Add a train folder with one folder per class."))
+    train_at = os.path.join(folder, splits["train"])
+    names = subfolders(train_at)
+    train, empty = _collect(train_at, names)
+    problems += _judge_classes(names, empty, splits["train"])
+    classes = tuple(map(shown, names))
+    if "val" not in splits and "test" not in splits:
+        return Recognised("imagefolder", classes, *_divide(train, folder, val_fraction, seed), tuple(problems))
+    if "val" not in splits:
+        problems.append(
+            warn(
+                f"There is no validation folder; {shown(splits['test'])} serves as one.",
+                "Add a val folder to keep the test pictures for a last, independent look.",
+            )
+        )
+    name = splits.get("val") or splits["test"]
+    val_at = os.path.join(folder, name)
+    val_names = subfolders(val_at)
+    val, val_empty = _collect(val_at, names, only=val_names)
+    problems += _compare_classes(names, val_names, val_empty, name)
+    return Recognised("imagefolder", classes, train, val, tuple(problems))
+
+
+def _without_split(folder: str, folders: list[str], val_fraction: float, seed: int) -> Recognised:
+    if not folders:
+        return nothing(_no_folders(folder))
+    whole, empty = _collect(folder, folders)
+    if not whole.files:
+        message = f"None of the {len(folders)} folders in {shown(folder)} holds a picture."
+        return nothing(wrong(message, f"Pictures are files ending in {', '.join(sorted(EXTENSIONS))}. {LAYOUT}"))
+    # A folder beside the classes that holds no pictures at all (notes, scripts) is no class.
+    names = [name for name in folders if name not in empty]
+    problems = [warn(f"Folder {shown(name)} holds no pictures and is not used as a class.") for name in empty]
+    if empty:
+        whole, _ = _collect(folder, names)
+    if len(names) == 1:
+        inside = os.path.join(folder, names[0])
+        deeper = subfolders(inside)
+        if len(deeper) > 1:
+            remedy = f"Choose {shown(inside)} instead, which holds {len(deeper)} folders."
+            return Recognised("", problems=(wrong("The folder holds a single folder.", remedy),))
+    problems += _judge_classes(names, [], "")
+    classes = tuple(map(shown, names))
+    return Recognised("imagefolder", classes, *_divide(whole, folder, val_fraction, seed), tuple(problems))
+
+
+def _no_folders(folder: str) -> Problem:
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if _visible(entry.name)]
+    pictures = sum(map(is_picture, names))
+    if not names:
+        return wrong(f"{shown(folder)} is empty.")
+    if pictures:
+        return wrong(f"{shown(folder)} holds {pictures} pictures but no folders that tell their classes.")
+    return wrong(f"{shown(folder)} holds neither folders of pictures nor idx files.")
+
+
+def _collect(folder: str, names: list[str], only: list[str] | None = None) -> tuple[FileSplit, list[str]]:
+    """The pictures of the classes `names`, and the names of those that have none."""
+    files: list[str] = []
+    labels: list[int] = []
+    strays: list[str] = []
+    empty: list[str] = []
+    for label, name in enumerate(names):
+        if only is not None and name not in only:
+            continue
+        pictures, others = _list_class(os.path.join(folder, name))
+        files += pictures
+        labels += [label] * len(pictures)
+        strays += others
+        if not pictures:
+            empty.append(name)
+    return FileSplit(files, np.array(labels, np.int64), strays), empty
+
+
+def _judge_classes(names: list[str], empty: list[str], place: str) -> list[Problem]:
+    where = f" in {shown(place)}" if place else ""
+    if len(empty) == len(names):
+        return [wrong(f"None of the {len(names)} folders{where} holds a picture.")]
+    found = [
+        wrong(f"The class folder {shown(name)}{where} holds no pictures.", "Add pictures to it, or remove it.")
+        for name in empty
+    ]
+    if len(names) == 1:
+        found.append(
+            wrong(
+                f"There is one class only ({shown(names[0])}){where}.", "Telling apart needs two or more: add a folder."
+            )
+        )
+    return found
+
+
+def _compare_classes(names: list[str], val_names: list[str], val_empty: list[str], place: str) -> list[Problem]:
+    found = []
+    for name in val_names:
+        if name not in names:
+            remedy = "Add pictures of it for training, or remove it."
+            found.append(wrong(f"Class {shown(name)} is in {shown(place)}, but training has none of it.", remedy))
+    for name in names:
+        if name not in val_names or name in val_empty:
+            found.append(warn(f"Class {shown(name)} has no pictures in {shown(place)}, so it is never validated."))
+    if all(name not in val_names or name in val_empty for name in names):
+        found.append(wrong(f"{shown(place)} holds no pictures of any class.", f"Add some, or remove {shown(place)}."))
+    return found
+
+
+def _divide(whole: FileSplit, folder: str, val_fraction: float, seed: int) -> tuple[FileSplit, FileSplit]:
+    keys = [os.fsencode(os.path.relpath(path, folder)) for path in whole.files]
+    chosen = draw_validation(keys, whole.labels, val_fraction, seed)
+    train = [path for path, take in zip(whole.files, chosen, strict=True) if not take]
+    val = [path for path, take in zip(whole.files, chosen, strict=True) if take]
+    return FileSplit(train, whole.labels[~chosen], whole.strays), FileSplit(val, whole.labels[chosen], made=True)

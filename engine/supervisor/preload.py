@@ -1,0 +1,87 @@
+"""``python -m engine.supervisor --preload``: a parent that has imported PyTorch and forks supervisors.
+
+It is a child of the window. It says "ready" on stdout once all is imported; then each line "RUN_FOLDER" on
+stdin makes it fork that run's supervisor, in a session of its own, and answer "started PID RUN_FOLDER". It ends
+at the end of stdin or after `IDLE_S` without a start, which gives its memory back (some 400 MB, most of it
+shared with the workers that came from it); its supervisors live on.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from engine.supervisor import imports, linux
+from engine.supervisor.__main__ import supervise
+
+IDLE_S = 15 * 60.0
+_REAP_S = 2.0
+
+
+def serve(idle_s: float = IDLE_S) -> int:
+    """Serves until stdin ends or nothing was asked for in `idle_s`. Returns the exit code."""
+    linux.name_process("footplate-pre")
+    imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
+    if threading.active_count() > 1:
+        print("cannot fork: an import left a thread running", file=sys.stderr)
+        return 1
+    _answer("ready")
+    rest = b""
+    deadline = time.monotonic() + idle_s
+    while time.monotonic() < deadline:
+        _reap()
+        readable, _, _ = select.select([0], [], [], min(_REAP_S, idle_s))
+        if not readable:
+            continue
+        data = os.read(0, 65536)
+        if not data:
+            return 0
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            folder = os.fsdecode(line)
+            _answer(f"started {_fork_supervisor(Path(folder))} {folder}")
+        deadline = time.monotonic() + idle_s
+    return 0
+
+
+def _answer(text: str) -> None:
+    os.write(1, os.fsencode(text) + b"\n")
+
+
+def _fork_supervisor(folder: Path) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        log = os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for fd, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(fd, target)
+        linux.release_inherited_files(set())
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        code = supervise(folder, modules=())
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _reap() -> None:
+    """Takes note of supervisors that have ended, so that no zombie stays."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return

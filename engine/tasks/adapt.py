@@ -1,0 +1,85 @@
+"""Changes to a model that hold for every family: its head, its first layer, frozen parts."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def find_head(model: nn.Module, classes: int) -> str | None:
+    """The name of the layer that gives one output per class: the last Linear or Conv2d that does."""
+    found = None
+    for name, module in model.named_modules():
+        outputs = getattr(module, "out_features", None) if isinstance(module, nn.Linear) else None
+        outputs = module.out_channels if isinstance(module, nn.Conv2d) else outputs
+        if outputs == classes:
+            found = name
+    return found
+
+
+def find_first_conv(model: nn.Module) -> str | None:
+    """The name of the first convolution, the one that sees the picture."""
+    return next((name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)), None)
+
+
+def match_channels(weight: Tensor, channels: int) -> Tensor:
+    """First-layer weights [out, 1 or 3, h, w] for pictures of `channels`, so that a grey picture gives the same either way."""
+    if weight.shape[1] == channels:
+        return weight
+    if channels == 1:
+        return weight.sum(1, keepdim=True)
+    return weight.repeat(1, channels, 1, 1) / channels
+
+
+def adapt_first_conv(model: nn.Module, channels: int) -> bool:
+    """Makes the first convolution take `channels`; False where it isn't one of 1 or 3 channels.
+
+    Fresh weights are those of the first of the channels, which keeps the spread that the model's own
+    initialisation gave them.
+    """
+    name = find_first_conv(model)
+    if name is None:
+        return False
+    old = model.get_submodule(name)
+    if not isinstance(old, nn.Conv2d) or old.groups != 1 or old.in_channels not in (1, 3):
+        return False
+    if old.in_channels == channels:
+        return True
+    new = type(old)(
+        channels,
+        old.out_channels,
+        old.kernel_size,  # type: ignore[arg-type]
+        old.stride,  # type: ignore[arg-type]
+        old.padding,  # type: ignore[arg-type]
+        old.dilation,  # type: ignore[arg-type]
+        bias=old.bias is not None,
+        padding_mode=old.padding_mode,
+        device=old.weight.device,
+        dtype=old.weight.dtype,
+    )
+    with torch.no_grad():
+        new.weight.copy_(old.weight[:, :1].expand_as(new.weight))
+        if old.bias is not None and new.bias is not None:
+            new.bias.copy_(old.bias)
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, new)
+    return True
+
+
+def freeze_all_but(model: nn.Module, head: str) -> None:
+    """Leaves the parameters of `head` alone trainable, and the statistics of BatchNorm elsewhere as they are."""
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith(head + "."))
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval()
+            # On the instance, since tracing and wrapping tell layers by their class; bound, so that a deep copy
+            # of the model binds it to the copy.
+            module.train = types.MethodType(_stay_in_eval, module)  # type: ignore[method-assign]
+
+
+def _stay_in_eval(module: nn.Module, mode: bool = True) -> Any:
+    return nn.Module.train(module, False)

@@ -1,0 +1,134 @@
+"""The models of classification: torchvision's, the small MNIST network, and the user's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.contract.catalogue import did_you_mean
+from engine.contract.job import Job
+from engine.tasks import torchvision_models, user_file, weights
+from engine.tasks.adapt import adapt_first_conv, find_head, freeze_all_but
+from engine.tasks.base import TaskError
+from engine.tasks.mnist_cnn import MIN_SIZE, MnistCnn
+
+MNIST_CNN = "mnist_cnn"
+FILE_IMAGE_SIZE = 224
+"""What a model file's pictures measure where the user does not say, as for most of torchvision's."""
+
+
+def names() -> tuple[str, ...]:
+    """The ids of all models that come with Footplate or torchvision."""
+    return (MNIST_CNN, *torchvision_models.names())
+
+
+def default_image_size(model: str) -> int:
+    """The side of the pictures, in pixels, where the job leaves it open."""
+    if model == MNIST_CNN:
+        return 28
+    if model not in torchvision_models.names():
+        return FILE_IMAGE_SIZE
+    return torchvision_models.image_size(model)
+
+
+def min_image_size(model: str) -> int:
+    """The least side of the pictures that the model takes, in pixels."""
+    return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)
+
+
+def title_and_family(model: str) -> tuple[str, str]:
+    return ("MNIST CNN", "Footplate") if model == MNIST_CNN else torchvision_models.title_and_family(model)
+
+
+def plain_arguments(job: Job, classes: int, channels: int, size: int) -> dict[str, Any]:
+    """The arguments with which the model's own constructor makes a model that a checkpoint of this job fits.
+
+    For grey pictures torchvision's models need a first convolution of one channel besides.
+    """
+    if job.model == MNIST_CNN:
+        return {"num_classes": classes, "channels": channels}
+    if job.model_is_file:
+        return {"num_classes": classes}
+    pretrained = job.pretrained or bool(job.weights_file)
+    return torchvision_models.arguments(job.model, classes, size, colour=channels == 3, pretrained=pretrained)
+
+
+def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    """The job's model, on the CPU, in training mode; its fresh weights depend on the job's seed alone.
+
+    Raises TaskError.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.seed)
+        model = _construct(job, classes, channels, size)
+    head = find_head(model, classes)
+    _load_weights(job, model, head, channels, size)
+    if job.model_is_file:
+        _try_out(job, model, classes, channels, size)
+    if job.freeze_backbone:
+        if head is None:
+            message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
+            raise TaskError("freeze_backbone", message, "Train all layers.")
+        freeze_all_but(model, head)
+    return model
+
+
+def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    if job.model_is_file:
+        model = user_file.build(job.model, job.model_file_sha256, classes)
+        adapt_first_conv(model, channels)
+        return model.cpu().train()
+    if job.model not in names():
+        known = list(names())
+        raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known))
+    if size < min_image_size(job.model):
+        least = min_image_size(job.model)
+        message = f"{title_and_family(job.model)[0]} needs pictures of at least {least} px."
+        raise TaskError("image_size", message, f"Set {least} or more, or leave it empty.")
+    given = plain_arguments(job, classes, channels, size)
+    if job.model == MNIST_CNN:
+        return MnistCnn(**given)
+    patch = torchvision_models.PATCH_SIZES.get(job.model, 1)
+    if size % patch:
+        message = f"{title_and_family(job.model)[0]} takes sides that are a multiple of {patch} px; {size} is not."
+        nearest = max(patch, round(size / patch) * patch)
+        raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
+    model = torchvision_models.construct(job.model, given)
+    adapt_first_conv(model, channels)
+    return model
+
+
+def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, size: int) -> None:
+    if job.weights_file:
+        state = weights.from_file(job.weights_file)
+        field, source = "weights_file", job.weights_file
+    elif job.pretrained:
+        if job.model_is_file or job.model == MNIST_CNN:
+            message = f"Footplate knows no pretrained weights for {job.model}."
+            raise TaskError("pretrained", message, weights.SCRATCH)
+        state = weights.pretrained(job.model, title_and_family(job.model)[0])
+        field, source = "pretrained", "The file of pretrained weights"
+    else:
+        return
+    state = weights.resize_positions(job.model, state, size)
+    weights.load(model, state, head=head, channels=channels, field=field, source=source)
+
+
+def _try_out(job: Job, model: nn.Module, classes: int, channels: int, size: int) -> None:
+    """Gives the user's model two empty pictures, so that a wrong shape is told before the training starts."""
+    asked = f"pictures of {size} px with {channels} channel{'s' if channels > 1 else ''}"
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = model(torch.zeros(2, channels, size, size))
+    except Exception as error:
+        message = f"The model of {job.model} fails on {asked}: {type(error).__name__}: {error}."
+        raise TaskError("model", message, "Correct the file, or set another image size.") from error
+    finally:
+        model.train()
+    if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (2, classes):
+        got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
+        message = f"For two {asked}, the model of {job.model} gives {got}; a tensor of [2, {classes}] is needed."
+        raise TaskError("model", message, f"Let its last layer give {classes} values per picture.")

@@ -1,0 +1,67 @@
+"""A model from the user's own Python file, run only with consent that is bound to its content."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from engine.tasks.base import TaskError
+
+MODULE = "footplate_model_file"
+"""The name under which the file's module is known while it runs."""
+
+
+def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
+    """What `build_model(classes)` of the file returns. Raises TaskError.
+
+    The file is read once, and what runs is what was hashed.
+    """
+    file = Path(path).expanduser()
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        message = f"The model file {path} cannot be read ({error.strerror})."
+        raise TaskError("model", message, "Check the path and its permissions.") from error
+    if not agreed_sha256 or hashlib.sha256(source).hexdigest() != agreed_sha256:
+        changed = " It has changed since you agreed to run it." if agreed_sha256 else ""
+        message = f"{file.name} is a program that has not been allowed to run yet.{changed}"
+        raise TaskError("model", message, "Read it, then allow it again.")
+    module = _run(file, source)
+    function = getattr(module, "build_model", None)
+    if not callable(function):
+        remedy = "Define build_model(num_classes), returning a torch.nn.Module."
+        raise TaskError("model", f"{file.name} has no function build_model.", remedy)
+    model = _guarded(file, "in build_model", function, classes)
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        message = f"build_model of {file.name} returned {'nothing' if model is None else f'a {kind}'}, not a model."
+        raise TaskError("model", message, "Return a torch.nn.Module from build_model.")
+    return model
+
+
+def _run(file: Path, source: bytes) -> types.ModuleType:
+    module = types.ModuleType(MODULE)
+    module.__file__ = str(file)
+    sys.modules[MODULE] = module  # dataclasses and pickling look the module up by its name
+    _guarded(file, "when it is imported", lambda: exec(compile(source, str(file), "exec"), module.__dict__))
+    return module
+
+
+def _guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
+    try:
+        return function(*given)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SyntaxError) and error.filename == str(file):
+            message = f"{file.name}, line {error.lineno}: {error.msg}."
+        else:
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+            where = f", line {lines[-1]}" if lines else ""
+            told = f": {error}" if str(error) else ""
+            message = f"{file.name}{where}, fails {when}: {type(error).__name__}{told}."
+        raise TaskError("model", message, "Correct the file, then allow it again.") from error

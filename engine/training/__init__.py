@@ -1,0 +1,1 @@
+"""What a worker does: the loop, precision, checkpoints."""

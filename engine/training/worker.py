@@ -1,0 +1,150 @@
+"""One worker of a run, from its orders to its end."""
+
+from __future__ import annotations
+
+import random
+import socket
+import traceback
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from engine.contract.events import Failed, Planned, Warned
+from engine.contract.worker import WorkerDone, WorkerSpec
+from engine.data.loader import BatchLoader
+from engine.data.pictures import PictureSet, Splits, open_splits
+from engine.data.sampler import GlobalBatchSampler
+from engine.strategies import STRATEGIES
+from engine.strategies.base import Strategy
+from engine.tasks import TASKS
+from engine.tasks.base import Task
+from engine.training.faults import cause
+from engine.training.feed import Feed
+from engine.training.loop import Loop
+from engine.training.optimizers import Updater
+from engine.training.report import Reporter
+from engine.training.tally import NotFinite
+
+TRACEBACK_FILE = "worker-{rank}-traceback.txt"
+
+
+def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -> int:
+    """Trains as `spec` says, telling the supervisor through `channel`; returns the exit code.
+
+    0 where the run is completed or stopped, 1 where it failed, which a `Failed` event explains. With
+    `every_step`, the metrics of every step are told, as measurements need.
+    """
+    reporter = Reporter(channel, spec.rank)
+    try:
+        reporter.send(_train(spec, reporter, every_step))
+        return 0
+    except Exception as error:
+        reporter.send(
+            Failed(
+                cause=cause(error, spec, reporter.step),
+                rank=spec.rank,
+                step=(error.step if isinstance(error, NotFinite) else reporter.step) or None,
+                traceback_file=_write_traceback(spec),
+            )
+        )
+        return 1
+    finally:
+        reporter.close()
+
+
+def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone:
+    job = spec.job
+    reporter.phase("preparing")
+    torch.set_num_threads(spec.threads)
+    task = TASKS[job.task]
+    strategy = STRATEGIES[job.strategy](spec)
+    strategy.setup()
+    splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed)
+    size = task.image_size(job)
+    model = _build_model(spec, strategy, task, splits)
+    parameters = list(model.parameters())
+    counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+    strategy.wrap(model, task, (splits.channels, size, size))
+    del model, parameters  # a pipeline's rank keeps its own stage alone
+    train = _feed(spec, strategy, task, splits, splits.train, reporter)
+    val = _feed(spec, strategy, task, splits, splits.val, reporter)
+    try:
+        updater = Updater(strategy.parameters(), job, train.steps, strategy.device)
+        if spec.rank == 0:
+            reporter.send(
+                Planned(
+                    epochs=job.epochs,
+                    steps_per_epoch=train.steps,
+                    train_pictures=train.pictures,
+                    val_pictures=val.pictures,
+                    classes=splits.classes,
+                    image_size=size,
+                    parameters=counts[0],
+                    trainable_parameters=counts[1],
+                    stages=strategy.stages,
+                )
+            )
+        # Dropout draws differently on every rank.
+        torch.manual_seed(job.seed + spec.rank)
+        done = Loop(spec, strategy, updater, train, val, reporter, every_step).run()
+    finally:
+        train.close()
+        val.close()
+    strategy.teardown()
+    return done
+
+
+def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits) -> nn.Module:
+    """The plain model, with the same weights on every rank since all draw them from the same seed."""
+    job = spec.job
+    random.seed(job.seed)
+    if job.pretrained and spec.rank:
+        strategy.agree((0,))  # rank 0 fetches the weights into the cache first
+    torch.manual_seed(job.seed)
+    model = task.build_model(job, len(splits.classes), splits.channels)
+    if job.pretrained and not spec.rank:
+        strategy.agree((0,))
+    return model
+
+
+def _feed(
+    spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits, pictures: PictureSet, reporter: Reporter
+) -> Feed:
+    """This worker's share of a split."""
+    job = spec.job
+    training = pictures is splits.train
+    sampler = GlobalBatchSampler(
+        len(pictures), job.batch_size, strategy.data_rank, strategy.data_world, job.seed, shuffle=training
+    )
+    if not strategy.loads_data:
+        return Feed(len(sampler), len(pictures), None)
+    mean, std = task.normalisation(job, splits.channels)
+
+    def on_unreadable(path: str, reason: str) -> None:
+        reporter.send(Warned(code="unreadable_picture", message=f"{path} is left out: {reason}", rank=spec.rank))
+
+    loader = BatchLoader(
+        pictures,
+        sampler,
+        size=task.image_size(job),
+        channels=splits.channels,
+        augmentation=job.augmentation if training else "none",
+        mean=mean,
+        std=std,
+        seed=job.seed,
+        threads=job.loader_workers,
+        device=strategy.device,
+        on_unreadable=on_unreadable,
+    )
+    return Feed(len(sampler), len(pictures), loader)
+
+
+def _write_traceback(spec: WorkerSpec) -> str:
+    """Writes the traceback of the exception in hand next to the logs; the name, or "" where that fails."""
+    name = TRACEBACK_FILE.format(rank=spec.rank)
+    try:
+        (Path(spec.run_folder) / name).write_text(traceback.format_exc(), encoding="utf-8")
+    except OSError:
+        return ""
+    return name

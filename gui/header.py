@@ -1,0 +1,69 @@
+"""The top of the window: the pages, how many runs go on, and which panels are shown."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QTabBar, QToolButton, QWidget
+
+from gui import icons, theme
+
+PAGES = ("Train", "Monitor", "Runs")
+
+
+class Header(QWidget):
+    """Signals: page_chosen(int) - the page's place in `PAGES`; panel_toggled(str, bool) - "devices" or "job"."""
+
+    page_chosen = Signal(int)
+    panel_toggled = Signal(str, bool)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.tabs = QTabBar()
+        self.tabs.setDrawBase(False)
+        self.tabs.setExpanding(False)
+        self.tabs.setAccessibleName("Pages")
+        for number, title in enumerate(PAGES):
+            self.tabs.addTab(title)
+            self.tabs.setTabToolTip(number, f"{title} (Ctrl+{number + 1})")
+            # The button of that name is the one that trains.
+            self.tabs.setAccessibleTabName(number, f"{title} page")
+        self.tabs.currentChanged.connect(self.page_chosen)
+        self.running = QLabel()
+        self.running.setObjectName("muted")
+        self.running.setAccessibleName("Runs going on")
+        self.devices = self._toggle("Devices panel", "left-panel", "devices", "F7")
+        self.job = self._toggle("Job panel", "right-panel", "job", "F8")
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(8, 4, 10, 0)
+        layout.setSpacing(6)
+        layout.addWidget(self.tabs)
+        layout.addStretch(1)
+        for widget in (self.running, self.devices, self.job):
+            layout.addWidget(widget)
+        theme.notifier.changed.connect(self._paint)
+        self._paint()
+
+    def show_page(self, number: int) -> None:
+        self.tabs.setCurrentIndex(number)
+
+    def show_running(self, count: int) -> None:
+        self.running.setText(f"{count} running" if count else "")
+
+    def _toggle(self, title: str, icon: str, panel: str, key: str) -> QToolButton:
+        button = QToolButton()
+        button.setObjectName("flat")
+        button.setCheckable(True)
+        button.setChecked(True)
+        button.setAccessibleName(title)
+        button.setToolTip(f"Show or hide the {title.lower()} ({key})")
+        button.setShortcut(key)
+        button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        button.setProperty("icon_name", icon)
+        button.toggled.connect(lambda on: self.panel_toggled.emit(panel, on))
+        return button
+
+    def _paint(self) -> None:
+        for button in (self.devices, self.job):
+            button.setIcon(icons.icon(str(button.property("icon_name")), theme.colors().muted))

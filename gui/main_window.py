@@ -1,0 +1,301 @@
+"""The window: makes the parts, connects them, and knows nothing that is not in one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QShortcut
+from PySide6.QtWidgets import QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+
+from engine.contract import paths
+from engine.contract.dataset import DatasetReport
+from engine.contract.devices import Snapshot
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.contract.runs import RunFolder, list_runs
+from gui.background import in_background
+from gui.form.form import JobForm
+from gui.header import PAGES, Header
+from gui.inspector import Inspector
+from gui.message_line import MessageLine
+from gui.settings import Settings
+from gui.status_bar import StatusBar
+
+if TYPE_CHECKING:
+    from gui.track import Track
+
+TRAIN, MONITOR, RUNS = range(len(PAGES))
+LOOKED_AT_FOR_RUNNING = 50
+"""How many of the newest runs are looked at for one that still goes on."""
+
+
+def sample_job() -> Job:
+    """A job that trains at once on whatever the machine has."""
+    return Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28)
+
+
+class MainWindow(QMainWindow):
+    """Signals: completed() - the pages, the devices and the last run are on screen too."""
+
+    completed = Signal()
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__()
+        self.setWindowTitle("Footplate")
+        self.setAcceptDrops(True)
+        self.settings = settings or Settings()
+        self.header = Header()
+        self.form = JobForm()
+        self.form.setAccessibleName("Job")
+        self.devices_place = QWidget()
+        self.devices_place.setObjectName("panel")
+        self.pages = QStackedWidget()
+        self.splitter = QSplitter(Qt.Orientation.Horizontal)
+        self.message = MessageLine()
+        self.status = StatusBar()
+        self.inspector = Inspector(self)
+        self.track: Track | None = None
+        self._closing = False
+        self._lay_out()
+        self._connect()
+        self._shortcuts()
+        self._restore()
+        job = self.settings.last_job() or sample_job()
+        self._wanted_devices = job.devices if self.settings.job_file.is_file() else None
+        self.form.set_job(job)
+
+    def show_message(self, text: str) -> None:
+        """Says one line about the window itself."""
+        self.message.say(text)
+
+    def show_run(self, run: RunFolder) -> None:
+        """Shows `run`, past or present, on the first page."""
+        if self.track is not None:
+            self.track.open_run(run)
+            self.header.show_page(TRAIN)
+
+    # Making it
+
+    def _lay_out(self) -> None:
+        self.splitter.setHandleWidth(5)
+        self.splitter.setChildrenCollapsible(False)
+        for widget in (self.devices_place, self.pages, self.form):
+            self.splitter.addWidget(widget)
+        self.devices_place.setMinimumWidth(250)
+        self.pages.setMinimumWidth(360)
+        self.form.setMinimumWidth(330)
+        self.splitter.setStretchFactor(1, 1)
+        central = QWidget()
+        central.setObjectName("window")
+        layout = QVBoxLayout(central)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(5)
+        layout.addWidget(self.header)
+        layout.addWidget(self.splitter, 1)
+        layout.addWidget(self.message)
+        layout.addWidget(self.status)
+        self.setCentralWidget(central)
+
+    def _connect(self) -> None:
+        self.header.page_chosen.connect(self._show_page)
+        self.header.panel_toggled.connect(self._toggle_panel)
+        self.form.folder_chosen.connect(self._inspect)
+        self.form.changed.connect(self._show_status)
+        self.inspector.progress.connect(self.form.card.show_progress)
+        self.inspector.done.connect(self._inspected)
+        self.inspector.failed.connect(self._inspection_failed)
+        self.status.stop_requested.connect(self._stop)
+
+    def _shortcuts(self) -> None:
+        for keys, act in (
+            ("Ctrl+Return", self.form.start),
+            ("Ctrl+Enter", self.form.start),
+            ("Ctrl+.", self._stop),
+            ("Ctrl+O", self._browse),
+            ("Ctrl+1", lambda: self.header.show_page(TRAIN)),
+            ("Ctrl+2", lambda: self.header.show_page(MONITOR)),
+            ("Ctrl+3", lambda: self.header.show_page(RUNS)),
+            ("Ctrl+Q", self.close),
+        ):
+            QShortcut(QKeySequence(keys), self).activated.connect(act)
+
+    def _restore(self) -> None:
+        self.resize(1280, 800)
+        geometry = self.settings.bytes("geometry")
+        if geometry is not None:
+            self.restoreGeometry(geometry)
+        sizes = self.settings.bytes("splitter")
+        if sizes is not None:
+            self.splitter.restoreState(sizes)
+        else:
+            self.splitter.setSizes([270, 650, 360])
+        self.header.devices.setChecked(self.settings.flag("show_devices", True))
+        self.header.job.setChecked(self.settings.flag("show_job", True))
+
+    # After the first paint
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self.track is None and not self._closing:
+            QTimer.singleShot(0, self, self.complete)
+
+    def complete(self) -> None:
+        """Adds what costs more time to import than a window may take to show: pages, graphs and devices."""
+        if self.track is not None or self._closing:
+            return
+        from gui.track import Track
+
+        self.track = Track(self)
+        for page in self.track.pages:
+            self.pages.addWidget(page)
+        self.devices_place.setObjectName("")
+        index = self.splitter.indexOf(self.devices_place)
+        sizes = self.splitter.sizes()
+        hidden = self.devices_place.isHidden()
+        self.splitter.replaceWidget(index, self.track.devices)
+        self.devices_place.deleteLater()
+        self.devices_place = self.track.devices
+        self.devices_place.setHidden(hidden)
+        self.splitter.setSizes(sizes)
+        self._connect_track(self.track)
+        if self._wanted_devices is not None:
+            self.track.devices.set_selection(self._wanted_devices)
+        self.form.set_devices(self.track.devices.selection())
+        self._show_page(self.header.tabs.currentIndex())
+        self.track.start()
+        in_background(run_to_show, self, self._show_first_run, self._trouble)
+        self.completed.emit()
+
+    def _connect_track(self, track: Track) -> None:
+        track.devices.selection_changed.connect(lambda: self.form.set_devices(track.devices.selection()))
+        track.sampler.snapshot.connect(self._snapshot)
+        track.store.changed.connect(self._show_status)
+        track.runs.run_chosen.connect(self.show_run)
+        track.launcher.started.connect(self._started)
+        track.launcher.failed.connect(self._not_started)
+        self.form.train_requested.connect(self._train)
+        self.form.touched.connect(track.launcher.touch)
+
+    # What happens
+
+    def _snapshot(self, snapshot: Snapshot) -> None:
+        if self.track is not None:
+            self.track.devices.update_snapshot(snapshot)
+            self.form.set_machine(snapshot)
+
+    def _inspect(self, folder: str, val_fraction: float, seed: int) -> None:
+        if folder:
+            self.inspector.start(str(Path(folder).expanduser()), val_fraction, seed)
+        else:
+            self.inspector.cancel()
+
+    def _inspected(self, report: DatasetReport) -> None:
+        self.form.set_report(report)
+
+    def _inspection_failed(self, text: str) -> None:
+        self.form.card.clear(text)
+        self.form.set_report(None)
+
+    def _train(self, job: Job) -> None:
+        if self.track is None or self.track.launcher.busy:
+            return
+        self.form.set_starting(True)
+        self.status.show_idle("Starting · making the run's folder")
+        self.track.launcher.start(job)
+        self._remember_job(job)
+
+    def _started(self, run: RunFolder) -> None:
+        self.form.set_starting(False)
+        self.show_run(run)
+        if self.track is not None:
+            self.track.runs.refresh()
+
+    def _not_started(self, problems: list[Problem]) -> None:
+        self.form.set_starting(False)
+        self.form.set_start_problems(problems)
+        self._show_status()
+
+    def _show_first_run(self, run: RunFolder | None) -> None:
+        if run is not None and self.track is not None and not self.track.has_run and not self.track.launcher.busy:
+            self.track.open_run(run)
+
+    def _trouble(self, error: Exception) -> None:
+        self.show_message(f"The list of runs cannot be read: {error}")
+
+    def _stop(self) -> None:
+        if self.track is not None and self.status.stop.isEnabled():
+            self.track.store.stop()
+
+    def _browse(self) -> None:
+        self.header.job.setChecked(True)
+        self.form.browse()
+
+    def _show_page(self, number: int) -> None:
+        self.pages.setCurrentIndex(number)
+        if self.track is not None and number == RUNS:
+            self.track.runs.refresh()
+
+    def _toggle_panel(self, panel: str, shown: bool) -> None:
+        (self.devices_place if panel == "devices" else self.form).setVisible(shown)
+
+    def _show_status(self) -> None:
+        if self.track is not None and self.track.launcher.busy:
+            return
+        store = self.track.store if self.track is not None and self.track.has_run else None
+        if store is not None and (store.active or not self.form.checking):
+            run = store.status
+            self.status.show_run(run.text, store.active, run.fraction, run.images_per_second, run.seconds_left)
+        elif self.form.checking:
+            self.status.show_idle("Checking · looking through the dataset folder")
+        else:
+            ready = self.form.train.isEnabled()
+            self.status.show_idle("Idle · ready to train" if ready else "Idle · the job is not ready yet")
+
+    # Dropping and closing
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if _dropped_folder(event) is not None:
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        folder = _dropped_folder(event)
+        if folder is not None:
+            event.acceptProposedAction()
+            self.form.set_dataset(folder)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self._closing = True
+        self.settings.set("geometry", self.saveGeometry())
+        self.settings.set("splitter", self.splitter.saveState())
+        self.settings.set("show_devices", self.header.devices.isChecked())
+        self.settings.set("show_job", self.header.job.isChecked())
+        self.settings.save()
+        if self.form.job is not None:
+            self._remember_job(self.form.job)
+        self.inspector.close()
+        if self.track is not None:
+            self.track.close()
+        super().closeEvent(event)
+
+    def _remember_job(self, job: Job) -> None:
+        try:
+            self.settings.remember_job(job)
+        except OSError as error:
+            self.show_message(f"The job cannot be kept for the next time: {error.strerror} ({error.filename}).")
+
+
+def run_to_show() -> RunFolder | None:
+    """The newest run that goes on, else the newest of all."""
+    runs = list_runs()
+    for run in runs[:LOOKED_AT_FOR_RUNNING]:
+        if run.state() in ("starting", "running"):
+            return run
+    return runs[0] if runs else None
+
+
+def _dropped_folder(event: QDropEvent) -> str | None:
+    urls = event.mimeData().urls()
+    local = [Path(url.toLocalFile()) for url in urls if url.isLocalFile()]
+    return next((str(path) for path in local if path.is_dir()), None)

@@ -1,0 +1,169 @@
+"""A run's plots over one axis: loss and accuracy, its devices, its speed and where the time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QSplitter, QVBoxLayout, QWidget
+
+from gui import theme
+from gui.devices import words
+from gui.plots.columns import Column, Floats
+from gui.plots.group import AxisKind, PlotGroup
+from gui.plots.line import LineStyle
+from gui.plots.plot import LinePlot
+from gui.run.data import DeviceColumns, RunData, Steps, Validations
+
+_DEVICE_PLOTS = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
+
+
+class RunCharts(QWidget):
+    """All plots of one run. `axis` "elapsed" lays them over seconds since the start, "count" over steps."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.group = PlotGroup("elapsed", parent=self)
+        self.loss = LinePlot("Loss", self.group)
+        self.accuracy = LinePlot("Accuracy", self.group, unit="%", scale=100, write=lambda v: f"{v:.1f} %")
+        self.speed = LinePlot("Speed", self.group, unit="images/s", low=0, write=lambda v: f"{v:,.0f} images/s")
+        self.times = LinePlot(
+            "Time per step", self.group, unit="ms", scale=1000, low=0, write=lambda v: f"{v:.1f} ms", x_label=""
+        )
+        self.devices = _device_plots(self.group)
+        self._data = RunData()
+        self._lines()
+        self._lay_out()
+
+    @property
+    def plots(self) -> list[LinePlot]:
+        return [self.loss, self.accuracy, self.speed, self.times, *self.devices.values()]
+
+    def restart(self) -> None:
+        """Another run is to be shown."""
+        for plot in self.devices.values():
+            plot.remove_lines()
+        for plot in self.plots:
+            plot.restart()
+        self.group.set_axis(self.group.axis)
+
+    def set_axis(self, axis: AxisKind) -> None:
+        self.group.set_axis(axis)
+        self.show_data(self._data)
+
+    def set_smoothing(self, weight: float) -> None:
+        for plot in (self.loss, self.accuracy):
+            plot.set_smoothing(weight)
+
+    def show_data(self, data: RunData) -> None:
+        """Hands everything to the plots; nothing is copied, and only what is in sight is drawn."""
+        self._data = data
+        steps, validations = data.steps, data.validations
+        x = self._places(steps)
+        self.loss.set_data("train", x, steps.loss.values)
+        self.accuracy.set_data("train", x, steps.accuracy.values)
+        self.speed.set_data("speed", x, steps.images_per_second.values)
+        self.times.set_data("wait", x, steps.data_wait_s.values)
+        self.times.set_data("compute", x, steps.compute_s.values)
+        for plot, measure in ((self.loss, "loss"), (self.accuracy, "top1"), (self.accuracy, "top5")):
+            column = validations.measures.get(measure)
+            if column is not None:
+                plot.set_data(measure, self._places(validations), column.values)
+        self._show_devices(data)
+        ends = [column.last for column in self._ends(data) if len(column)]
+        self.group.set_extent(0.0, max(ends, default=1.0))
+
+    def _show_devices(self, data: RunData) -> None:
+        titles = device_titles(data)
+        for device, columns in data.devices.items():
+            for quantity, plot in self.devices.items():
+                plot.add_line(device, LineStyle(titles.get(device, device), _color_of(device)))
+                column: Column = getattr(columns, quantity)
+                plot.set_data(device, self._places(columns), column.values)
+        known = [c for c in data.devices.values()]
+        for quantity in ("power_w", "temperature_c"):
+            column_known = any(_any_finite(getattr(c, quantity)) for c in known)
+            self.devices[quantity].setVisible(column_known)
+
+    def _places(self, columns: Steps | Validations | DeviceColumns) -> Floats:
+        return columns.step.values if self.group.axis == "count" else columns.seconds.values
+
+    def _ends(self, data: RunData) -> list[Column]:
+        sources: list[Steps | Validations | DeviceColumns] = [data.steps, data.validations, *data.devices.values()]
+        return [source.step if self.group.axis == "count" else source.seconds for source in sources]
+
+    def _lines(self) -> None:
+        self.loss.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
+        self.loss.add_line("loss", LineStyle("validation", lambda: theme.colors().warning, markers=True))
+        self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
+        self.accuracy.add_line("top1", LineStyle("validation top-1", lambda: theme.colors().warning, markers=True))
+        self.accuracy.add_line("top5", LineStyle("validation top-5", lambda: theme.colors().ok, markers=True))
+        self.speed.add_line("speed", LineStyle("all devices", lambda: theme.colors().accent))
+        self.times.add_line("wait", LineStyle("waiting for data", lambda: theme.colors().warning))
+        self.times.add_line("compute", LineStyle("computing", lambda: theme.colors().accent))
+        for plot in (self.loss, self.accuracy, self.speed, self.times):
+            plot.set_empty_text("Appears with the first steps")
+
+    def _lay_out(self) -> None:
+        splitter = QSplitter(Qt.Orientation.Vertical)
+        splitter.setChildrenCollapsible(False)
+        self.loss.setMinimumHeight(150)
+        self.accuracy.setMinimumHeight(110)
+        splitter.addWidget(self.loss)
+        splitter.addWidget(self.accuracy)
+        splitter.addWidget(_side_by_side(self.devices["utilization_percent"], self.devices["memory_used_bytes"]))
+        splitter.addWidget(_side_by_side(self.devices["power_w"], self.devices["temperature_c"]))
+        splitter.addWidget(_side_by_side(self.speed, self.times))
+        for index, stretch in enumerate((5, 3, 2, 2, 2)):
+            splitter.setStretchFactor(index, stretch)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(splitter)
+
+
+def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
+    plots = {
+        "utilization_percent": LinePlot(
+            "Device utilization", group, unit="%", low=0, high=100, write=lambda v: f"{v:.0f} %"
+        ),
+        "memory_used_bytes": LinePlot(
+            "Device memory", group, unit="GiB", scale=1 / words.GIB, low=0, write=lambda v: f"{v:.1f} GiB"
+        ),
+        "power_w": LinePlot("Device power", group, unit="W", low=0, write=lambda v: f"{v:.0f} W"),
+        "temperature_c": LinePlot("Device temperature", group, unit="°C", write=lambda v: f"{v:.0f} °C"),
+    }
+    for plot in plots.values():
+        plot.set_empty_text("No samples of the run's devices yet")
+    return plots
+
+
+def device_titles(data: RunData) -> dict[str, str]:
+    """What each of the run's devices is called in its graphs: its name, with a number where names repeat."""
+    if data.started is None:
+        return {}
+    names = [device.name for device in data.started.devices]
+    titles = {}
+    for place, device in enumerate(data.started.devices):
+        alone = names.count(device.name) == 1
+        titles[device.id] = device.name if alone else f"{device.name} ({place})"
+    return titles
+
+
+def _color_of(device: str) -> Callable[[], str]:
+    return lambda: theme.device_color(device)
+
+
+def _any_finite(column: Column) -> bool:
+    values = column.values
+    return bool((values == values).any())
+
+
+def _side_by_side(left: LinePlot, right: LinePlot) -> QWidget:
+    place = QWidget()
+    row = QHBoxLayout(place)
+    row.setContentsMargins(0, 0, 0, 0)
+    row.setSpacing(12)
+    for plot in (left, right):
+        plot.setMinimumHeight(100)
+        row.addWidget(plot, 1)
+    return place

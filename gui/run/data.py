@@ -1,0 +1,213 @@
+"""What a run has said so far, sorted into arrays that plots can show as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.contract.devices import DeviceSample
+from engine.contract.events import (
+    AnyEvent,
+    CheckpointSaved,
+    CommandReceived,
+    DevicesFree,
+    DevicesSampled,
+    EpochStarted,
+    EventsLost,
+    Failed,
+    LogLine,
+    Phase,
+    PhaseChanged,
+    Planned,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+    Validation,
+    Warned,
+)
+from gui.plots.columns import Column
+
+LineKind = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the log as it is shown; `seconds` since the run's start."""
+
+    seconds: float
+    kind: LineKind
+    text: str
+
+
+class Steps:
+    """A column for each figure of the training steps, all of one length.
+
+    `seconds` count from the run's start; `wait_share` is the part of each step spent waiting for data, 0 to 1.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = Column()
+        self.step = Column()
+        self.loss = Column()
+        self.accuracy = Column()
+        self.learning_rate = Column()
+        self.images_per_second = Column()
+        self.data_wait_s = Column()
+        self.compute_s = Column()
+
+    def append(self, seconds: float, event: StepMetrics) -> None:
+        self.seconds.append(seconds)
+        self.step.append(event.step)
+        self.loss.append(event.loss)
+        self.accuracy.append(event.accuracy)
+        self.learning_rate.append(event.learning_rate)
+        self.images_per_second.append(event.images_per_second)
+        self.data_wait_s.append(event.data_wait_s)
+        self.compute_s.append(event.compute_s)
+
+
+class Validations:
+    """When the validation set was gone through, and a column for each measure, by its id."""
+
+    def __init__(self) -> None:
+        self.seconds = Column(16)
+        self.step = Column(16)
+        self.epoch = Column(16)
+        self.measures: dict[str, Column] = {}
+
+    def append(self, seconds: float, event: Validation) -> None:
+        for name in event.measures:
+            if name not in self.measures:
+                self.measures[name] = Column(16)
+                self.measures[name].extend([float("nan")] * len(self.seconds))
+        self.seconds.append(seconds)
+        self.step.append(event.step)
+        self.epoch.append(event.epoch)
+        for name, column in self.measures.items():
+            column.append(event.measures.get(name))
+
+
+class DeviceColumns:
+    """A run's samples of one device; `step` is the training step at the time."""
+
+    def __init__(self) -> None:
+        self.seconds = Column()
+        self.step = Column()
+        self.utilization_percent = Column()
+        self.memory_used_bytes = Column()
+        self.power_w = Column()
+        self.temperature_c = Column()
+        self.memory_total_bytes: int | None = None
+
+    def append(self, seconds: float, step: float, sample: DeviceSample) -> None:
+        self.seconds.append(seconds)
+        self.step.append(step)
+        self.utilization_percent.append(sample.utilization_percent)
+        self.memory_used_bytes.append(sample.memory_used_bytes)
+        self.power_w.append(sample.power_w)
+        self.temperature_c.append(sample.temperature_c)
+        self.memory_total_bytes = sample.memory_total_bytes or self.memory_total_bytes
+
+
+@dataclass
+class RunData:
+    """All that a run has said. `apply` takes its events in order."""
+
+    started: RunStarted | None = None
+    plan: Planned | None = None
+    phase: Phase | None = None
+    phase_detail: str = ""
+    epoch: int = 0
+    last_n: int = 0
+    last_time: float = 0.0
+    steps: Steps = field(default_factory=Steps)
+    validations: Validations = field(default_factory=Validations)
+    devices: dict[str, DeviceColumns] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
+    checkpoints: dict[str, CheckpointSaved] = field(default_factory=dict)
+    failure: Failed | None = None
+    devices_free: DevicesFree | None = None
+    finished: RunFinished | None = None
+    stop_asked: bool = False
+
+    def seconds(self, event: AnyEvent) -> float:
+        """When `event` was, in seconds since the run's start."""
+        return event.time - self.started.time if self.started is not None else 0.0
+
+    def apply(self, event: AnyEvent) -> None:
+        """Takes in the next event; one that has been taken in already is passed over."""
+        if event.n <= self.last_n:
+            return
+        self.last_n = event.n
+        self.last_time = event.time
+        match event:
+            case StepMetrics():
+                self.epoch = event.epoch
+                self.steps.append(self.seconds(event), event)
+            case DevicesSampled(samples=samples):
+                self._add_samples(self.seconds(event), samples)
+            case LogLine():
+                rank = f"[rank {event.rank}] " if event.rank is not None else ""
+                self._say(event, event.level, f"{rank}{event.text}")
+            case Validation():
+                self.validations.append(self.seconds(event), event)
+                self._say(event, "info", _validation_words(event))
+            case _:
+                self._apply_milestone(event)
+
+    def _apply_milestone(self, event: AnyEvent) -> None:
+        match event:
+            case RunStarted():
+                # A run that goes on after an interruption keeps its first start, so that its curves go on too.
+                self.started = self.started or event
+                self.finished = self.devices_free = self.failure = None
+                self.stop_asked = False
+                self._say(event, "info", f"Run {event.run_id} started with {_workers(event.world_size)}")
+            case PhaseChanged():
+                self.phase, self.phase_detail = event.phase, event.detail
+                self._say(event, "info", event.phase.capitalize() + (f": {event.detail}" if event.detail else ""))
+            case Planned():
+                self.plan = event
+            case EpochStarted():
+                self.epoch = event.epoch
+            case CheckpointSaved():
+                self.checkpoints[event.kind] = event
+                self._say(event, "info", f"Saved the {event.kind} checkpoint to {event.path}")
+            case Warned():
+                self._say(event, "warning", event.message)
+            case EventsLost():
+                self._say(event, "warning", f"{event.count} measurements are missing here: {event.reason}")
+            case Failed():
+                # What fails first is the cause; what other ranks say after it follows from it.
+                self.failure = self.failure or event
+                self._say(event, "error", event.cause)
+            case CommandReceived():
+                self.stop_asked = self.stop_asked or event.command == "stop"
+                self._say(event, "info", f"Asked to {event.command.replace('_', ' ')}")
+            case DevicesFree():
+                self.devices_free = event
+                seen = "" if event.verified else " (the workers are gone; the memory could not be looked at)"
+                self._say(event, "info", f"Devices are free{seen}")
+            case RunFinished():
+                self.finished = event
+                self._say(event, "error" if event.outcome == "failed" else "info", event.outcome.capitalize())
+
+    def _add_samples(self, seconds: float, samples: tuple[DeviceSample, ...]) -> None:
+        step = self.steps.step.last if len(self.steps.step) else 0.0
+        for sample in samples:
+            self.devices.setdefault(sample.device, DeviceColumns()).append(seconds, step, sample)
+
+    def _say(self, event: AnyEvent, kind: LineKind, text: str) -> None:
+        self.lines.append(Line(self.seconds(event), kind, text))
+
+
+def _workers(world_size: int) -> str:
+    return "one worker" if world_size == 1 else f"{world_size} workers"
+
+
+def _validation_words(event: Validation) -> str:
+    measures = ", ".join(
+        f"{name} {value:.4f}" if name == "loss" else f"{name} {100 * value:.2f} %"
+        for name, value in event.measures.items()
+    )
+    return f"Validation after epoch {event.epoch}: {measures}"

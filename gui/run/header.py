@@ -1,0 +1,127 @@
+"""The top of a run's page: what it is, how it stands, and how its curves are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLabel, QPushButton, QSlider, QVBoxLayout, QWidget
+
+from engine.contract.job import Job
+from engine.contract.runs import RunFolder
+from gui import theme
+from gui.plots.group import AxisKind
+from gui.run.charts import RunCharts
+from gui.run.data import RunData
+from gui.run.status import RunStatus, StatusWord
+from gui.run.words import devices_words, model_title, strategy_title
+
+_AXES: tuple[tuple[str, AxisKind], ...] = (("Time", "elapsed"), ("Steps", "count"))
+_MARKS: dict[StatusWord, str] = {
+    "Completed": "✔",
+    "Stopped": "■",
+    "Failed": "✖",
+    "Interrupted": "⚠",
+    "Running": "▶",
+    "Stopping": "■",
+    "Starting": "…",
+}
+_SMOOTHEST = 99
+"""The slider's end, in hundredths: a weight of 1 would never move."""
+
+
+class RunHeader(QWidget):
+    """Title, state, and the controls that act on all curves."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._run: RunFolder | None = None
+        self._job: Job | None = None
+        self._word: StatusWord = "Idle"
+        self._title = QLabel(wordWrap=True)
+        self._title.setObjectName("heading")
+        font = self._title.font()
+        font.setPointSizeF(font.pointSizeF() * 1.2)
+        self._title.setFont(font)
+        self._state = QLabel(wordWrap=True)
+        self._state.setAccessibleName("State of the run on screen")
+        self.axis = QComboBox()
+        self.axis.addItems([title for title, _ in _AXES])
+        self.axis.setAccessibleName("Horizontal axis")
+        self.log_scale = QCheckBox("Log&arithmic loss")
+        self.log_scale.setAccessibleName("Logarithmic loss")
+        self.smoothing = QSlider(Qt.Orientation.Horizontal)
+        self.smoothing.setRange(0, _SMOOTHEST)
+        self.smoothing.setPageStep(10)
+        self.smoothing.setMinimumWidth(110)
+        self.smoothing.setMaximumWidth(180)
+        self.smoothing.setAccessibleName("Smoothing")
+        self.smoothing.setToolTip("Weight of the exponential moving average; the faint curve is the unsmoothed one")
+        self._weight = QLabel("0.00")
+        self._weight.setFont(theme.tabular(self._weight.font()))
+        self.newest = QPushButton("Back to newest")
+        self.newest.setAccessibleDescription("Shows the whole run and keeps the newest data in sight")
+        self.newest.setEnabled(False)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(4)
+        layout.addWidget(self._title)
+        layout.addWidget(self._state)
+        layout.addLayout(self._controls())
+
+    def connect_charts(self, charts: RunCharts) -> None:
+        """Lets the controls act on `charts`."""
+        self.smoothing.valueChanged.connect(lambda value: self._smooth(charts, value))
+        self.log_scale.toggled.connect(charts.loss.set_log)
+        self.axis.currentIndexChanged.connect(lambda index: charts.set_axis(_AXES[index][1]))
+        self.newest.clicked.connect(charts.group.follow)
+        charts.group.following_changed.connect(lambda following: self.newest.setEnabled(not following))
+
+    def show_run(self, run: RunFolder, data: RunData, status: RunStatus, loading: bool) -> None:
+        if run is not self._run:
+            self._run, self._job = run, run.job()
+        job = data.started.job if data.started is not None else self._job
+        title = _title(job, data) if job is not None else run.run_id
+        if title != self._title.text():
+            self._title.setText(title)
+        text = "Reading the run's log …" if loading and data.finished is None and not data.last_n else status.text
+        self._word = status.word
+        self._state.setText(f"{_MARKS.get(status.word, '')} {text}".strip())
+        self.recolor()
+
+    def recolor(self) -> None:
+        name = {"Completed": "ok", "Failed": "error", "Interrupted": "warning", "Stopped": "muted"}.get(self._word, "")
+        if self._state.objectName() != name:
+            self._state.setObjectName(name)
+            self._state.style().unpolish(self._state)
+            self._state.style().polish(self._state)
+
+    def _smooth(self, charts: RunCharts, hundredths: int) -> None:
+        self._weight.setText(f"{hundredths / 100:.2f}")
+        charts.set_smoothing(hundredths / 100)
+
+    def _controls(self) -> QHBoxLayout:
+        row = QHBoxLayout()
+        row.setSpacing(8)
+        for text, widget in (("&Over", self.axis), ("S&moothing", self.smoothing)):
+            label = QLabel(text)
+            label.setObjectName("muted")
+            label.setBuddy(widget)
+            row.addWidget(label)
+            row.addWidget(widget)
+        row.addWidget(self._weight)
+        row.addWidget(self.log_scale)
+        row.addStretch(1)
+        row.addWidget(self.newest)
+        return row
+
+
+def _title(job: Job, data: RunData) -> str:
+    names = {device.id: device.name for device in data.started.devices} if data.started is not None else {}
+    parts = [
+        job.name,
+        model_title(job.model),
+        Path(job.dataset).name,
+        f"{strategy_title(job.strategy)} on {devices_words(job.devices, names)}",
+    ]
+    return " · ".join(part for part in parts if part)

@@ -1,0 +1,101 @@
+"""The run on screen: what it is, its curves, its log and, at the end, its result."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+
+from gui import theme
+from gui.run.charts import RunCharts
+from gui.run.header import RunHeader
+from gui.run.log_view import LogView
+from gui.run.result import ResultCard
+from gui.run.store import RunStore
+
+EMPTY = (
+    "No run to show yet.\n\n"
+    "Choose a dataset folder, a model and devices, then press Train:\n"
+    "the curves appear here. Past runs are under Runs."
+)
+
+
+class RunPage(QWidget):
+    """Shows what a `RunStore` follows. The plots are made when the first run is opened."""
+
+    def __init__(self, store: RunStore, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.store = store
+        self.charts: RunCharts | None = None
+        self.header = RunHeader()
+        self.log = LogView()
+        self.result = ResultCard()
+        self._empty = QLabel(EMPTY)
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._empty.setWordWrap(True)
+        self._empty.setObjectName("muted")
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self._empty)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._stack)
+        store.opened.connect(self._opened)
+        store.changed.connect(self._show)
+        store.finished.connect(lambda _outcome: self._show())
+        theme.notifier.changed.connect(self._recolor)
+        if store.run is not None:
+            self._opened()
+
+    def _opened(self) -> None:
+        if self.store.run is None:
+            self._stack.setCurrentIndex(0)
+            return
+        charts = self._built()
+        charts.restart()
+        self.log.clear()
+        self.result.hide()
+        self._stack.setCurrentIndex(1)
+        self._show()
+
+    def _show(self) -> None:
+        store = self.store
+        if store.run is None or self.charts is None:
+            return
+        status = store.status
+        self.header.show_run(store.run, store.data, status, store.loading)
+        self.charts.show_data(store.data)
+        if self.log.show_lines(store.data.lines):
+            store.remind()
+        ended = status.word in ("Completed", "Stopped", "Failed", "Interrupted") and not store.loading
+        if ended and not self.result.isVisible():
+            self.result.show_result(store.run, store.data, status)
+        self.result.setVisible(ended)
+
+    def _built(self) -> RunCharts:
+        if self.charts is not None:
+            return self.charts
+        self.charts = charts = RunCharts()
+        self.header.connect_charts(charts)
+        splitter = QSplitter(Qt.Orientation.Vertical)
+        splitter.setChildrenCollapsible(False)
+        splitter.addWidget(charts)
+        splitter.addWidget(self.log)
+        splitter.setStretchFactor(0, 5)
+        splitter.setStretchFactor(1, 1)
+        self.log.setMinimumHeight(110)
+        inside = QWidget()
+        layout = QVBoxLayout(inside)
+        layout.setContentsMargins(14, 10, 14, 10)
+        layout.setSpacing(8)
+        layout.addWidget(self.header)
+        layout.addWidget(self.result)
+        layout.addWidget(splitter, 1)
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setObjectName("panel")
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setWidget(inside)
+        self._stack.addWidget(scroll)
+        return charts
+
+    def _recolor(self) -> None:
+        self.header.recolor()
+        self.log.recolor(self.store.data.lines)

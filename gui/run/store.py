@@ -1,0 +1,277 @@
+"""One run as the window knows it: read from its log, then followed live."""
+
+from __future__ import annotations
+
+import time
+from typing import IO
+
+import msgspec
+from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
+
+from engine.contract.connection import RunConnection, ServerMessage
+from engine.contract.events import EVENT
+from engine.contract.protocol import Goodbye, Stop, Welcome
+from engine.contract.runs import RunFolder, State
+from gui.run.data import RunData
+from gui.run.status import RunStatus, status_of
+
+SLICE_S = 0.012
+"""How long the log is read without letting the window do anything else."""
+
+_CHUNK_BYTES = 1 << 18
+_TOLD_EVERY_MS = 100
+_START_POLL_MS = 20
+_RETRY_MS = 500
+_ENDED: tuple[State, ...] = ("completed", "stopped", "failed", "interrupted")
+
+
+class RunStore(QObject):
+    """Follows one run at a time. Views read `data` and `status` when told that something has changed.
+
+    The past is read from the run's file in slices, then the supervisor is asked for what comes after it. Where
+    the connection breaks, the file is read on, and the process table says what has become of the run.
+
+    Signals:
+        opened(): another run, or none, is shown; `data` is a new one.
+        changed(): there is more in `data`, or another `status`; at most ten times a second.
+        finished(str): the run that was being followed has ended, with its outcome.
+    """
+
+    opened = Signal()
+    changed = Signal()
+    finished = Signal(str)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.data = RunData()
+        self.run: RunFolder | None = None
+        self.loading = False
+        self._state: State = "starting"
+        self._stopping = False
+        self._followed = False
+        self._file: IO[bytes] | None = None
+        self._rest = b""
+        self._connection: RunConnection | None = None
+        self._patience_ms = _START_POLL_MS
+        self._gap_after = -1
+        self._notifier: QSocketNotifier | None = None
+        self._reader = QTimer(self, interval=0)
+        self._reader.timeout.connect(self._read_slice)
+        self._look_again = QTimer(self, singleShot=True)
+        self._look_again.timeout.connect(self._look)
+        self._teller = QTimer(self, singleShot=True)
+        self._teller.timeout.connect(self._tell)
+        self._told_at = 0.0
+
+    @property
+    def status(self) -> RunStatus:
+        if self.run is None:
+            return RunStatus(text="Idle · nothing is running")
+        return status_of(self.data, self._state, self._stopping)
+
+    @property
+    def active(self) -> bool:
+        """Whether the open run is still going on."""
+        return self.run is not None and self._state not in _ENDED
+
+    def remind(self) -> None:
+        """Has `changed` told again soon, to a view that takes in what there is piece by piece."""
+        self._changed()
+
+    def open(self, run: RunFolder) -> None:
+        """Shows `run` from its beginning and follows it while it goes on."""
+        self.close()
+        self.run = run
+        self.data = RunData()
+        self._state = run.state()
+        self._stopping = self._followed = False
+        self._patience_ms, self._gap_after = _START_POLL_MS, -1
+        self.loading = True
+        self.opened.emit()
+        self._changed()
+        self._reader.start()
+
+    def stop(self) -> None:
+        """Asks the run to end after the step in hand."""
+        if not self.active or self._stopping:
+            return
+        self._stopping = True
+        if self._connection is not None:
+            self._send_stop()
+        self._changed()
+
+    def close(self) -> None:
+        """Lets go of the run, which goes on by itself, and shows none."""
+        self._reader.stop()
+        self._look_again.stop()
+        self._teller.stop()
+        self._disconnect()
+        self._close_file()
+        had_one, self.run = self.run is not None, None
+        self.data = RunData()
+        self.loading = False
+        if had_one:
+            self.opened.emit()
+            self.changed.emit()
+
+    # From the file
+
+    def _read_slice(self) -> None:
+        if self.run is None:
+            return
+        deadline = time.perf_counter() + SLICE_S
+        more = self._open_file()
+        while more and time.perf_counter() < deadline:
+            more = self._read_chunk(deadline)
+        self._changed()
+        if not more:
+            self._reader.stop()
+            self.loading = False
+            self._look()
+
+    def _open_file(self) -> bool:
+        if self._file is None and self.run is not None:
+            try:
+                self._file = self.run.events_file.open("rb")
+            except OSError:
+                return False
+        return True
+
+    def _read_chunk(self, deadline: float) -> bool:
+        """Takes in the next lines; False at the end of the file."""
+        if self._file is None:
+            return False
+        if b"\n" not in self._rest:
+            chunk = self._file.read(_CHUNK_BYTES)
+            if not chunk:
+                return False
+            self._rest += chunk
+        lines = self._rest.split(b"\n")
+        for index, line in enumerate(lines[:-1]):
+            self._take_line(line)
+            if index % 64 == 63 and time.perf_counter() > deadline:
+                self._rest = b"\n".join(lines[index + 1 :])
+                return True
+        self._rest = lines[-1]
+        return True
+
+    def _take_line(self, line: bytes) -> None:
+        try:
+            event = EVENT.decode(line)
+        except msgspec.DecodeError:
+            return  # a line of a newer Footplate
+        self.data.apply(event)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self._rest = None, b""
+
+    # What has become of it
+
+    def _look(self) -> None:
+        """Once the file has been read to its end: follows the run on, or notes how it ended."""
+        if self.run is None:
+            return
+        before, self._state = self._state, self.run.state()
+        if self._state in _ENDED:
+            if self._state == "interrupted" or self.data.finished is not None:
+                self._end()
+            else:
+                self._reader.start()  # its last lines have come since the file was read
+            return
+        self._followed = True
+        if self._state == "starting" or not self._connect():
+            self._look_again.start(self._patience_ms)
+            self._patience_ms = min(int(self._patience_ms * 1.2), _RETRY_MS)
+            self._read_on()
+        if self._state != before:
+            self._changed()
+
+    def _read_on(self) -> None:
+        if self._open_file():
+            deadline = time.perf_counter() + SLICE_S
+            while time.perf_counter() < deadline and self._read_chunk(deadline):
+                pass
+            self._changed()
+
+    def _end(self) -> None:
+        self._look_again.stop()
+        self._disconnect()
+        self._close_file()
+        self._tell()
+        if self._followed:
+            self._followed = False
+            self.finished.emit(self._state)
+
+    # From the socket
+
+    def _connect(self) -> bool:
+        if self.run is None:
+            return False
+        try:
+            self._connection = RunConnection(self.run, from_n=self.data.last_n + 1)
+        except OSError:
+            return False
+        self._patience_ms = _START_POLL_MS
+        self._notifier = QSocketNotifier(self._connection.fileno(), QSocketNotifier.Type.Read, self)
+        self._notifier.activated.connect(self._receive)
+        if self._stopping:
+            self._send_stop()
+        return True
+
+    def _receive(self) -> None:
+        if self._connection is None:
+            return
+        messages = self._connection.receive()
+        complete = all(self._take_message(message) for message in messages)
+        if self.data.finished is not None:
+            self._state = self.data.finished.outcome
+            self._end()
+        elif self._connection.closed or not complete:
+            self._broken()
+        elif messages:
+            self._changed()
+
+    def _take_message(self, message: ServerMessage) -> bool:
+        """Takes in an event; False where some before it are missing that the file may have."""
+        if isinstance(message, Welcome | Goodbye):
+            return True
+        if message.n > self.data.last_n + 1 and self._gap_after != self.data.last_n:
+            self._gap_after = self.data.last_n
+            return False
+        self.data.apply(message)
+        return True
+
+    def _send_stop(self) -> None:
+        try:
+            if self._connection is not None:
+                self._connection.send(Stop())
+        except OSError:
+            self._broken()
+
+    def _broken(self) -> None:
+        """The supervisor has gone, has shut this client out or left some events away: the file tells the rest."""
+        self._disconnect()
+        self._reader.start()
+
+    def _disconnect(self) -> None:
+        if self._notifier is not None:
+            self._notifier.setEnabled(False)
+            self._notifier.deleteLater()
+            self._notifier = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # To the views
+
+    def _changed(self) -> None:
+        if not self._teller.isActive():
+            since_ms = 1000 * (time.monotonic() - self._told_at)
+            self._teller.start(max(0, int(_TOLD_EVERY_MS - since_ms)))
+
+    def _tell(self) -> None:
+        self._teller.stop()
+        self._told_at = time.monotonic()
+        self.changed.emit()

@@ -1,0 +1,54 @@
+"""How a run's figures are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.contract.catalogue import Measure, load_catalogue
+from engine.contract.devices import CPU
+
+
+def duration(seconds: float) -> str:
+    """ "8 s", "3:12 min" or "2:05:40 h"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02} h"
+
+
+def find_measure(task: str, name: str) -> Measure | None:
+    """The task's measure of that id, None where the catalogue does not know it."""
+    entry = load_catalogue().task(task)
+    return next((measure for measure in entry.measures if measure.id == name), None) if entry is not None else None
+
+
+def measure_words(task: str, name: str, value: float) -> str:
+    """ "Top-1 93.4 %" or "Loss 0.2134"."""
+    measure = find_measure(task, name)
+    title = measure.title if measure is not None else name
+    return f"{title} {100 * value:.1f} %" if measure is not None and measure.percent else f"{title} {value:.4f}"
+
+
+def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
+    """ "2 CPU workers", "NVIDIA H200", "2 × NVIDIA H200"; UUIDs where `names` does not know a GPU."""
+    workers = devices.count(CPU)
+    if workers:
+        return "CPU" if workers == 1 else f"{workers} CPU workers"
+    counts: dict[str, int] = {}
+    for device in devices:
+        name = (names or {}).get(device, f"{device[:12]}…")
+        counts[name] = counts.get(name, 0) + 1
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
+
+
+def strategy_title(strategy: str) -> str:
+    entry = load_catalogue().strategy(strategy)
+    return entry.title if entry is not None else strategy
+
+
+def model_title(model: str) -> str:
+    """The catalogue's title, or the file's name where the model is a file."""
+    entry = load_catalogue().model(model)
+    return entry.title if entry is not None else Path(model).name

@@ -1,0 +1,85 @@
+"""CUDA's own order of the GPUs, asked of a stub of libcuda in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from engine.contract.devices import Gpu
+from engine.gpus.cuda_order import CudaOrder
+from tests.support.nvml_stub import NvmlStub, cuda_uuids, uuid_of
+
+from .conftest import ROOT
+
+
+def test_that_a_cuda_without_devices_answers_none(nvml_stub: NvmlStub) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "engine.gpus.cuda_order"],
+        stdin=subprocess.PIPE,  # it ends when this is closed
+        stdout=subprocess.PIPE,
+        env=os.environ | nvml_stub.environment,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) is None
+
+
+def gpu(index: int) -> Gpu:
+    return Gpu(uuid=uuid_of(index), name="NVIDIA H200", nvml_index=index)
+
+
+def answered(order: CudaOrder, news: threading.Event, gpus: list[Gpu]) -> None:
+    deadline = time.monotonic() + 15
+    order.poll(gpus)
+    while order.pending:
+        assert time.monotonic() < deadline
+        news.wait(0.05)
+        news.clear()
+        order.poll(gpus)
+
+
+@pytest.fixture
+def stub_here(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
+    for name, value in nvml_stub.environment.items():
+        monkeypatch.setenv(name, value)
+    return nvml_stub
+
+
+@pytest.mark.usefixtures("stub_here")
+def test_that_gpus_are_numbered_as_cuda_counts_them_whatever_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for name, value in cuda_uuids(2, 0).items():
+        monkeypatch.setenv(name, value)
+    news = threading.Event()
+    order = CudaOrder(news)
+    gpus = [gpu(0), gpu(1), gpu(2)]
+    answered(order, news, gpus)
+    assert [numbered.cuda_index for numbered in order.numbered(gpus)] == [1, None, 0]
+
+
+@pytest.mark.usefixtures("stub_here")
+def test_that_a_hanging_cuda_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOOTPLATE_CUDA_HANG", "1")
+    news = threading.Event()
+    order = CudaOrder(news, deadline_s=0.5)
+    answered(order, news, [gpu(0)])
+    assert order.numbered([gpu(0)])[0].cuda_index is None
+    order.poll([gpu(0)])
+    assert not order.pending  # asked once, not again and again
+
+
+@pytest.mark.usefixtures("stub_here")
+def test_that_cuda_is_asked_again_when_a_new_gpu_appears(monkeypatch: pytest.MonkeyPatch) -> None:
+    news = threading.Event()
+    order = CudaOrder(news)
+    answered(order, news, [gpu(0)])
+    for name, value in cuda_uuids(1, 0).items():
+        monkeypatch.setenv(name, value)
+    answered(order, news, [gpu(0), gpu(1)])
+    assert [numbered.cuda_index for numbered in order.numbered([gpu(0), gpu(1)])] == [1, 0]

@@ -1,0 +1,379 @@
+"""The sampler as a process, in front of a stub of NVIDIA's libraries behind the real pynvml."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from engine.contract.devices import Snapshot
+from tests.support import nvml_stub as stubs
+from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, uuid_of
+
+from .conftest import ROOT, RunningSampler, Start
+
+QUICK = ("--interval", "0.1", "--silent", "0.7", "--retry", "0.2", "--again", "0.2")
+
+
+def has_gpus(snapshot: Snapshot) -> bool:
+    return bool(snapshot.gpus)
+
+
+def readers_of(sampler: RunningSampler) -> list[psutil.Process]:
+    return [
+        child for child in psutil.Process(sampler.process.pid).children() if "engine.gpus.reader" in child.cmdline()
+    ]
+
+
+def test_that_one_gpu_is_told_with_all_its_quantities(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0, utilization=87, process=[f"{os.getpid()}:{3 * GIB}"])])
+    snapshot = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus)
+    (gpu,) = snapshot.gpus
+    assert snapshot.nvml.status == "ok"
+    assert snapshot.nvml.message == ""
+    assert snapshot.nvml.driver_version == "570.86.15"
+    assert (gpu.uuid, gpu.name, gpu.nvml_index) == (uuid_of(0), "NVIDIA H200", 0)
+    assert gpu.pci_bus_id == "000000FF:01:00.0"
+    assert gpu.utilization_percent == 87
+    assert (gpu.memory_used_bytes, gpu.memory_total_bytes) == (GIB, 140 * GIB)
+    assert (gpu.temperature_c, gpu.power_w, gpu.power_limit_w) == (40, 100.5, 700)
+    assert gpu.processes is not None
+    assert [(process.pid, process.memory_used_bytes) for process in gpu.processes] == [(os.getpid(), 3 * GIB)]
+    assert not gpu.lost
+
+
+def test_that_eight_gpus_are_told_apart_by_uuid_and_carry_cudas_own_order(
+    nvml_stub: NvmlStub, start_sampler: Start
+) -> None:
+    nvml_stub.write(gpu_profile(index) for index in range(8))
+    order = (3, 0, 1, 2, 7, 6, 5, 4)
+    sampler = start_sampler(*QUICK, stub=nvml_stub, CUDA_VISIBLE_DEVICES="2", **stubs.cuda_uuids(*order))
+    gpus = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
+    assert [gpu.uuid for gpu in gpus] == [uuid_of(index) for index in range(8)]
+    assert [gpu.utilization_percent for gpu in gpus] == [10 * index + 5 for index in range(8)]
+    assert [gpu.cuda_index for gpu in gpus] == [order.index(index) for index in range(8)]
+
+
+def test_that_a_gpu_lost_mid_run_keeps_its_row_and_the_others_go_on(
+    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
+) -> None:
+    trigger = tmp_path / "lose"
+    nvml_stub.write([gpu_profile(0, lost_file=trigger, utilization=33), gpu_profile(1, wave=1)])
+    sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
+    sampler.until(has_gpus)
+    before = time.time()
+    trigger.touch()
+    snapshot = sampler.until(lambda s: s.gpus[0].lost)
+    lost, other = snapshot.gpus
+    assert lost.uuid == uuid_of(0)
+    assert lost.utilization_percent == 33
+    assert lost.memory_used_bytes == GIB
+    assert lost.lost_since is not None
+    assert before <= lost.lost_since <= snapshot.time
+    assert not other.lost
+    assert sampler.until(lambda s: s.gpus[1].utilization_percent != other.utilization_percent).nvml.status == "ok"
+
+
+def test_that_a_gpu_lost_after_some_readings_is_told_as_lost(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0, lost_after=3)])
+    snapshot = start_sampler("--interval", "0.1", stub=nvml_stub).until(lambda s: bool(s.gpus) and s.gpus[0].lost)
+    assert snapshot.gpus[0].temperature_c == 40
+
+
+def test_that_a_lost_gpu_is_looked_for_again_and_found(
+    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
+) -> None:
+    trigger = tmp_path / "lose"
+    nvml_stub.write([gpu_profile(0, lost_file=trigger), gpu_profile(1)])
+    sampler = start_sampler(*QUICK, stub=nvml_stub)
+    sampler.until(has_gpus)
+    first_reader = readers_of(sampler)[0].pid
+    trigger.touch()
+    sampler.until(lambda s: s.gpus[0].lost)
+    snapshot = sampler.until(lambda s: any(reader.pid != first_reader for reader in readers_of(sampler)))
+    assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0), uuid_of(1)]
+    trigger.unlink()
+    assert not sampler.until(lambda s: not s.gpus[0].lost).gpus[0].lost_since
+
+
+def test_that_a_gpu_answering_only_unknown_errors_counts_as_lost(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    errors = dict.fromkeys(
+        ("memory_error", "utilization_error", "temperature_error", "power_error", "power_limit_error",
+         "processes_error"), stubs.UNKNOWN,
+    )  # fmt: skip
+    nvml_stub.write([gpu_profile(0, **errors), gpu_profile(1)])
+    gpus = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
+    assert [gpu.lost for gpu in gpus] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "fields"),
+    [
+        ("memory", ("memory_used_bytes", "memory_total_bytes")),
+        ("utilization", ("utilization_percent",)),
+        ("temperature", ("temperature_c",)),
+        ("power", ("power_w",)),
+        ("power_limit", ("power_limit_w",)),
+        ("processes", ("processes",)),
+    ],
+)
+def test_that_a_quantity_which_is_not_supported_is_none_and_all_others_are_told(
+    nvml_stub: NvmlStub, start_sampler: Start, quantity: str, fields: tuple[str, ...]
+) -> None:
+    nvml_stub.write([gpu_profile(0, **{f"{quantity}_error": stubs.NOT_SUPPORTED}), gpu_profile(1)])
+    gpu, whole = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
+    missing = {field for field in gpu.__struct_fields__ if getattr(gpu, field) is None}
+    assert missing == {*fields, "cuda_index", "lost_since"}
+    assert all(getattr(whole, field) is not None for field in fields)
+    assert not gpu.lost
+
+
+def test_that_a_gpu_without_memory_of_its_own_tells_none_rather_than_zero(
+    nvml_stub: NvmlStub, start_sampler: Start
+) -> None:
+    nvml_stub.write([gpu_profile(0, total=0, used=0, reserved=0)])
+    (gpu,) = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
+    assert (gpu.memory_used_bytes, gpu.memory_total_bytes) == (None, None)
+
+
+def test_that_a_process_in_two_lists_is_one_row_and_untold_memory_is_none(
+    nvml_stub: NvmlStub, start_sampler: Start
+) -> None:
+    profile = gpu_profile(0, process=["4000001:1024", "4000002:-1"], graphics_process=["4000001:2048"])
+    nvml_stub.write([profile])
+    (gpu,) = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
+    assert gpu.processes is not None
+    assert [(p.pid, p.memory_used_bytes, p.name) for p in gpu.processes] == [
+        (4000001, 2048, None),
+        (4000002, None, None),
+    ]
+
+
+def test_that_an_old_driver_is_asked_by_older_functions(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    old_nvml_stub.write([gpu_profile(0, process=["4000001:1024"])])
+    sampler = start_sampler(*QUICK, stub=old_nvml_stub, **stubs.cuda_uuids(0))
+    (gpu,) = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
+    assert gpu.memory_used_bytes == GIB + GIB // 2  # version 1 counts what is reserved as used
+    assert gpu.processes is not None
+    assert [process.pid for process in gpu.processes] == [4000001]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "remedy"),
+    [
+        (stubs.DRIVER_NOT_LOADED, "no_driver", "restart the computer"),
+        (stubs.LIB_RM_VERSION_MISMATCH, "version_mismatch", "restart the computer"),
+        (stubs.NO_PERMISSION, "no_permission", "/dev/nvidia"),
+        (stubs.UNKNOWN, "error", "nvidia-smi"),
+    ],
+)
+def test_that_an_nvml_which_does_not_begin_is_told_with_its_remedy(
+    nvml_stub: NvmlStub, start_sampler: Start, code: int, status: str, remedy: str
+) -> None:
+    nvml_stub.write([gpu_profile(0)], init=code)
+    sampler = start_sampler(*QUICK, stub=nvml_stub)
+    nvml = sampler.until(lambda s: s.nvml.status == status).nvml
+    assert remedy in nvml.message
+    nvml_stub.write([gpu_profile(0)])
+    assert sampler.until(lambda s: s.nvml.status == "ok").gpus  # it is asked again by itself
+
+
+def test_that_a_missing_library_is_told(start_sampler: Start, tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_text("this is no library, and hides any that is installed\n" * 10)
+    sampler = start_sampler("--once", LD_LIBRARY_PATH=str(tmp_path))
+    snapshot = sampler.next()
+    assert snapshot.nvml.status == "no_library"
+    assert "install the NVIDIA driver" in snapshot.nvml.message
+    assert snapshot.gpus == ()
+
+
+def test_that_a_foreign_pynvml_is_told_with_what_to_uninstall(start_sampler: Start, tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text("def nvmlInit():\n    pass\n")
+    nvml = start_sampler("--once", PYTHONPATH=str(tmp_path)).next().nvml
+    assert nvml.status == "wrong_module"
+    assert "pip uninstall pynvml" in nvml.message
+
+
+def test_that_a_driver_without_gpus_says_so(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([])
+    nvml = start_sampler("--once", stub=nvml_stub).next().nvml
+    assert nvml.status == "ok"
+    assert "lists no GPU" in nvml.message
+
+
+def test_that_gpus_which_may_not_be_used_are_told_as_a_matter_of_permission(
+    nvml_stub: NvmlStub, start_sampler: Start
+) -> None:
+    nvml_stub.write([gpu_profile(0, handle=stubs.NO_PERMISSION)])
+    assert start_sampler("--once", stub=nvml_stub).next().nvml.status == "no_permission"
+    nvml_stub.write([gpu_profile(0, handle=stubs.NO_PERMISSION), gpu_profile(1)])
+    snapshot = start_sampler("--once", stub=nvml_stub).next()
+    assert (snapshot.nvml.status, [gpu.uuid for gpu in snapshot.gpus]) == ("ok", [uuid_of(1)])
+
+
+def test_that_the_first_snapshot_does_not_wait_for_an_nvml_that_hangs_at_its_beginning(
+    nvml_stub: NvmlStub, start_sampler: Start
+) -> None:
+    nvml_stub.write([gpu_profile(0)], init_hang=1)
+    sampler = start_sampler(*QUICK, "--first", "1.5", stub=nvml_stub)
+    first = sampler.next()
+    assert time.monotonic() - sampler.started < 3  # mostly 0.3 s; more on a busy machine
+    assert first.nvml.status == "not_answering"
+    assert first.cpu.memory_total_bytes > 0
+    reader = readers_of(sampler)[0]
+    assert "is not answering" in sampler.until(lambda s: "is not answering" in s.nvml.message).nvml.message
+    sampler.until(lambda s: not reader.is_running())
+    nvml_stub.write([gpu_profile(0)])
+    assert sampler.until(has_gpus).nvml.status == "ok"
+
+
+def test_that_gpus_keep_their_rows_while_nvml_hangs_and_move_again_afterwards(
+    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
+) -> None:
+    trigger = tmp_path / "hang"
+    nvml_stub.write([gpu_profile(0, wave=1), gpu_profile(1)], hang_file=trigger)
+    sampler = start_sampler(*QUICK, stub=nvml_stub)
+    sampler.until(has_gpus)
+    reader = readers_of(sampler)[0]
+    trigger.touch()
+    snapshot = sampler.until(lambda s: s.nvml.status == "not_answering")
+    assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0), uuid_of(1)]
+    assert snapshot.gpus[0].memory_used_bytes == GIB
+    assert not any(gpu.lost for gpu in snapshot.gpus)
+    sampler.until(lambda s: not reader.is_running())
+    assert sampler.next().cpu.core_load_percent
+    trigger.unlink()
+    frozen = snapshot.gpus[0].utilization_percent
+    assert sampler.until(lambda s: s.nvml.status == "ok" and s.gpus[0].utilization_percent != frozen).gpus
+
+
+def test_that_a_crash_of_nvml_is_told_and_survived(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
+    trigger = tmp_path / "abort"
+    nvml_stub.write([gpu_profile(0)], abort_file=trigger)
+    sampler = start_sampler(*QUICK, stub=nvml_stub)
+    sampler.until(has_gpus)
+    trigger.touch()
+    snapshot = sampler.until(lambda s: s.nvml.status == "error")
+    assert "SIGABRT" in snapshot.nvml.message
+    assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0)]
+    trigger.unlink()
+    sampler.until(lambda s: s.nvml.status == "ok")
+
+
+def test_that_once_waits_for_nvml_and_cuda_and_ends(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0), gpu_profile(1)])
+    sampler = start_sampler("--once", stub=nvml_stub, **stubs.cuda_uuids(1, 0))
+    assert [gpu.cuda_index for gpu in sampler.next().gpus] == [1, 0]
+    assert sampler.process.wait(10) == 0
+
+
+def test_that_no_reader_outlives_a_killed_sampler(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
+    trigger = tmp_path / "hang"
+    nvml_stub.write([gpu_profile(0)], hang_file=trigger)
+    sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
+    sampler.until(has_gpus)
+    readers = readers_of(sampler)
+    assert readers
+    trigger.touch()  # so that it can end by the kernel's hand only
+    sampler.process.kill()
+    assert psutil.wait_procs(readers, timeout=10)[1] == []
+
+
+def test_that_the_sampler_ends_when_whoever_started_it_is_killed(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    starter = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'engine.gpus', '--interval', '0.1'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", starter], stdout=subprocess.PIPE, env=os.environ | nvml_stub.environment, cwd=ROOT
+    ) as parent:
+        assert parent.stdout is not None
+        while not msgspec.json.decode(parent.stdout.readline(), type=Snapshot).gpus:
+            continue
+        family = psutil.Process(parent.pid).children(recursive=True)
+        parent.kill()
+        # Our end of its output stays open: it is the parent's death that ends it.
+        assert psutil.wait_procs(family, timeout=10)[1] == []
+
+
+def test_that_the_end_of_the_thread_that_started_it_does_not_end_the_sampler(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    starter = """if True:
+        import subprocess, sys, threading
+        def start():
+            global child
+            child = subprocess.Popen([sys.executable, "-m", "engine.gpus", "--interval", "0.1"], stdout=subprocess.PIPE)
+            child.stdout.readline()
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+        for _ in range(20):
+            assert child.stdout.readline()
+        child.kill()
+        child.wait()
+    """
+    command = [sys.executable, "-c", starter]
+    done = subprocess.run(command, env=os.environ | nvml_stub.environment, cwd=ROOT, timeout=30, check=False)
+    assert done.returncode == 0
+
+
+def test_that_broken_output_ends_the_sampler_quietly(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    with subprocess.Popen(
+        [sys.executable, "-m", "engine.gpus", "--interval", "0.1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | nvml_stub.environment,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(10) == 0
+        assert process.stderr.read() == b""
+
+
+def test_that_ctrl_c_ends_the_sampler_with_130(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
+    sampler.until(has_gpus)
+    readers = readers_of(sampler)
+    sampler.process.send_signal(signal.SIGINT)
+    assert sampler.process.wait(10) == 130
+    assert psutil.wait_procs(readers, timeout=10)[1] == []
+
+
+def test_that_snapshots_come_at_the_interval_asked_for(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    sampler = start_sampler("--interval", "0.5", stub=nvml_stub)
+    sampler.until(has_gpus)
+    times = [sampler.next().time for _ in range(5)]
+    assert 1.5 <= times[-1] - times[0] <= 3.5
+
+
+def test_that_the_gpus_do_not_wait_for_the_next_interval_when_nvml_first_answers(
+    nvml_stub: NvmlStub, start_sampler: Start
+) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    assert start_sampler("--interval", "600", stub=nvml_stub).until(has_gpus, timeout_s=15).gpus
+
+
+def test_that_each_snapshot_tells_a_reading_of_its_own(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0, wave=1)])
+    sampler = start_sampler("--interval", "0.3", stub=nvml_stub)
+    sampler.until(has_gpus)
+    values = [sampler.next().gpus[0].utilization_percent or 0 for _ in range(8)]
+    steps = [(after - before) % 101 for before, after in zip(values, values[1:], strict=False)]
+    assert steps.count(7) >= 4  # all of them, unless the machine is very busy
+
+
+def test_that_neither_torch_nor_qt_nor_nvml_is_loaded_by_the_watchdog() -> None:
+    code = "import engine.gpus.__main__, sys; print({'torch', 'PySide6', 'pynvml', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "set()"

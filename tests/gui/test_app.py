@@ -1,0 +1,104 @@
+"""The window's process: where it can open, what it imports, and what becomes of faults."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication, QLabel, QProgressBar, QWidget
+from pytestqt.qtbot import QtBot
+
+from gui import app, faults
+from gui.main_window import MainWindow
+
+ROOT = Path(__file__).parents[2]
+OPEN_AND_CLOSE = """
+import locale, sys
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication
+from gui import app, main_window
+complete = main_window.MainWindow.complete
+def complete_and_close(window):
+    complete(window)
+    print(locale.localeconv()["decimal_point"], *sorted(sys.modules))
+    QTimer.singleShot(0, window.close)
+main_window.MainWindow.complete = complete_and_close
+sys.exit(app.main())
+"""
+
+
+def test_that_without_a_display_one_sentence_names_the_terminals_command() -> None:
+    without = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")}
+    done = subprocess.run(
+        [sys.executable, "footplate.py"], cwd=ROOT, env=without, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "footplate train" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_that_libraries_missing_for_an_x_window_are_named_before_qt_would_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
+    monkeypatch.setattr(app, "X_LIBRARIES", ("libfootplate-surely-missing.so.0",))
+    why = app.why_no_window()
+    assert why is not None
+    assert "sudo apt install libxcb-cursor0" in why
+
+
+def test_that_the_whole_window_opens_without_torch_and_keeps_the_number_format() -> None:
+    environment = {**os.environ, "LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"}
+    said = subprocess.run(
+        [sys.executable, "-c", OPEN_AND_CLOSE], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0, said.stderr
+    point, *modules = said.stdout.split()
+    assert point == "."
+    assert "pyqtgraph" in modules
+    assert {"torch", "torchvision"} & set(modules) == set()
+
+
+def test_that_an_unexpected_exception_is_one_line_in_the_window_and_a_traceback_in_the_log(
+    open_window: Callable[[], MainWindow], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    window = open_window()
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    hook = sys.excepthook
+    faults.install(window.show_message)
+    try:
+        raise_in_slot = QTimer(singleShot=True)
+        raise_in_slot.timeout.connect(lambda: {}["gone"])
+        raise_in_slot.start(0)
+        qtbot.waitUntil(window.message.isVisible)
+    finally:
+        sys.excepthook = hook
+        for handler in faults.log.handlers[:]:
+            handler.close()
+            faults.log.removeHandler(handler)
+    assert "KeyError" in window.message.text()
+    assert str(faults.log_file()) in window.message.text()
+    assert "Traceback" in faults.log_file().read_text()
+    caplog.clear()
+
+
+def test_that_qts_void_calls_lose_no_reference_to_none(styled: QApplication, qtbot: QtBot) -> None:
+    """PySide6 6.12 on Python 3.11 drops one at each such call, until the process aborts."""
+    if sys.version_info >= (3, 12):
+        pytest.skip("None is immortal from Python 3.12 on")
+    label, bar, widget = QLabel(), QProgressBar(), QWidget()
+    for each in (label, bar, widget):
+        qtbot.addWidget(each)
+    calls = 500
+    gc.collect()
+    before = sys.getrefcount(None)
+    for number in range(calls):
+        label.setText(str(number))
+        bar.setValue(number)
+        widget.update()
+        label.setVisible(False)
+    assert sys.getrefcount(None) > before - calls // 10
