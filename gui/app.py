@@ -57,7 +57,7 @@ def main() -> int:
     from PySide6.QtGui import QIcon
     from PySide6.QtWidgets import QApplication
 
-    from gui import faults, icons, theme
+    from gui import faults, icons, signals, theme
     from gui.main_window import MainWindow
 
     app = QApplication(sys.argv[:1])
@@ -69,5 +69,7 @@ def main() -> int:
     theme.apply(app)
     window = MainWindow()
     faults.install(window.show_message)
+    interruptions = signals.Interruptions(app)
+    interruptions.interrupted.connect(window.close)
     window.show()
     return app.exec()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import msgspec
-from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, Signal
+from PySide6.QtCore import QObject, QProcess, Signal
 
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone
 from engine.contract.protocol import FrameError, Frames
 
 REPORT_LIMIT_BYTES = 64 << 20
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Inspector(QObject):
@@ -43,9 +45,7 @@ class Inspector(QObject):
         self._frames = Frames(REPORT_LIMIT_BYTES)
         self._report = None
         process = QProcess(self)
-        environment = QProcessEnvironment.systemEnvironment()
-        environment.insert("PYTHONIOENCODING", "utf-8")
-        process.setProcessEnvironment(environment)
+        process.setWorkingDirectory(str(ROOT))
         process.readyReadStandardOutput.connect(self._read)
         process.finished.connect(self._finished)
         process.errorOccurred.connect(self._failed_to_start)

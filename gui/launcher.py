@@ -22,6 +22,9 @@ log = logging.getLogger("footplate.window")
 IDLE_MS = 15 * 60 * 1000
 """After so long without a touch of the form the warm parent is given back."""
 
+PATIENCE_MS = 15_000
+"""How long a run waits for the warm parent before it is started without."""
+
 
 class Launcher(QObject):
     """Makes runs and starts their supervisors.
@@ -43,6 +46,11 @@ class Launcher(QObject):
         self._idle.setSingleShot(True)
         self._idle.setInterval(IDLE_MS)
         self._idle.timeout.connect(self._give_back)
+        self._waiting: RunFolder | None = None
+        self._patience = QTimer(self)
+        self._patience.setSingleShot(True)
+        self._patience.setInterval(PATIENCE_MS)
+        self._patience.timeout.connect(self._start_waiting)
 
     @property
     def ready(self) -> bool:
@@ -73,6 +81,7 @@ class Launcher(QObject):
 
     def close(self) -> None:
         """Gives the memory of the warm parent back. Runs go on."""
+        self._start_waiting()
         self._idle.stop()
         preloader = self._part()
         if preloader is not None:
@@ -80,6 +89,18 @@ class Launcher(QObject):
 
     def _made(self, run: RunFolder) -> None:
         self.touch()
+        self._waiting = run
+        if self.ready or self._notifier is None:
+            self._start_waiting()
+        else:
+            # The parent is ahead with its imports: waiting for it is sooner than a supervisor that begins anew.
+            self._patience.start()
+
+    def _start_waiting(self) -> None:
+        self._patience.stop()
+        run, self._waiting = self._waiting, None
+        if run is None:
+            return
         self.busy = False
         try:
             if self._preloader is not None:
@@ -105,6 +126,8 @@ class Launcher(QObject):
             preloader.poll()
             if not preloader.alive:
                 self._part()
+            if preloader.ready or self._preloader is None:
+                self._start_waiting()
 
     def _give_back(self) -> None:
         preloader = self._part()

@@ -58,6 +58,7 @@ class MainWindow(QMainWindow):
         self.inspector = Inspector(self)
         self.track: Track | None = None
         self._closing = False
+        self._painted = False
         self._lay_out()
         self._connect()
         self._shortcuts()
@@ -65,6 +66,7 @@ class MainWindow(QMainWindow):
         job = self.settings.last_job() or sample_job()
         self._wanted_devices = job.devices if self.settings.job_file.is_file() else None
         self.form.set_job(job)
+        self.form.train.setFocus()
 
     def show_message(self, text: str) -> None:
         """Says one line about the window itself."""
@@ -138,7 +140,8 @@ class MainWindow(QMainWindow):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
-        if self.track is None and not self._closing:
+        if not self._painted:
+            self._painted = True
             QTimer.singleShot(0, self, self.complete)
 
     def complete(self) -> None:
@@ -171,6 +174,7 @@ class MainWindow(QMainWindow):
     def _connect_track(self, track: Track) -> None:
         track.devices.selection_changed.connect(lambda: self.form.set_devices(track.devices.selection()))
         track.sampler.snapshot.connect(self._snapshot)
+        track.sampler.trouble.connect(track.devices.show_trouble)
         track.store.changed.connect(self._show_status)
         track.runs.run_chosen.connect(self.show_run)
         track.launcher.started.connect(self._started)
@@ -202,7 +206,7 @@ class MainWindow(QMainWindow):
         if self.track is None or self.track.launcher.busy:
             return
         self.form.set_starting(True)
-        self.status.show_idle("Starting · making the run's folder")
+        self.status.show_idle("Starting · making the run ready")
         self.track.launcher.start(job)
         self._remember_job(job)
 

@@ -60,6 +60,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
 
 
+def _for_the_user_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def process_alive(pid: int, start_time: float) -> bool:
     """Whether the process that had `pid` and was started at `start_time` still runs (a zombie does not)."""
     try:
@@ -110,7 +114,9 @@ class RunFolder:
 
     def write_supervisor(self, content: SupervisorFile) -> None:
         temporary = self.supervisor_file.with_suffix(".part")
-        temporary.write_bytes(ENCODE.encode(content))
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "wb", opener=_for_the_user_alone) as stream:  # it may hold a token
+            stream.write(ENCODE.encode(content))
         os.replace(temporary, self.supervisor_file)
 
     def events(self) -> Iterator[AnyEvent]:

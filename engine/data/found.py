@@ -19,7 +19,7 @@ LAYOUT = "Give a folder with one folder of pictures per class, or with train and
 Labels = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FileSplit:
     """Pictures as files. `labels[i]` is the class of `files[i]`; `strays` are files that are no pictures by name."""
 
@@ -29,7 +29,7 @@ class FileSplit:
     made: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IdxSplit:
     """Pictures in idx files. `rows` are those of the file that belong to the split, None for all."""
 
@@ -39,7 +39,7 @@ class IdxSplit:
     made: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recognised:
     """What a folder is. `format` is "imagefolder", "idx" or ""; without an error in `problems` both splits are there.
 

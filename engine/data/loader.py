@@ -23,16 +23,16 @@ AHEAD = 3
 """Batches that may wait ready for the consumer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """This worker's share of one global batch.
 
-    `inputs` is float32 [n, C, H, W], normalised, on the device, or None for a worker that needs none;
-    `targets` is int64 [n] on the device. `global_size` counts the pictures of all workers' shares before any
-    was left out. `wait_s` is how long the consumer waited for this batch.
+    `inputs` is float32 [n, C, H, W], normalised, and `targets` int64 [n], both on the device; n may be 0.
+    `global_size` counts the pictures of all workers' shares before any was left out. `wait_s` is how long the
+    consumer waited for this batch.
     """
 
-    inputs: Tensor | None
+    inputs: Tensor
     targets: Tensor
     global_size: int
     wait_s: float
@@ -59,7 +59,6 @@ class BatchLoader:
         threads: int,
         device: torch.device,
         on_unreadable: Callable[[str, str], None],
-        load_inputs: bool = True,
     ) -> None:
         self.pictures = pictures
         self.sampler = sampler
@@ -67,17 +66,14 @@ class BatchLoader:
         self._light = augmentation == "light"
         self._seed = seed
         self._device = device
-        self._load_inputs = load_inputs
         margin = crop_margin(size) if self._light else 0
-        # A worker that needs no inputs still has to know which pictures its fellows leave out, but says nothing of them.
-        report = on_unreadable if load_inputs else _say_nothing
-        self._source = PictureSource(pictures, size + margin, channels, threads, report, keep=load_inputs)
+        self._source = PictureSource(pictures, size + margin, channels, threads, on_unreadable)
         shape = (1, channels, 1, 1)
         self._mean = (torch.tensor(mean, dtype=torch.float32) * 255).reshape(shape).to(device)
         self._scale = (1 / (torch.tensor(std, dtype=torch.float32) * 255)).reshape(shape).to(device)
         self._threads = threads
         quieten_pillow()
-        self._running: _Channel | None = None
+        self._running: tuple[_Channel, threading.Thread] | None = None
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -92,8 +88,8 @@ class BatchLoader:
                 yield self._finish(self._prepare(share, epoch), begun)
             return
         channel = _Channel(AHEAD)
-        self._running = channel
         thread = threading.Thread(target=self._read_ahead, args=(channel, epoch), name="batches", daemon=True)
+        self._running = channel, thread
         thread.start()
         try:
             while True:
@@ -113,7 +109,9 @@ class BatchLoader:
 
     def _stop(self) -> None:
         if self._running is not None:
-            self._running.close()
+            channel, thread = self._running
+            channel.close()
+            thread.join()
 
     def _read_ahead(self, channel: _Channel, epoch: int) -> None:
         try:
@@ -128,8 +126,6 @@ class BatchLoader:
         """Everything that can be done away from the consumer; numpy alone, so that torch's threads are left to it."""
         samples = self._source.take(share.indices, replace=self.sampler.shuffle)
         targets = self.pictures.targets[torch.from_numpy(samples)]
-        if not self._load_inputs:
-            return _Prepared(None, targets, share.global_size)
         pixels = self._source.pixels(samples)
         if self._light:
             pixels = crop_randomly(pixels, self._size, self._seed, epoch, samples, mirror=self.pictures.mirror)
@@ -140,20 +136,14 @@ class BatchLoader:
 
     def _finish(self, item: _Prepared, begun: float) -> Batch:
         targets = item.targets.to(self._device, non_blocking=True)
-        inputs = None
-        if item.inputs is not None:
-            inputs = item.inputs.to(self._device, non_blocking=True).to(torch.float32)
-            inputs.sub_(self._mean).mul_(self._scale)
+        inputs = item.inputs.to(self._device, non_blocking=True).to(torch.float32)
+        inputs.sub_(self._mean).mul_(self._scale)
         return Batch(inputs, targets, item.global_size, time.perf_counter() - begun)
 
 
-def _say_nothing(path: str, reason: str) -> None:
-    pass
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Prepared:
-    inputs: Tensor | None
+    inputs: Tensor
     targets: Tensor
     global_size: int
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
@@ -22,8 +23,12 @@ from engine.data.idx import Bytes
 from engine.data.idx_dataset import open_idx_pictures
 from engine.data.reading import describe_failure, folder_channels, open_picture
 
-CACHE_LIMIT_BYTES = 1 << 30
-"""A split whose pictures fit into this at the size asked for is decoded once and then kept in memory."""
+KEEP_LIMIT_BYTES = 1 << 30
+
+
+def may_keep(count: int, channels: int, size: int) -> bool:
+    """Whether so many decoded pictures may stay in memory: up to a GiB, and an eighth of what is free."""
+    return count * channels * size * size <= min(KEEP_LIMIT_BYTES, psutil.virtual_memory().available // 8)
 
 
 class UnreadablePicture(Exception):  # noqa: N818 - it describes the picture
@@ -44,7 +49,10 @@ class DatasetError(Exception):
 
 
 def fit(picture: Tensor, size: int) -> Tensor:
-    """uint8 [N,C,h,w] to [N,C,size,size]: the short side is resized (bilinear, antialiased), the middle is cut out."""
+    """uint8 [N,C,h,w] to [N,C,size,size]: the short side is resized (bilinear, antialiased), the middle is cut out.
+
+    The result may be a view: copying it here would wake torch's threads, of which the training has need.
+    """
     height, width = picture.shape[-2:]
     if (height, width) != (size, size):
         scale = size / min(height, width)
@@ -61,7 +69,6 @@ class PictureSet(ABC):
 
     targets: Tensor
     mirror: bool
-    always_readable = False
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -97,7 +104,7 @@ class FilePictures(PictureSet):
             with open(self._files[index], "rb") as stream:
                 content = stream.read()
             picture = _decode(content, channels)
-            return fit(picture[None], size)[0].contiguous()
+            return fit(picture[None], size)[0]
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             raise UnreadablePicture(self.path(index), describe_failure(error)) from error
 
@@ -134,7 +141,6 @@ class IdxPictures(PictureSet):
     """Pictures in one idx file; mirrored digits are other signs, so they are never mirrored."""
 
     mirror = False
-    always_readable = True
 
     def __init__(self, split: IdxSplit, pixels: Bytes) -> None:
         self.targets = torch.from_numpy(split.labels)
@@ -149,12 +155,12 @@ class IdxPictures(PictureSet):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         row = index if self._rows is None else int(self._rows[index])
         picture = fit(torch.from_numpy(np.array(self._pixels[row])[None, None]), size)[0]
-        return picture.expand(channels, size, size).contiguous()
+        return picture.expand(channels, size, size)
 
     def whole(self, size: int, channels: int) -> Bytes | None:
         count, height, width = len(self), *self._pixels.shape[1:]
         plain = (height, width) == (size, size) and channels == 1
-        if not plain and count * channels * size * size > CACHE_LIMIT_BYTES:
+        if not plain and not may_keep(count, channels, size):
             return None
         pixels = self._pixels if self._rows is None else self._pixels[self._rows]
         if plain:

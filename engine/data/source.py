@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from engine.data.found import Labels, wrong
 from engine.data.idx import Bytes
-from engine.data.pictures import CACHE_LIMIT_BYTES, DatasetError, PictureSet, UnreadablePicture
+from engine.data.pictures import DatasetError, PictureSet, UnreadablePicture, may_keep
 
 _UNKNOWN, _GOOD, _BAD = 0, 1, 2
 
@@ -18,8 +17,7 @@ _UNKNOWN, _GOOD, _BAD = 0, 1, 2
 class PictureSource:
     """Hands out blocks of decoded pictures and knows which cannot be read.
 
-    `on_unreadable(path, reason)` is called once for each of those, from whatever thread finds it. With `keep` off,
-    pictures are decoded once to know whether they can be, and `pixels` cannot be asked for.
+    `on_unreadable(path, reason)` is called once for each of those, from whatever thread finds it.
     """
 
     def __init__(
@@ -29,14 +27,11 @@ class PictureSource:
         channels: int,
         threads: int,
         on_unreadable: Callable[[str, str], None],
-        *,
-        keep: bool = True,
     ) -> None:
         self._pictures = pictures
         self._shape = (channels, size, size)
         self._on_unreadable = on_unreadable
         self._state = np.zeros(len(pictures), np.uint8)
-        self._keep = keep
         self._kept: Bytes | None = None
         self._block: dict[int, Bytes] = {}
         self._opened = False
@@ -74,20 +69,17 @@ class PictureSource:
     def _open(self) -> None:
         """Reserves or fetches the store; in the reading thread, since it may take a second."""
         self._opened = True
-        if self._pictures.always_readable:
-            self._state[:] = _GOOD
-        if not self._keep:
-            return
         self._kept = self._pictures.whole(self._shape[1], self._shape[0])
-        if self._kept is None and len(self._pictures) * math.prod(self._shape) <= CACHE_LIMIT_BYTES:
+        if self._kept is not None:
+            self._state[:] = _GOOD
+        elif may_keep(len(self._pictures), *self._shape[:2]):
             # Memory is taken from the system as it is written to, not here.
             self._kept = np.empty((len(self._pictures), *self._shape), np.uint8)
 
     def _decode(self, samples: Labels) -> None:
         if not self._opened:
             self._open()
-        again = self._keep and self._kept is None
-        wanted = self._state[samples] != _BAD if again else self._state[samples] == _UNKNOWN
+        wanted = self._state[samples] != _BAD if self._kept is None else self._state[samples] == _UNKNOWN
         missing = [sample for sample in dict.fromkeys(samples[wanted].tolist()) if sample not in self._block]
         if self._pool is not None and len(missing) > 1:
             list(self._pool.map(self._load, missing))
@@ -106,7 +98,7 @@ class PictureSource:
             return
         if self._kept is not None:
             self._kept[sample] = picture
-        elif self._keep:
+        else:
             self._block[sample] = picture
         self._state[sample] = _GOOD
 

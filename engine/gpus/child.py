@@ -19,15 +19,12 @@ class LineChild:
     is stuck in a driver call does not even die by SIGKILL.
     """
 
-    def __init__(
-        self, module: str, *arguments: str, news: threading.Event, environment: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, module: str, *arguments: str, news: threading.Event) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment,
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # Windows would show a console
         )
         self._lines: deque[bytes] = deque(maxlen=MAX_LINES)

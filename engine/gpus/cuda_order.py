@@ -50,8 +50,7 @@ class CudaOrder:
         elif not uuids <= self._asked_for:
             self._asked_for |= uuids
             self._started = time.monotonic()
-            environment = {name: value for name, value in os.environ.items() if name not in FILTERS}
-            self._child = LineChild("engine.gpus.cuda_order", news=self._news, environment=environment)
+            self._child = LineChild("engine.gpus.cuda_order", news=self._news)
 
     def numbered(self, gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
         """`gpus` with their CUDA index, None for those that CUDA did not list."""

@@ -275,7 +275,8 @@ def choose_cuts(traces: Traces, seconds: dict[str, float], stages: int) -> tuple
     """
     places = traces.places
     if len(places) < stages - 1:
-        raise CannotCut(f"it has {len(places)} places to cut, and {stages} stages need {stages - 1}")
+        has = "1 place" if len(places) == 1 else f"{len(places)} places"
+        raise CannotCut(f"it has {has} to cut, and {stages} stages need {stages - 1}")
     positions = {node.name: number for number, node in enumerate(traces.eval.nodes)}
     totals = [0.0]
     for node in traces.eval.nodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -31,8 +32,10 @@ def main() -> int:
 
 def supervise(folder: Path, *, tcp: bool = False, modules: tuple[str, ...] | None = None) -> int:
     """Runs the job of `folder` to its end; see `Supervisor`."""
+    from engine.supervisor import stdio
     from engine.supervisor.supervisor import Supervisor
 
+    stdio.make_forgiving()
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that is closed is none of our business
     run = RunFolder(folder.absolute())
@@ -54,4 +57,7 @@ def _close_unstarted(run: RunFolder, cause: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a run that was stopped early may still be importing PyTorch in a thread

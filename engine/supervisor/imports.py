@@ -35,7 +35,7 @@ class ImportThread:
         self.done, self._end = socket.socketpair()
         self.fault: str | None = None
         self._names = names
-        self._thread = threading.Thread(target=self._work, name="imports")
+        self._thread = threading.Thread(target=self._work, name="imports", daemon=True)
         self._thread.start()
 
     def join(self) -> None:

@@ -17,7 +17,7 @@ import time
 import traceback
 from pathlib import Path
 
-from engine.supervisor import imports, linux
+from engine.supervisor import imports, linux, stdio
 from engine.supervisor.__main__ import supervise
 
 IDLE_S = 15 * 60.0
@@ -61,14 +61,9 @@ def _fork_supervisor(folder: Path) -> int:
     code = 1
     try:
         os.setsid()
-        null = os.open(os.devnull, os.O_RDONLY)
-        log = os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        for fd, target in ((null, 0), (log, 1), (log, 2)):
-            os.dup2(fd, target)
+        stdio.redirect(folder / "supervisor.log")
         linux.release_inherited_files(set())
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         code = supervise(folder, modules=())
     except BaseException:
         traceback.print_exc()

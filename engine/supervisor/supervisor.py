@@ -56,7 +56,7 @@ CPU_SAMPLER_DELAY_S = 2.0
 """On the CPU the sampler's own start would take from the first steps' time."""
 
 _TICK_S = 0.5
-_ENDING_TICK_S = 0.05
+_SHORT_TICK_S = 0.05
 
 
 class Supervisor:
@@ -84,6 +84,10 @@ class Supervisor:
         self._world_size = world_size(job)
         self._modules = imports.modules_for(self._world_size) if modules is None else modules
         self._selector = selectors.DefaultSelector()
+        self._wakeup, self._waker = socket.socketpair()
+        self._wakeup.setblocking(False)
+        self._waker.setblocking(False)
+        self._signals: list[int] = []
         self._began = time.monotonic()
         self._log = EventLog(run.events_file)
         endpoint.sweep()
@@ -106,11 +110,11 @@ class Supervisor:
     def run_to_end(self) -> int:
         """Runs the job. Returns 0 if it was completed or stopped, else 1."""
         outcome: Outcome = "failed"
-        self._announce()
         try:
+            self._announce()
             self._prepare()
             while not self._finished:
-                self._turn(_ENDING_TICK_S if self._ending or self._failures else _TICK_S)
+                self._turn(_SHORT_TICK_S if self._near_the_end else _TICK_S)
                 self._advance()
             outcome = self._outcome()
             cause = self._cause(outcome)
@@ -124,6 +128,12 @@ class Supervisor:
 
     # The loop
 
+    @property
+    def _near_the_end(self) -> bool:
+        """Whether something is awaited that no file tells of."""
+        ended = any(worker.done is not None or worker.channel is None for worker in self._workers)
+        return ended or self._ending is not None or bool(self._failures)
+
     def _announce(self) -> None:
         process = psutil.Process()
         linux.name_process("footplate-run")
@@ -131,14 +141,10 @@ class Supervisor:
         self._run.write_supervisor(content)
 
     def _prepare(self) -> None:
-        self._wakeup, wake = socket.socketpair()
-        self._wakeup.setblocking(False)
-        wake.setblocking(False)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        self._wake = wake
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
-        self._selector.register(self._wakeup, selectors.EVENT_READ, self._drain_wakeup)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, self._wake_up)
         self._sampler.start(0.0 if any(map(is_gpu, self._job.devices)) else CPU_SAMPLER_DELAY_S)
         if self._modules and self._fork:
             self._imports = imports.ImportThread(self._modules)
@@ -205,10 +211,13 @@ class Supervisor:
     # What comes in
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
-        self._stop(signal.Signals(number).name)
+        """Between any two instructions of the loop: so it is only noted, and the loop is woken."""
+        self._signals.append(number)
 
-    def _drain_wakeup(self, _mask: int) -> None:
+    def _wake_up(self, _mask: int) -> None:
         self._wakeup.recv(4096)
+        while self._signals:
+            self._stop(signal.Signals(self._signals.pop(0)).name)
 
     def _imported(self, _mask: int) -> None:
         assert self._imports is not None
@@ -324,7 +333,7 @@ class Supervisor:
         if self._failures and self._named_cause is None:
             return False
         if not self._workers:
-            return (self._ending is not None or self._named_cause is not None) and self._imports is None
+            return self._ending is not None or self._named_cause is not None
         return all(worker.exit_code is not None and worker.channel is None for worker in self._workers)
 
     def _wait_for_memory(self) -> None:
@@ -353,7 +362,7 @@ class Supervisor:
         return ""
 
     def _finish(self, outcome: Outcome, cause: str) -> None:
-        self._sampler.close()
+        self._gone_at = time.monotonic()
         best = next((worker.done for worker in self._workers if worker.done is not None and worker.done.best), None)
         self._log.append(
             RunFinished(
@@ -370,10 +379,11 @@ class Supervisor:
         self._server.tick()
         deadline = time.monotonic() + DRAIN_S
         while not self._server.drained and time.monotonic() < deadline:
-            for key, mask in self._selector.select(_ENDING_TICK_S):
+            for key, mask in self._selector.select(_SHORT_TICK_S):
                 key.data(mask)
             self._server.tick()
         self._server.close()
+        self._sampler.close()
         self._log.close()
 
     def _kill_all(self) -> None:
@@ -381,7 +391,7 @@ class Supervisor:
             worker.kill(hard=True)
         for worker in self._workers:
             while worker.poll() is None:
-                time.sleep(_ENDING_TICK_S)
+                time.sleep(_SHORT_TICK_S)
 
 
 def world_size(job: Job) -> int:

@@ -11,12 +11,13 @@ import threading
 import msgspec
 import psutil
 
-from engine.supervisor import linux
+from engine.supervisor import linux, stdio
 from engine.supervisor.worker_process import SpawnOrders, run_worker
 
 
 def main() -> int:
     """Reads its orders from stdin and runs the worker; ends with its supervisor, whatever happens."""
+    stdio.make_forgiving()
     orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=SpawnOrders)
     linux.die_with_parent(orders.parent)
     if sys.platform != "linux":

@@ -20,7 +20,7 @@ from engine.contract.devices import is_gpu
 from engine.contract.events import AnyEvent
 from engine.contract.protocol import ENCODE, MAX_FRAME_BYTES, CheckpointNow, Frames, Stop
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec
-from engine.supervisor import linux
+from engine.supervisor import linux, stdio
 
 WORKER = "engine.training.worker:run"
 """The function that a worker runs, as MODULE:NAME; it takes (WorkerSpec, socket) and returns an exit code."""
@@ -165,15 +165,8 @@ def _forked(parent: int, spec: WorkerSpec, worker: str, channel: socket.socket, 
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for fd, target in ((null, 0), (output, 1), (output, 2)):
-        os.dup2(fd, target)
-    os.close(null)
-    os.close(output)
+    stdio.redirect(log)
     linux.release_inherited_files({channel.fileno()})
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     os.environ.update(worker_environment(spec))
     channel.setblocking(True)
     return run_worker(spec, worker, channel)

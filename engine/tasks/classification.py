@@ -14,10 +14,10 @@ from engine.tasks import models
 from engine.tasks.base import Measures, Statistics, Task
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""The statistics that torchvision's weights were trained with."""
+"""What most weights were trained with."""
 
-GREY: Statistics = ((0.5,), (0.25,))
-"""For grey pictures, whose statistics differ too much from set to set for one to fit all."""
+MNIST: Statistics = ((0.1307,), (0.3081,))
+"""As in PyTorch's MNIST example, whose network `mnist_cnn` is."""
 
 
 class ClassificationMeasures(Measures):
@@ -61,13 +61,11 @@ class Classification(Task):
         return job.image_size if job.image_size is not None else models.default_image_size(job.model)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """ImageNet's for colour, and for grey its mean over the channels where pretrained weights expect it."""
-        if channels == 3:
-            return IMAGENET
-        if job.pretrained or job.weights_file:
-            mean, std = IMAGENET
-            return (sum(mean) / 3,), (sum(std) / 3,)
-        return GREY
+        """Those that the model's weights were trained with; a grey picture takes the mean over the colours."""
+        if job.model == models.MNIST_CNN and channels == 1:
+            return MNIST
+        mean, std = models.statistics(job.model) or IMAGENET
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.cross_entropy(outputs.float(), targets, reduction="none")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +9,7 @@ from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.tasks import torchvision_models, user_file, weights
 from engine.tasks.adapt import adapt_first_conv, find_head, freeze_all_but
-from engine.tasks.base import TaskError
+from engine.tasks.base import Statistics, TaskError
 from engine.tasks.mnist_cnn import MIN_SIZE, MnistCnn
 
 MNIST_CNN = "mnist_cnn"
@@ -42,17 +40,9 @@ def title_and_family(model: str) -> tuple[str, str]:
     return ("MNIST CNN", "Footplate") if model == MNIST_CNN else torchvision_models.title_and_family(model)
 
 
-def plain_arguments(job: Job, classes: int, channels: int, size: int) -> dict[str, Any]:
-    """The arguments with which the model's own constructor makes a model that a checkpoint of this job fits.
-
-    For grey pictures torchvision's models need a first convolution of one channel besides.
-    """
-    if job.model == MNIST_CNN:
-        return {"num_classes": classes, "channels": channels}
-    if job.model_is_file:
-        return {"num_classes": classes}
-    pretrained = job.pretrained or bool(job.weights_file)
-    return torchvision_models.arguments(job.model, classes, size, colour=channels == 3, pretrained=pretrained)
+def statistics(model: str) -> Statistics | None:
+    """The statistics of the colours that the model is made for, or None where it is made for none."""
+    return torchvision_models.statistics(model) if model in torchvision_models.names() else None
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -87,15 +77,14 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         least = min_image_size(job.model)
         message = f"{title_and_family(job.model)[0]} needs pictures of at least {least} px."
         raise TaskError("image_size", message, f"Set {least} or more, or leave it empty.")
-    given = plain_arguments(job, classes, channels, size)
     if job.model == MNIST_CNN:
-        return MnistCnn(**given)
+        return MnistCnn(classes, channels)
     patch = torchvision_models.PATCH_SIZES.get(job.model, 1)
     if size % patch:
         message = f"{title_and_family(job.model)[0]} takes sides that are a multiple of {patch} px; {size} is not."
         nearest = max(patch, round(size / patch) * patch)
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
-    model = torchvision_models.construct(job.model, given)
+    model = torchvision_models.construct(job.model, torchvision_models.arguments(job.model, classes, size))
     adapt_first_conv(model, channels)
     return model
 

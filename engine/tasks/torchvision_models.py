@@ -10,6 +10,8 @@ from torch import nn
 from torchvision import models
 from torchvision.models import WeightsEnum
 
+from engine.tasks.base import Statistics
+
 _TITLES = (
     (r"alexnet", "AlexNet", "AlexNet"),
     (r"convnext_(\w+)", "ConvNeXt-{1}", "ConvNeXt"),
@@ -39,8 +41,8 @@ _TITLES = (
 PATCH_SIZES = {"vit_b_16": 16, "vit_b_32": 32, "vit_h_14": 14, "vit_l_16": 16, "vit_l_32": 32}
 """Vision transformers take only sides that are a multiple of their patch, and are built for one size."""
 
-WITH_AUXILIARY_HEADS = frozenset({"googlenet", "inception_v3"})
-"""Built without their auxiliary heads, which serve the training from scratch that their papers describe."""
+INCEPTION_FAMILY = frozenset({"googlenet", "inception_v3"})
+"""Built without their auxiliary heads, so that they give plain logits in training, too."""
 
 _FEATURES_ONLY = frozenset({"IMAGENET1K_FEATURES"})
 """Weights without a classifier, meant for other tasks."""
@@ -83,31 +85,44 @@ def image_size(name: str) -> int:
 
 
 def min_image_size(name: str) -> int:
-    """The least side in pixels: one patch for a vision transformer, else as torchvision's weights state."""
+    """The least side in pixels: one patch for a vision transformer, else as torchvision's weights state.
+
+    Those of Swin state the size that they were trained with, but the model pads what is smaller.
+    """
     if name in PATCH_SIZES:
         return PATCH_SIZES[name]
+    if name.startswith("swin_"):
+        return 32
     known = weights(name)
     return max(known[0].meta["min_size"]) if known else 1
 
 
-def arguments(name: str, classes: int, size: int, *, colour: bool = True, pretrained: bool = False) -> dict[str, Any]:
-    """What the model's builder in torchvision is called with.
+def statistics(name: str) -> Statistics | None:
+    """Mean and standard deviation of the colours with which the default weights were trained; None without weights."""
+    if name in INCEPTION_FAMILY:
+        # torchvision feeds these ImageNet's statistics and turns them into this in the model (`transform_input`),
+        # which a model that is built without pretrained weights does not do.
+        return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+    known = weights(name)
+    if not known:
+        return None
+    transforms = known[0].transforms()
+    return tuple(transforms.mean), tuple(transforms.std)
 
-    The network made for ImageNet's own normalisation (`transform_input`) comes with the pretrained weights of the
-    Inception family, and needs three channels.
-    """
+
+def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
+    """What the model's builder in torchvision is called with."""
     given: dict[str, Any] = {"num_classes": classes}
-    if name in WITH_AUXILIARY_HEADS:
+    if name in INCEPTION_FAMILY:
         given["aux_logits"] = False
-        given["transform_input"] = pretrained and colour
     if name in PATCH_SIZES:
         given["image_size"] = size
     return given
 
 
-def construct(name: str, given: dict[str, Any], *, initialise: bool = True) -> nn.Module:
-    """The model with random weights; `initialise` off where the weights are replaced anyway or there are none."""
-    if name in WITH_AUXILIARY_HEADS:
-        given = {**given, "init_weights": initialise}
+def construct(name: str, given: dict[str, Any]) -> nn.Module:
+    """The model with random weights."""
+    if name in INCEPTION_FAMILY:
+        given = {**given, "init_weights": True}
     model: nn.Module = models.get_model(name, weights=None, **given)
     return model

@@ -14,22 +14,21 @@ from engine.training.tally import NotFinite
 _LOST_PEER = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo|nccl|socket|timed out waiting", re.I)
 
 
-def cause(error: BaseException, spec: WorkerSpec, step: int) -> str:
-    """The cause of a worker's end and, where there is one, the remedy."""
+def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
+    """The cause of a worker's end and, where there is one, the remedy. `where` says where the worker was."""
     from engine.data.pictures import DatasetError, UnreadablePicture
     from engine.tasks.base import TaskError
 
     if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadablePicture):
         return str(error)
     text = str(error).strip()
-    where = f"at step {step + 1}" if step else "before the first step was done"
     if isinstance(error, torch.OutOfMemoryError):
         return f"Out of memory on {_device(spec)} {where}. Set a smaller batch or image size, or choose bf16."
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text:
         return f"Out of main memory {where}. Set a smaller batch or image size, or fewer workers."
     own = _in_model_file(error, spec)
     if own:
-        return f"The model file raised {type(error).__name__} in {own}: {text}"
+        return f"The model file raised {type(error).__name__} in {own} {where}: {text}"
     if "Expected to have finished reduction" in text:
         return (
             "Parts of the model do not take part in its output, which DistributedDataParallel does not allow. "

@@ -79,6 +79,24 @@ class Reporter:
         self.step = step
         self._progress = time.monotonic()
 
+    @property
+    def step_in_hand(self) -> int | None:
+        """The step that is being made, or in other phases the last one made; None before the first."""
+        return self.step + (self._phase == "training") or None
+
+    @property
+    def whereabouts(self) -> str:
+        """Where the worker is, as the end of a sentence."""
+        match self._phase:
+            case "training":
+                return f"at step {self.step + 1}"
+            case "validating":
+                return f"in the validation after step {self.step}"
+            case "saving" | "stopping":
+                return f"while saving after step {self.step}"
+            case _:
+                return "while preparing the training"
+
     def close(self) -> None:
         """Sends what waits, for at most `CLOSE_DEADLINE_S` seconds, and ends the threads and the channel."""
         with self._changed:

@@ -42,9 +42,9 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
     except Exception as error:
         reporter.send(
             Failed(
-                cause=cause(error, spec, reporter.step),
+                cause=cause(error, spec, reporter.whereabouts),
                 rank=spec.rank,
-                step=(error.step if isinstance(error, NotFinite) else reporter.step) or None,
+                step=error.step if isinstance(error, NotFinite) else reporter.step_in_hand,
                 traceback_file=_write_traceback(spec),
             )
         )

@@ -88,7 +88,7 @@ class GpuCard(QFrame):
         self.check.setToolTip(words.gpu_number_origin(gpu))
         self._name.setText(gpu.name)
         self._name.setToolTip(gpu.name)
-        self._identity.setText(f"{words.short_uuid(gpu.uuid)}  ·  {words.gpu_number_origin(gpu)}")
+        self._identity.setText(words.short_identity(gpu))
         self._identity.setToolTip(
             f"{gpu.uuid}\n{words.gpu_number_origin(gpu)}\nPCI {gpu.pci_bus_id or 'address unknown'}"
         )
@@ -102,13 +102,10 @@ class GpuCard(QFrame):
 
     def _show_figures(self, gpu: Gpu, title: str, history: DeviceHistory) -> None:
         total = gpu.memory_total_bytes
-        self._memory_bar.set_share(
-            gpu.memory_used_bytes / total if gpu.memory_used_bytes is not None and total else None
-        )
-        self._memory_bar.setToolTip(words.used_of(gpu.memory_used_bytes, total))
+        self._memory_bar.set_memory(gpu.memory_used_bytes, total)
         shown = {
             "utilization_percent": (words.percent(gpu.utilization_percent, 3), 100.0),
-            "memory_used_bytes": (words.gib_of(gpu.memory_used_bytes, total), total),
+            "memory_used_bytes": (words.share(gpu.memory_used_bytes, total), total),
             "power_w": (words.watts(gpu.power_w, width=4), gpu.power_limit_w),
             "temperature_c": (words.celsius(gpu.temperature_c, 3), 110.0),
         }
@@ -171,11 +168,10 @@ class CpuCard(QFrame):
         self._name.setToolTip(name)
         self._bars.set_loads(cpu.core_load_percent)
         self._cores.setText(f"Each of {len(cpu.core_load_percent)} cores")
-        self._memory_bar.set_share(cpu.memory_used_bytes / cpu.memory_total_bytes)
-        self._memory_bar.setToolTip(words.used_of(cpu.memory_used_bytes, cpu.memory_total_bytes))
+        self._memory_bar.set_memory(cpu.memory_used_bytes, cpu.memory_total_bytes)
         times = history.times(CPU)
         load = history.values(CPU, "utilization_percent")
         memory = history.values(CPU, "memory_used_bytes")
         total = cpu.memory_total_bytes
         self._load.show_data("CPU", words.percent(cpu.load_percent, 3), times, load, 100.0)
-        self._memory.show_data("CPU", words.gib_of(cpu.memory_used_bytes, total), times, memory, total)
+        self._memory.show_data("CPU", words.share(cpu.memory_used_bytes, total), times, memory, total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.contract.devices import CPU, Cpu, Gpu, Snapshot
-from gui.devices.words import gpu_title
+from gui.devices.words import card_order, gpu_title
 from gui.plots.columns import Floats, Ring
 
 QUANTITIES = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
@@ -31,9 +31,10 @@ class DeviceHistory:
         return tuple(self._rings)
 
     def add(self, snapshot: Snapshot) -> None:
-        seen: dict[str, tuple[float | None, ...]] = {gpu.uuid: _gpu_row(gpu) for gpu in snapshot.gpus}
+        gpus = sorted(snapshot.gpus, key=card_order)
+        seen: dict[str, tuple[float | None, ...]] = {gpu.uuid: _gpu_row(gpu) for gpu in gpus}
         seen[CPU] = _cpu_row(snapshot.cpu)
-        self.titles.update({gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus} | {CPU: "CPU"})
+        self.titles.update({gpu.uuid: gpu_title(gpu) for gpu in gpus} | {CPU: "CPU"})
         self.additions += 1
         for device in seen:
             if device not in self._rings:

@@ -9,6 +9,7 @@ from engine.contract.devices import CPU, Gpu, Snapshot, is_gpu
 from gui import theme
 from gui.devices.cards import CpuCard, GpuCard
 from gui.devices.history import DeviceHistory
+from gui.devices.words import card_order
 
 
 class DevicesPanel(QWidget):
@@ -69,7 +70,7 @@ class DevicesPanel(QWidget):
     def update_snapshot(self, snapshot: Snapshot) -> None:
         """Shows what a sampler saw."""
         self.history.add(snapshot)
-        gpus = sorted(snapshot.gpus, key=_order)
+        gpus = sorted(snapshot.gpus, key=card_order)
         self._arrange(gpus)
         for gpu in gpus:
             self._cards[gpu.uuid].update_gpu(gpu, self.history)
@@ -156,7 +157,3 @@ class DevicesPanel(QWidget):
         if selection != self._announced:
             self._announced = selection
             self.selection_changed.emit()
-
-
-def _order(gpu: Gpu) -> tuple[bool, int, int]:
-    return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index

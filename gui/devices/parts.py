@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QSizePolicy, QWidget
 
 from gui import theme
+from gui.devices import words
 from gui.devices.sparkline import Sparkline
 from gui.plots.columns import Floats
 
@@ -35,14 +36,14 @@ class ElidedLabel(QLabel):
         )
 
 
-class MemoryBar(QWidget):
-    """How much of a device's memory is in use, as a bar."""
+class _Bar(QWidget):
+    """A filled share of a bar."""
 
-    def __init__(self, color: Callable[[], str], parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, color: Callable[[], str]) -> None:
+        super().__init__()
         self._color = color
         self._share = 0.0
-        self.setFixedHeight(6)
+        self.setFixedHeight(8)
         theme.notifier.changed.connect(self.update)
 
     def set_share(self, share: float | None) -> None:
@@ -56,6 +57,28 @@ class MemoryBar(QWidget):
         painter.fillRect(self.rect(), QColor(scheme.border))
         color = self._color() if self.isEnabled() else scheme.muted
         painter.fillRect(0, 0, round(self.width() * self._share), self.height(), QColor(color))
+
+
+class MemoryBar(QWidget):
+    """How much of a device's memory is in use, as a bar and in words."""
+
+    def __init__(self, color: Callable[[], str], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._bar = _Bar(color)
+        self._text = QLabel()
+        self._text.setFont(theme.tabular(self._text.font()))
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(8)
+        row.addWidget(self._bar, 1)
+        row.addWidget(self._text)
+
+    def set_memory(self, used_bytes: int | None, total_bytes: int | None) -> None:
+        """What is not known is None."""
+        self._bar.set_share(used_bytes / total_bytes if used_bytes is not None and total_bytes else None)
+        text = words.used_of(used_bytes, total_bytes)
+        self._text.setText(text)
+        self._text.setAccessibleName(f"Memory in use: {text}")
 
 
 class MiniGraph(QWidget):
@@ -78,6 +101,12 @@ class MiniGraph(QWidget):
         grid.addWidget(self.value, 0, 1)
         grid.addWidget(self.graph, 1, 0, 1, 2)
         grid.setColumnStretch(1, 1)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.EnabledChange:
+            self.value.setObjectName("" if self.isEnabled() else "muted")
+            self.value.style().polish(self.value)
 
     def show_data(self, device: str, text: str, times: Floats, values: Floats, highest: float | None) -> None:
         """`text` is the latest value in words, `highest` the graph's upper edge where it is known."""

@@ -39,11 +39,9 @@ def used_of(used: float | None, total: float | None) -> str:
     return f"{number(used / GIB if used is not None else None, 1)} of {gib(total)}"
 
 
-def gib_of(used: float | None, total: float | None) -> str:
-    """ "41.2/140.4 GiB", for where there is little room."""
-    if total is None:
-        return gib(used)
-    return f"{number(used / GIB if used is not None else None, 1)}/{gib(total)}"
+def share(used: float | None, total: float | None) -> str:
+    """ "40 %", as wide as "100 %"."""
+    return percent(100 * used / total if used is not None and total else None, 3)
 
 
 def watts(value: float | None, limit: float | None = None, width: int = 0) -> str:
@@ -66,6 +64,17 @@ def gpu_number_origin(gpu: Gpu) -> str:
     if gpu.cuda_index == gpu.nvml_index:
         return f"CUDA and NVML call it {gpu.cuda_index}"
     return f"CUDA calls it {gpu.cuda_index}, NVML {gpu.nvml_index}"
+
+
+def short_identity(gpu: Gpu) -> str:
+    """ "GPU-1a2b3c4d…  CUDA 0 · NVML 2": what identifies the GPU, and what it is called in either order."""
+    cuda = "not in CUDA" if gpu.cuda_index is None else f"CUDA {gpu.cuda_index}"
+    return f"{short_uuid(gpu.uuid)}  {cuda} · NVML {gpu.nvml_index}"
+
+
+def card_order(gpu: Gpu) -> tuple[bool, int, int]:
+    """Sorts GPUs as CUDA counts them; those that CUDA does not list come last, as NVML counts them."""
+    return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index
 
 
 def short_uuid(uuid: str) -> str:

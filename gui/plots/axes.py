@@ -6,6 +6,7 @@ import math
 import time
 
 import pyqtgraph as pg
+from PySide6.QtCore import QRectF
 
 from gui.plots.group import PlotGroup
 
@@ -13,6 +14,9 @@ _TIME_STEPS_S = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000,
 )  # fmt: skip
 _PIXELS_PER_TICK = 90
+_PIXELS_PER_ROW = 26
+_OVERHANG = 8
+"""Pixels by which a number may stand out above and below its axis."""
 
 
 def elapsed(seconds: float) -> str:
@@ -74,10 +78,14 @@ class LeftAxis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
         self.enableAutoSIPrefix(False)
         self.setWidth(self.WIDTH)
 
+    def boundingRect(self) -> QRectF:
+        # With a grid, pyqtgraph leaves no room for numbers at the very ends and would leave them out.
+        return super().boundingRect().adjusted(0, -_OVERHANG, 0, _OVERHANG)
+
     def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:
         if self.logMode:
             return super().tickSpacing(low, high, size)  # type: ignore[no-any-return,unused-ignore]
-        return [(_round_step((high - low) / max(1.0, size / 28)), 0.0)]
+        return [(_round_step((high - low) / max(1.0, size / _PIXELS_PER_ROW)), 0.0)]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         if self.logMode:

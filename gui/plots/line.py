@@ -19,6 +19,9 @@ _ANTIALIASED_UP_TO = 400
 _RAW_ALPHA = 90
 """How much of the unsmoothed curve shines through behind the smoothed one, of 255."""
 
+_LATEST_WITHIN = 100
+"""A value older than so many points is not the latest any more."""
+
 
 @dataclass(frozen=True)
 class LineStyle:
@@ -31,6 +34,28 @@ class LineStyle:
     markers: bool = False
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What of a line is in sight: from `low` to `high`, `width` pixels wide; `scale` turns values into the
+    vertical axis's unit, of which the logarithm is drawn where `log` is set."""
+
+    low: float
+    high: float
+    width: int
+    scale: float
+    log: bool
+
+    def thin(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+        """The points to draw for `x` and `y`: at most a few for each column of pixels."""
+        x, y = peaks(x, y, self.width)
+        y = y * self.scale
+        if self.log:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                y = np.log10(y)
+            y[~np.isfinite(y)] = np.nan
+        return x, y
+
+
 class Line:
     """A series and its items in a plot. Arrays are kept as views: they are to change on the GUI thread only."""
 
@@ -40,6 +65,8 @@ class Line:
         self.y: Floats = np.empty(0)
         self.smoothed: Floats = self.y
         self._smoother = Smoother(0.0)
+        self._drawn: tuple[Frame, int, float] | None = None
+        self._span: tuple[float, float] | None = None
         self._raw = pg.PlotCurveItem(connect="finite") if style.smooth else None
         self._curve = pg.PlotCurveItem(connect="finite")
         self._dots = pg.ScatterPlotItem(size=7, pxMode=True) if style.markers else None
@@ -75,18 +102,23 @@ class Line:
         self.smoothed = self._smoother.update(y) if self._smoother.weight else y
 
     def set_smoothing(self, weight: float) -> None:
-        if self.style.smooth:
+        if self.style.smooth and weight != self._smoother.weight:
             self._smoother = Smoother(weight)
             self.set_data(self.x, self.y)
+            self._drawn = None
 
     def restart(self) -> None:
-        """Forgets what the smoothing is built on: the data to come is another."""
-        self.set_smoothing(self._smoother.weight)
+        """Forgets everything: the data to come is another."""
+        self._smoother = Smoother(self._smoother.weight)
+        self.set_data(np.empty(0), np.empty(0))
 
     @property
     def latest(self) -> float | None:
         """The newest finite value, None where there is none."""
-        return self._value(len(self.y) - 1)
+        finite = np.isfinite(self.y[-_LATEST_WITHIN:])
+        if not finite.any():
+            return None
+        return float(self.smoothed[-_LATEST_WITHIN:][finite][-1])
 
     def value_at(self, place: float) -> float | None:
         """The value at the point nearest to `place`, None where there is none."""
@@ -98,45 +130,37 @@ class Line:
         value = float(self.smoothed[after])
         return value if np.isfinite(value) else None
 
-    def _value(self, index: int) -> float | None:
-        while index >= 0:
-            if np.isfinite(self.y[index]):
-                return float(self.smoothed[index])
-            index -= 1
-        return None
-
-    def draw(self, view: tuple[float, float], width: int, scale: float, log: bool) -> tuple[float, float] | None:
-        """Hands what lies in `view` to the items, thinned to `width` columns of pixels.
+    def draw(self, frame: Frame) -> tuple[float, float] | None:
+        """Hands what lies in `frame` to the items, unless that is what they show already.
 
         Returns the lowest and highest value drawn (in the vertical axis's terms), None without any.
         """
-        first = max(0, int(np.searchsorted(self.x, view[0])) - 1)
-        end = min(len(self.x), int(np.searchsorted(self.x, view[1], side="right")) + 1)
+        now = (frame, len(self.x), float(self.x[-1]) if len(self.x) else 0.0)
+        if now != self._drawn:
+            self._drawn = now
+            self._span = self._draw(frame)
+        return self._span
+
+    def _draw(self, frame: Frame) -> tuple[float, float] | None:
+        first = max(0, int(np.searchsorted(self.x, frame.low)) - 1)
+        end = min(len(self.x), int(np.searchsorted(self.x, frame.high, side="right")) + 1)
         spans = []
-        smoothing = self._smoother.weight > 0
         if self._raw is not None:
+            smoothing = self._smoother.weight > 0
             self._raw.setVisible(smoothing)
             if smoothing:
-                spans.append(self._draw_part(self._raw, self.y, first, end, width, scale, log))
-        spans.append(self._draw_part(self._curve, self.smoothed, first, end, width, scale, log))
-        found = [span for span in spans if span is not None]
-        if not found:
-            return None
-        return min(low for low, _ in found), max(high for _, high in found)
-
-    def _draw_part(
-        self, item: pg.PlotCurveItem, values: Floats, first: int, end: int, width: int, scale: float, log: bool
-    ) -> tuple[float, float] | None:
-        x, y = peaks(self.x[first:end], values[first:end], width)
-        y = y * scale
-        if log:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                y = np.log10(y)
-            y[~np.isfinite(y)] = np.nan
-        item.setData(x, y, antialias=len(x) <= _ANTIALIASED_UP_TO, connect="finite")
-        finite = np.isfinite(y)
-        if item is self._curve and self._dots is not None:
+                spans.append(_show(self._raw, *frame.thin(self.x[first:end], self.y[first:end])))
+        x, y = frame.thin(self.x[first:end], self.smoothed[first:end])
+        spans.append(_show(self._curve, x, y))
+        if self._dots is not None:
+            finite = np.isfinite(y)
             self._dots.setData(x[finite], y[finite])
-        if not finite.any():
-            return None
-        return float(y[finite].min()), float(y[finite].max())
+        found = [span for span in spans if span is not None]
+        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+
+
+def _show(item: pg.PlotCurveItem, x: Floats, y: Floats) -> tuple[float, float] | None:
+    """Gives the points to `item` and returns their lowest and highest, None without any."""
+    item.setData(x, y, antialias=len(x) <= _ANTIALIASED_UP_TO, connect="finite")
+    finite = y[np.isfinite(y)]
+    return (float(finite.min()), float(finite.max())) if len(finite) else None

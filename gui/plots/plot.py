@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from html import escape
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, Qt, Signal
+from PySide6.QtCore import QEvent, QPointF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from gui import theme
-from gui.plots.axes import BottomAxis, LeftAxis, elapsed
+from gui.plots.axes import BottomAxis, LeftAxis
 from gui.plots.columns import Floats
 from gui.plots.group import PlotGroup
-from gui.plots.line import Line, LineStyle
+from gui.plots.line import Frame, Line, LineStyle
+from gui.plots.readout import Readout, place_words
 
 WORDS_EVERY_S = 1.0
 """Screen readers are told new values at most so often."""
@@ -25,15 +25,15 @@ WORDS_EVERY_S = 1.0
 class _View(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
     """pyqtgraph's widget with what its plot has to hear of.
 
-    Signals: doubleClicked(); left(): the mouse has left; resized().
+    Signals: double_clicked(); left(): the mouse has left; resized().
     """
 
-    doubleClicked = Signal()
+    double_clicked = Signal()
     left = Signal()
     resized = Signal()
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        self.doubleClicked.emit()
+        self.double_clicked.emit()
         event.accept()
 
     def leaveEvent(self, event: QEvent) -> None:
@@ -74,19 +74,18 @@ class LinePlot(QWidget):
         self.title = title
         self.group = group
         self._scale = scale
-        self._write = write or (lambda value: f"{value:.4g}{unit and ' ' + unit}")
         self._edges = (low, high)
         self._log = False
         self._lines: dict[str, Line] = {}
         self._span: tuple[float, float] | None = None
         self._said_at = 0.0
         self._empty_text = "Nothing to show yet"
-        self._build_title(title, unit)
+        self._readout = Readout(title, unit, scale, write or (lambda value: f"{value:.4g}{unit and ' ' + unit}"))
         self._build_view(x_label)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(2)
-        layout.addLayout(self._title_row)
+        layout.addWidget(self._readout)
         layout.addWidget(self._view, 1)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName(title)
@@ -140,6 +139,11 @@ class LinePlot(QWidget):
             self._edges = (self._edges[0], high)
             self.touch()
 
+    def hide_places(self) -> None:
+        """Leaves out the numbers of the horizontal axis, where the plot underneath has the same."""
+        self._bottom.setStyle(showValues=False)
+        self._bottom.setHeight(6)
+
     def set_empty_text(self, text: str) -> None:
         """What stands in the middle while there is no data."""
         self._empty_text = text
@@ -164,7 +168,8 @@ class LinePlot(QWidget):
         if not self.isVisible():
             return
         width = max(2, int(self._view.getPlotItem().vb.width()))
-        drawn = [line.draw(self.group.range, width, self._scale, self._log) for line in self._lines.values()]
+        frame = Frame(*self.group.range, width, self._scale, self._log)
+        drawn = [line.draw(frame) for line in self._lines.values()]
         spans = [span for span in drawn if span is not None]
         self._set_span(spans)
         self._empty.setVisible(not any(len(line.x) for line in self._lines.values()))
@@ -174,8 +179,10 @@ class LinePlot(QWidget):
 
     def describe(self) -> str:
         """The latest values in words."""
-        told = [f"{line.style.label} {self._write(value * self._scale)}" for line, value in self._latest()]
-        return "Latest: " + ", ".join(told) if told else self._empty_text
+        return self._readout.describe(self._lines.values()) or self._empty_text
+
+    def sizeHint(self) -> QSize:
+        return QSize(400, 150)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -201,21 +208,6 @@ class LinePlot(QWidget):
         else:
             super().keyPressEvent(event)
 
-    def _build_title(self, title: str, unit: str) -> None:
-        heading = QLabel(title)
-        heading.setObjectName("heading")
-        units = QLabel(unit)
-        units.setObjectName("muted")
-        self._values = QLabel(wordWrap=True)
-        self._values.setFont(theme.tabular(self._values.font()))
-        self._values.setTextFormat(Qt.TextFormat.RichText)
-        self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self._title_row = QHBoxLayout()
-        self._title_row.setContentsMargins(0, 0, 8, 0)
-        self._title_row.addWidget(heading)
-        self._title_row.addWidget(units)
-        self._title_row.addWidget(self._values, 1)
-
     def _build_view(self, x_label: str) -> None:
         self._left = LeftAxis()
         self._bottom = BottomAxis(self.group)
@@ -224,6 +216,7 @@ class LinePlot(QWidget):
         self._view.setFrameShape(_View.Shape.NoFrame)
         self._view.setAccessibleName(f"{self.title} plot area")
         item = self._view.getPlotItem()
+        item.layout.setContentsMargins(0, 6, 10, 0)
         item.hideButtons()
         item.setMenuEnabled(False)
         item.showGrid(x=True, y=True, alpha=0.25)
@@ -241,7 +234,7 @@ class LinePlot(QWidget):
         item.vb.sigRangeChangedManually.connect(self._moved_by_mouse)
         self._view.scene().sigMouseMoved.connect(self._mouse_moved)
         self._view.left.connect(lambda: self.group.set_cursor(None))
-        self._view.doubleClicked.connect(self.group.follow)
+        self._view.double_clicked.connect(self.group.follow)
         self._view.resized.connect(self._resized)
 
     def _resized(self) -> None:
@@ -304,49 +297,25 @@ class LinePlot(QWidget):
         self._write_values()
 
     def _set_span(self, spans: list[tuple[float, float]]) -> None:
-        """Sets the vertical range to what is drawn, but keeps the present one while it fits well enough."""
-        low, high = self._edges
-        if self._log or low is None or high is None:
+        """Sets the vertical range to what is drawn, but keeps the present one while that fits well enough."""
+        low, high = (None, None) if self._log else self._edges
+        if low is None or high is None:
             if not spans:
                 return
-            lowest, highest = min(s[0] for s in spans), max(s[1] for s in spans)
-            if low is not None and not self._log:
-                lowest = min(low, lowest)
+            lowest = min(span[0] for span in spans) if low is None else low
+            highest = max(span[1] for span in spans) if high is None else high
             if self._span is None or not _fits(self._span, lowest, highest):
-                room = 0.06 * (highest - lowest) or 0.05 * abs(highest) or 1.0
-                self._span = (lowest - room, highest + room)
-            if not self._log:
-                # An edge that is fixed must not meet the data's own.
-                self._span = (
-                    self._span[0] if low is None else low,
-                    self._span[1] if high is None else high,
-                )
-            low, high = self._span
+                self._span = _with_room(lowest, highest)
+        else:
+            self._span = _with_room(low, high)
         view = self._view.getPlotItem().vb
-        if list(view.viewRange()[1]) != [low, high]:
-            view.setYRange(low, high, padding=0)
-
-    def _latest(self) -> list[tuple[Line, float]]:
-        return [(line, value) for line in self._lines.values() if (value := line.latest) is not None]
+        if tuple(view.viewRange()[1]) != self._span:
+            view.setYRange(*self._span, padding=0)
 
     def _write_values(self) -> None:
         cursor = self.group.cursor
-        parts = []
-        for line in self._lines.values():
-            value = line.latest if cursor is None else line.value_at(cursor)
-            text = "–" if value is None else self._write(value * self._scale)
-            mark = "╍" if line.style.markers else "━"
-            entry = f"{escape(line.style.label)}&nbsp;<b>{escape(text).replace(' ', '&nbsp;')}</b>"
-            parts.append(f'<span style="color:{line.style.color()}">{mark}</span>&nbsp;{entry}')
-        place = "" if cursor is None else f"<b>{self._write_place(cursor)}</b>&emsp;"
-        self._values.setText(place + "&emsp; ".join(parts))
-
-    def _write_place(self, place: float) -> str:
-        if self.group.axis == "count":
-            return f"step {place:,.0f}"
-        if self.group.axis == "elapsed":
-            return elapsed(place)
-        return time.strftime("%H:%M:%S", time.localtime(place + self.group.origin))
+        place = "" if cursor is None else place_words(self.group, cursor)
+        self._readout.show_values(self._lines.values(), cursor, place)
 
     def _say(self) -> None:
         self._said_at = time.monotonic()
@@ -356,3 +325,9 @@ class LinePlot(QWidget):
 def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
     """Whether data from `lowest` to `highest` is inside `span` and fills at least half of it."""
     return span[0] <= lowest and highest <= span[1] and (highest - lowest) >= 0.5 * (span[1] - span[0])
+
+
+def _with_room(lowest: float, highest: float) -> tuple[float, float]:
+    """A little more on either side, so that curves and numbers do not touch the edges."""
+    room = 0.06 * (highest - lowest) or 0.05 * abs(highest) or 1.0
+    return lowest - room, highest + room

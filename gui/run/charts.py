@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QVBoxLayout, QWidget
 
@@ -27,9 +28,7 @@ class RunCharts(QWidget):
         self.loss = LinePlot("Loss", self.group)
         self.accuracy = LinePlot("Accuracy", self.group, unit="%", scale=100, write=lambda v: f"{v:.1f} %")
         self.speed = LinePlot("Speed", self.group, unit="images/s", low=0, write=lambda v: f"{v:,.0f} images/s")
-        self.times = LinePlot(
-            "Time per step", self.group, unit="ms", scale=1000, low=0, write=lambda v: f"{v:.1f} ms", x_label=""
-        )
+        self.times = LinePlot("Time per step", self.group, unit="ms", scale=1000, low=0, write=lambda v: f"{v:.1f} ms")
         self.devices = _device_plots(self.group)
         self._data = RunData()
         self._lines()
@@ -43,6 +42,7 @@ class RunCharts(QWidget):
         """Another run is to be shown."""
         for plot in self.devices.values():
             plot.remove_lines()
+        self._power_and_heat.hide()
         for plot in self.plots:
             plot.restart()
         self.group.set_axis(self.group.axis)
@@ -80,10 +80,8 @@ class RunCharts(QWidget):
                 plot.add_line(device, LineStyle(titles.get(device, device), _color_of(device)))
                 column: Column = getattr(columns, quantity)
                 plot.set_data(device, self._places(columns), column.values)
-        known = [c for c in data.devices.values()]
-        for quantity in ("power_w", "temperature_c"):
-            column_known = any(_any_finite(getattr(c, quantity)) for c in known)
-            self.devices[quantity].setVisible(column_known)
+        if any(np.isfinite(d.power_w.last) or np.isfinite(d.temperature_c.last) for d in data.devices.values()):
+            self._power_and_heat.show()
 
     def _places(self, columns: Steps | Validations | DeviceColumns) -> Floats:
         return columns.step.values if self.group.axis == "count" else columns.seconds.values
@@ -99,12 +97,15 @@ class RunCharts(QWidget):
         self.accuracy.add_line("top1", LineStyle("validation top-1", lambda: theme.colors().warning, markers=True))
         self.accuracy.add_line("top5", LineStyle("validation top-5", lambda: theme.colors().ok, markers=True))
         self.speed.add_line("speed", LineStyle("all devices", lambda: theme.colors().accent))
-        self.times.add_line("wait", LineStyle("waiting for data", lambda: theme.colors().warning))
+        self.times.add_line("wait", LineStyle("waiting", lambda: theme.colors().warning))
         self.times.add_line("compute", LineStyle("computing", lambda: theme.colors().accent))
         for plot in (self.loss, self.accuracy, self.speed, self.times):
             plot.set_empty_text("Appears with the first steps")
+        self.times.setToolTip("Where each step's time goes: waiting for the next batch of pictures, or computing")
 
     def _lay_out(self) -> None:
+        for plot in (self.loss, *self.devices.values()):
+            plot.hide_places()
         splitter = QSplitter(Qt.Orientation.Vertical)
         splitter.setChildrenCollapsible(False)
         self.loss.setMinimumHeight(150)
@@ -112,7 +113,10 @@ class RunCharts(QWidget):
         splitter.addWidget(self.loss)
         splitter.addWidget(self.accuracy)
         splitter.addWidget(_side_by_side(self.devices["utilization_percent"], self.devices["memory_used_bytes"]))
-        splitter.addWidget(_side_by_side(self.devices["power_w"], self.devices["temperature_c"]))
+        # Most processors tell neither, and empty graphs would only take room.
+        self._power_and_heat = _side_by_side(self.devices["power_w"], self.devices["temperature_c"])
+        self._power_and_heat.hide()
+        splitter.addWidget(self._power_and_heat)
         splitter.addWidget(_side_by_side(self.speed, self.times))
         for index, stretch in enumerate((5, 3, 2, 2, 2)):
             splitter.setStretchFactor(index, stretch)
@@ -123,39 +127,33 @@ class RunCharts(QWidget):
 
 def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
     plots = {
-        "utilization_percent": LinePlot(
-            "Device utilization", group, unit="%", low=0, high=100, write=lambda v: f"{v:.0f} %"
-        ),
+        "utilization_percent": LinePlot("Utilization", group, unit="%", low=0, high=100, write=lambda v: f"{v:.0f} %"),
         "memory_used_bytes": LinePlot(
-            "Device memory", group, unit="GiB", scale=1 / words.GIB, low=0, write=lambda v: f"{v:.1f} GiB"
+            "Memory", group, unit="GiB", scale=1 / words.GIB, low=0, write=lambda v: f"{v:.1f} GiB"
         ),
-        "power_w": LinePlot("Device power", group, unit="W", low=0, write=lambda v: f"{v:.0f} W"),
-        "temperature_c": LinePlot("Device temperature", group, unit="°C", write=lambda v: f"{v:.0f} °C"),
+        "power_w": LinePlot("Power", group, unit="W", low=0, write=lambda v: f"{v:.0f} W"),
+        "temperature_c": LinePlot("Temperature", group, unit="°C", write=lambda v: f"{v:.0f} °C"),
     }
     for plot in plots.values():
+        plot.setAccessibleName(f"{plot.title} of the run's devices")
         plot.set_empty_text("No samples of the run's devices yet")
     return plots
 
 
 def device_titles(data: RunData) -> dict[str, str]:
-    """What each of the run's devices is called in its graphs: its name, with a number where names repeat."""
+    """What each of the run's devices is called in its graphs: its name, or its place among the run's where names repeat."""
     if data.started is None:
         return {}
     names = [device.name for device in data.started.devices]
     titles = {}
     for place, device in enumerate(data.started.devices):
         alone = names.count(device.name) == 1
-        titles[device.id] = device.name if alone else f"{device.name} ({place})"
+        titles[device.id] = device.name.removeprefix("NVIDIA ") if alone else f"device {place}"
     return titles
 
 
 def _color_of(device: str) -> Callable[[], str]:
     return lambda: theme.device_color(device)
-
-
-def _any_finite(column: Column) -> bool:
-    values = column.values
-    return bool((values == values).any())
 
 
 def _side_by_side(left: LinePlot, right: LinePlot) -> QWidget:

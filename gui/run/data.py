@@ -16,6 +16,7 @@ from engine.contract.events import (
     EventsLost,
     Failed,
     LogLine,
+    Outcome,
     Phase,
     PhaseChanged,
     Planned,
@@ -28,6 +29,13 @@ from engine.contract.events import (
 from gui.plots.columns import Column
 
 LineKind = Literal["debug", "info", "warning", "error"]
+
+
+_ENDINGS: dict[Outcome, str] = {
+    "completed": "The run is complete",
+    "stopped": "The run has been stopped",
+    "failed": "The run has failed",
+}
 
 
 @dataclass(frozen=True)
@@ -190,7 +198,7 @@ class RunData:
                 self._say(event, "info", f"Devices are free{seen}")
             case RunFinished():
                 self.finished = event
-                self._say(event, "error" if event.outcome == "failed" else "info", event.outcome.capitalize())
+                self._say(event, "error" if event.outcome == "failed" else "info", _ENDINGS[event.outcome])
 
     def _add_samples(self, seconds: float, samples: tuple[DeviceSample, ...]) -> None:
         step = self.steps.step.last if len(self.steps.step) else 0.0

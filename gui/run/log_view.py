@@ -23,6 +23,7 @@ class LogView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._shown = 0
+        self._following = True
         heading = QLabel("&Log")
         heading.setObjectName("heading")
         self.text = QPlainTextEdit(readOnly=True)
@@ -39,6 +40,9 @@ class LogView(QWidget):
         self._newest.setToolTip("Scroll to the newest line and stay there")
         self._newest.setAccessibleName("Scroll to the newest line")
         self._newest.clicked.connect(self.scroll_to_newest)
+        policy = self._newest.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)
+        self._newest.setSizePolicy(policy)
         self._newest.hide()
         top = QHBoxLayout()
         top.addWidget(heading)
@@ -51,9 +55,11 @@ class LogView(QWidget):
         layout.addWidget(self.text, 1)
         bar = self.text.verticalScrollBar()
         bar.valueChanged.connect(self._scrolled)
+        bar.rangeChanged.connect(self._grown)
 
     def clear(self) -> None:
         self._shown = 0
+        self._following = True
         self.text.clear()
 
     def show_lines(self, lines: list[Line]) -> bool:
@@ -62,8 +68,6 @@ class LogView(QWidget):
         fresh = lines[self._shown : self._shown + _AT_ONCE]
         if not fresh:
             return False
-        bar = self.text.verticalScrollBar()
-        at_end = bar.value() >= bar.maximum()
         cursor = QTextCursor(self.text.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.beginEditBlock()
@@ -73,8 +77,6 @@ class LogView(QWidget):
             cursor.insertText(_as_text(line), _format(line.kind))
         cursor.endEditBlock()
         self._shown += len(fresh)
-        if at_end:
-            self.scroll_to_newest()
         return self._shown < len(lines)
 
     def scroll_to_newest(self) -> None:
@@ -86,9 +88,13 @@ class LogView(QWidget):
         self.clear()
         self.show_lines(lines)
 
-    def _scrolled(self) -> None:
-        bar = self.text.verticalScrollBar()
-        self._newest.setVisible(bar.value() < bar.maximum())
+    def _scrolled(self, value: int) -> None:
+        self._following = value >= self.text.verticalScrollBar().maximum()
+        self._newest.setVisible(not self._following)
+
+    def _grown(self, _least: int, most: int) -> None:
+        if self._following:
+            self.text.verticalScrollBar().setValue(most)
 
 
 def _as_text(line: Line) -> str:

@@ -24,11 +24,14 @@ class RunPage(QWidget):
 
     def __init__(self, store: RunStore, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.store = store
         self.charts: RunCharts | None = None
         self.header = RunHeader()
         self.log = LogView()
         self.result = ResultCard()
+        self._result_shown = False
         self._empty = QLabel(EMPTY)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setWordWrap(True)
@@ -53,6 +56,7 @@ class RunPage(QWidget):
         charts.restart()
         self.log.clear()
         self.result.hide()
+        self._result_shown = False
         self._stack.setCurrentIndex(1)
         self._show()
 
@@ -65,10 +69,13 @@ class RunPage(QWidget):
         self.charts.show_data(store.data)
         if self.log.show_lines(store.data.lines):
             store.remind()
-        ended = status.word in ("Completed", "Stopped", "Failed", "Interrupted") and not store.loading
-        if ended and not self.result.isVisible():
+        if not status.active and not store.loading and not self._result_shown:
+            self._result_shown = True
             self.result.show_result(store.run, store.data, status)
-        self.result.setVisible(ended)
+            self.result.show()
+        elif status.active and self._result_shown:
+            self._result_shown = False
+            self.result.hide()
 
     def _built(self) -> RunCharts:
         if self.charts is not None:
@@ -81,19 +88,20 @@ class RunPage(QWidget):
         splitter.addWidget(self.log)
         splitter.setStretchFactor(0, 5)
         splitter.setStretchFactor(1, 1)
-        self.log.setMinimumHeight(110)
+        self.log.setMinimumHeight(140)
+        # A splitter by itself, since a layout with wrapped texts would ask for its ideal height, not its least.
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setObjectName("panel")
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setWidget(splitter)
         inside = QWidget()
         layout = QVBoxLayout(inside)
         layout.setContentsMargins(14, 10, 14, 10)
         layout.setSpacing(8)
         layout.addWidget(self.header)
         layout.addWidget(self.result)
-        layout.addWidget(splitter, 1)
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setObjectName("panel")
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(inside)
-        self._stack.addWidget(scroll)
+        layout.addWidget(scroll, 1)
+        self._stack.addWidget(inside)
         return charts
 
     def _recolor(self) -> None:

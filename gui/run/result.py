@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontDatabase, QGuiApplication
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import RunFinished
@@ -32,16 +42,23 @@ class ResultCard(QFrame):
         self._code.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self._code.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self._code.setTabChangesFocus(True)
-        self._code.setFixedHeight(62)
+        self._code.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._code.setFixedHeight(2 * self._code.fontMetrics().lineSpacing() + 34)
         self._open = QPushButton("Open folder")
         self._open.setAccessibleDescription("Opens the run's folder in the file manager")
         self._open.clicked.connect(self._open_folder)
         self._copy = QPushButton("Copy code")
         self._copy.setAccessibleDescription("Copies the lines that load the best checkpoint")
         self._copy.clicked.connect(self._copy_code)
+        hide = QToolButton()
+        hide.setObjectName("flat")
+        hide.setText("Hide")
+        hide.setAccessibleName("Hide the result")
+        hide.clicked.connect(self.hide)
         buttons = QVBoxLayout()
         buttons.addWidget(self._open)
         buttons.addWidget(self._copy)
+        buttons.addWidget(hide, 0, Qt.AlignmentFlag.AlignRight)
         buttons.addStretch(1)
         words = QVBoxLayout()
         words.addWidget(self._title)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from engine.contract.catalogue import Measure, load_catalogue
@@ -32,14 +33,13 @@ def measure_words(task: str, name: str, value: float) -> str:
 
 
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
-    """ "2 CPU workers", "NVIDIA H200", "2 × NVIDIA H200"; UUIDs where `names` does not know a GPU."""
+    """ "CPU", "2 CPU workers", "2 × NVIDIA H200"; "2 GPUs" where `names` does not know them all."""
     workers = devices.count(CPU)
     if workers:
         return "CPU" if workers == 1 else f"{workers} CPU workers"
-    counts: dict[str, int] = {}
-    for device in devices:
-        name = (names or {}).get(device, f"{device[:12]}…")
-        counts[name] = counts.get(name, 0) + 1
+    if names is None or not all(device in names for device in devices):
+        return "GPU" if len(devices) == 1 else f"{len(devices)} GPUs"
+    counts = Counter(names[device] for device in devices)
     return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
@@ -46,7 +47,12 @@ def best_measure(run: RunSummary) -> tuple[str, float] | None:
 
 def _best_text(run: RunSummary) -> str:
     best = best_measure(run)
-    return measure_words("classification", *best) if best is not None else "–"
+    return measure_words("classification", *best).replace(" accuracy", "") if best is not None else "–"
+
+
+def title(run: RunSummary) -> str:
+    """The run's own name, else the dataset's with enough of the run's id to tell runs apart."""
+    return run.name or f"{Path(run.dataset).name} · {run.run_id[-4:]}"
 
 
 def _best_key(run: RunSummary) -> float:
@@ -59,21 +65,23 @@ def _started(run: RunSummary) -> str:
 
 
 COLUMNS: tuple[_Column, ...] = (
-    _Column("Name", lambda run: run.name or run.run_id, lambda run: (run.name or run.run_id).lower()),
+    _Column("Name", title, lambda run: title(run).lower()),
+    _Column("State", lambda run: run.state.capitalize(), lambda run: run.state),
+    _Column("Best", _best_text, _best_key, number=True),
     _Column("Model", lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
     _Column("Strategy", lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
     _Column("Devices", lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),
-    _Column("Best", _best_text, _best_key, number=True),
     _Column(
         "Duration",
         lambda run: duration(run.seconds) if run.seconds is not None else "–",
         lambda run: run.seconds if run.seconds is not None else -1.0,
         number=True,
     ),
-    _Column("State", lambda run: run.state.capitalize(), lambda run: run.state),
     _Column("Started", _started, lambda run: run.started),
 )
-STATE, STARTED = 6, 7
+STATE, STARTED = 1, 7
+_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
 
 class RunsModel(QAbstractTableModel):
@@ -122,9 +130,11 @@ class RunsModel(QAbstractTableModel):
         return 0 if parent.isValid() else len(COLUMNS)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole:
-            return COLUMNS[section].title
-        return None
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return _RIGHT if COLUMNS[section].number else _LEFT
+        return COLUMNS[section].title if role == Qt.ItemDataRole.DisplayRole else None
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
@@ -136,9 +146,9 @@ class RunsModel(QAbstractTableModel):
         elif role == SORT_ROLE:
             answer = column.key(run)
         elif role == Qt.ItemDataRole.ToolTipRole:
-            answer = run.cause or f"{run.dataset}\n{run.folder}"
+            answer = "\n".join(filter(None, (run.cause, run.dataset, ", ".join(run.devices), run.folder)))
         elif role == Qt.ItemDataRole.TextAlignmentRole and column.number:
-            answer = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            answer = _RIGHT
         elif role == Qt.ItemDataRole.DecorationRole and index.column() == STATE:
             name, color = _ICONS[run.state]
             answer = icon(name, getattr(theme.colors(), color))

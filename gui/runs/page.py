@@ -32,6 +32,13 @@ _EMPTY = (
 )
 
 
+_ROWS_MEASURED = 100
+"""Rows that decide how wide the columns are at first."""
+
+
+_PADDING = 6
+
+
 class _Table(QTableView):
     """A table that says when a row is chosen with the keyboard as with the mouse.
 
@@ -62,6 +69,8 @@ class RunsPage(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.model = RunsModel(self)
         self.rows = QSortFilterProxyModel(self)
         self.rows.setSourceModel(self.model)
@@ -87,6 +96,7 @@ class RunsPage(QWidget):
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self.table)
         self._lay_out()
+        self._fitted = False
         self._summaries = Summaries(self)
         self._summaries.found.connect(self._found)
         self._summaries.complete.connect(self._complete)
@@ -126,11 +136,10 @@ class RunsPage(QWidget):
         table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 14)
         header = table.horizontalHeader()
         header.setHighlightSections(False)
-        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)
-        for column, width in enumerate((230, 120, 150, 130, 170, 100, 130, 140)):
-            table.setColumnWidth(column, width)
+        header.setResizeContentsPrecision(_ROWS_MEASURED)
+        table.setStyleSheet(f"QTableView::item {{ padding: 0 {_PADDING}px; }}")
         table.chosen.connect(self._choose)
         return table
 
@@ -146,7 +155,7 @@ class RunsPage(QWidget):
         top.addStretch(1)
         top.addWidget(label)
         top.addWidget(self.filter)
-        self.filter.setMaximumWidth(280)
+        self.filter.setFixedWidth(240)
         bottom = QHBoxLayout()
         bottom.addStretch(1)
         bottom.addWidget(self._folder)
@@ -166,6 +175,12 @@ class RunsPage(QWidget):
         self.model.keep_only(run_ids)
         self._show_count()
         self._empty.setText(_EMPTY)
+        if run_ids and not self._fitted:
+            self._fitted = True
+            self.table.resizeColumnsToContents()
+            for column in range(self.model.columnCount()):
+                # Qt does not count the padding that a style sheet gives to items.
+                self.table.setColumnWidth(column, self.table.columnWidth(column) + 2 * _PADDING)
 
     def _filter(self, text: str) -> None:
         self.rows.setFilterFixedString(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -102,3 +103,15 @@ def test_that_qts_void_calls_lose_no_reference_to_none(styled: QApplication, qtb
         widget.update()
         label.setVisible(False)
     assert sys.getrefcount(None) > before - calls // 10
+
+
+def test_that_an_interrupt_closes_the_window_in_good_order(own_home: Path) -> None:
+    code = OPEN_AND_CLOSE.replace("QTimer.singleShot(0, window.close)", "print('open', flush=True)")
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as said:
+        while "open" not in said.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    assert (own_home / "window.ini").is_file()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from engine.contract.devices import Snapshot
@@ -60,6 +61,22 @@ class RunningSampler:
 
 
 Start = Callable[..., RunningSampler]
+
+
+def has_gpus(snapshot: Snapshot) -> bool:
+    return bool(snapshot.gpus)
+
+
+def readers_of(sampler: RunningSampler) -> list[psutil.Process]:
+    """The processes below `sampler` that ask NVML."""
+    return [child for child in psutil.Process(sampler.process.pid).children() if reads_nvml(child)]
+
+
+def reads_nvml(process: psutil.Process) -> bool:
+    try:
+        return "engine.gpus.reader" in process.cmdline()
+    except psutil.Error:  # it has just ended
+        return False
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,6 +73,7 @@ def test_that_names_are_looked_up_for_own_pids_and_never_for_a_hosts(monkeypatch
     assert processes.user_and_name(os.getpid()) == (None, None)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces of pids are Linux's")
 def test_that_pids_are_foreign_exactly_outside_the_hosts_own_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = os.readlink("/proc/self/ns/pid")
     assert processes.foreign_pids() is (namespace != "pid:[4026531836]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ import pytest
 from engine.gpus.child import LineChild
 from engine.gpus.watch import NvmlWatch, Patience
 from tests.support.nvml_stub import NvmlStub, gpu_profile
+
+from .conftest import reads_nvml
 
 
 def poll_until(watch: NvmlWatch, news: threading.Event, condition: Callable[[], bool]) -> None:
@@ -27,7 +30,7 @@ def poll_until(watch: NvmlWatch, news: threading.Event, condition: Callable[[], 
 
 
 def readers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "engine.gpus.reader" in child.cmdline()]
+    return [child for child in psutil.Process().children() if reads_nvml(child)]
 
 
 def test_that_beside_a_reader_that_does_not_die_no_other_is_started(
@@ -79,6 +82,6 @@ def test_that_readers_which_crash_at_once_are_started_less_and_less_often(
 
     poll_until(watch, news, four_readers)
     watch.close()
-    pauses = [after - before for before, after in zip(started, started[1:], strict=False)]
+    pauses = [after - before for before, after in itertools.pairwise(started)]
     assert pauses[2] > 0.4  # 0.1 s, 0.2 s, 0.4 s, beside what a start takes
     assert "SIGABRT" in watch.nvml.message

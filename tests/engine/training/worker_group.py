@@ -1,12 +1,15 @@
-"""Starts the workers of a run as real processes, standing in for the supervisor; also runs one of them.
+"""Starts the workers of a run as real processes, standing in for the supervisor.
 
-`python worker_group.py SPEC_JSON FD EVERY_STEP` is one worker.
+`Forker` keeps one process that has imported torch and forks every worker from it, so that a test does not
+pay for imports. `python worker_group.py FD` is that process.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -26,21 +29,62 @@ from engine.contract.protocol import ENCODE, Frames  # noqa: E402
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec  # noqa: E402
 
 
-class WorkerGroup:
-    """All workers of one run. `messages` holds (rank, message) in the order of arrival, `codes` the exit codes."""
+class Order(msgspec.Struct):
+    """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written."""
 
-    def __init__(self, job: Job, folder: Path, *, every_step: bool = False, environment: dict[str, str] | None = None):
+    spec: WorkerSpec
+    every_step: bool
+    file_limit_bytes: int | None
+
+
+class Forker:
+    """The process that workers are forked from."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+
+    def start(self, order: Order) -> tuple[socket.socket, int]:
+        """Starts a worker: its channel, and a pipe that gives its exit code as a byte and ends with it."""
+        ours, theirs = socket.socketpair()
+        ends, begins = os.pipe()
+        socket.send_fds(self._socket, [msgspec.json.encode(order)], [theirs.fileno(), begins])
+        theirs.close()
+        os.close(begins)
+        return ours, ends
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait(30)
+
+
+class WorkerGroup:
+    """All workers of one run. `messages` holds (rank, message) in the order of arrival, without heartbeats."""
+
+    def __init__(
+        self,
+        forker: Forker,
+        job: Job,
+        folder: Path,
+        *,
+        every_step: bool = False,
+        file_limit_bytes: int | None = None,
+    ) -> None:
         world = 1 if job.strategy == "dp" else len(job.devices)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "checkpoints").mkdir(exist_ok=True)
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.job = job
         self.messages: list[tuple[int, Any]] = []
+        self.heartbeats = 0
         self._selector = selectors.DefaultSelector()
         self._frames = [Frames(1 << 24) for _ in range(world)]
         self.sockets: list[socket.socket] = []
-        self.processes: list[subprocess.Popen[bytes]] = []
-        rendezvous = folder / "rendezvous"
-        rendezvous.unlink(missing_ok=True)
+        self._ends: list[int] = []
         for rank in range(world):
             spec = WorkerSpec(
                 run_folder=str(folder),
@@ -48,32 +92,17 @@ class WorkerGroup:
                 rank=rank,
                 world_size=world,
                 devices=job.devices,
-                rendezvous=str(rendezvous),
+                rendezvous=str(folder / "rendezvous"),
                 threads=1,
             )
-            ours, theirs = socket.socketpair()
-            with theirs, (folder / f"worker-{rank}.log").open("wb") as log:
-                process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        __file__,
-                        msgspec.json.encode(spec).decode(),
-                        str(theirs.fileno()),
-                        str(int(every_step)),
-                    ],
-                    pass_fds=[theirs.fileno()],
-                    stdout=log,
-                    stderr=log,
-                    env={**os.environ, **(environment or {})},
-                )
+            ours, end = forker.start(Order(spec, every_step, file_limit_bytes))
             ours.setblocking(False)
             self._selector.register(ours, selectors.EVENT_READ, rank)
             self.sockets.append(ours)
-            self.processes.append(process)
+            self._ends.append(end)
 
-    def send(self, message: msgspec.Struct, ranks: list[int] | None = None) -> None:
-        for rank in ranks if ranks is not None else range(len(self.sockets)):
-            self.sockets[rank].sendall(ENCODE.encode(message) + b"\n")
+    def send(self, message: msgspec.Struct, rank: int) -> None:
+        self.sockets[rank].sendall(ENCODE.encode(message) + b"\n")
 
     def read(self, until: Callable[[int, Any], bool] | None = None, seconds: float = 60.0) -> Any:
         """Reads until a message satisfies `until` and returns it, or until all channels are closed."""
@@ -82,11 +111,14 @@ class WorkerGroup:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.folder}: {self.messages[-3:]}\n{self.logs()}")
             for key, _ in self._selector.select(0.5):
-                found = self._receive(key.data)
-                for message in found:
+                for message in self._receive(key.data):
                     if until is not None and until(key.data, message):
                         return message
         return None
+
+    def read_steps(self, step: int) -> None:
+        """Reads until rank 0 has told of `step`."""
+        self.read(lambda _, message: isinstance(message, StepMetrics) and message.step >= step)
 
     def _receive(self, rank: int) -> list[Any]:
         try:
@@ -97,25 +129,38 @@ class WorkerGroup:
             self._selector.unregister(self.sockets[rank])
             return []
         found = [FROM_WORKER.decode(line) for line in self._frames[rank].feed(data)]
+        self.heartbeats += sum(isinstance(message, Heartbeat) for message in found)
         self.messages += [(rank, message) for message in found if not isinstance(message, Heartbeat)]
         return found
 
-    def finish(self, seconds: float = 60.0) -> list[int]:
-        """Reads to the end; the exit codes."""
+    def finish(self, seconds: float = 60.0) -> list[int | None]:
+        """Reads to the end; the exit codes, None for a worker that was killed."""
         try:
             self.read(None, seconds)
-            return [process.wait(10) for process in self.processes]
+            return self.codes()
         finally:
             self.close()
 
+    def codes(self) -> list[int | None]:
+        """Waits until all workers are gone."""
+        codes: list[int | None] = []
+        for end in self._ends:
+            code = os.read(end, 1)
+            while os.read(end, 1):
+                pass
+            codes.append(code[0] if code else None)
+        return codes
+
     def close(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+        """Closes the channels, which ends the workers; may be called again."""
+        if not self._ends:
+            return
         for ours in self.sockets:
             ours.close()
         self._selector.close()
+        self.codes()
+        while self._ends:
+            os.close(self._ends.pop())
 
     def of(self, kind: type, rank: int | None = None) -> list[Any]:
         return [m for r, m in self.messages if isinstance(m, kind) and rank in (None, r)]
@@ -124,24 +169,57 @@ class WorkerGroup:
     def losses(self) -> list[float]:
         return [metrics.loss for metrics in self.of(StepMetrics)]
 
+    def completed(self) -> WorkerGroup:
+        """Reads to the end of a run that is to go well."""
+        codes = self.finish()
+        assert not any(codes) and not self.of(Failed), f"{codes} {self.of(Failed)}\n{self.logs()}"
+        return self
+
     @property
     def done(self) -> WorkerDone:
-        failed = self.of(Failed)
-        assert not failed, f"{failed}\n{self.logs()}"
         (done,) = self.of(WorkerDone, 0)
+        assert isinstance(done, WorkerDone)
         return done
 
     def logs(self) -> str:
-        texts = [path.read_text() for path in sorted(self.folder.glob("worker-*.*"))]
-        return "\n".join(texts)
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("worker-*")))
 
 
-def main(arguments: list[str]) -> int:
+def _fork_on_demand(orders: socket.socket) -> None:
+    import torch.distributed.pipelining  # noqa: F401
+
+    import engine.training.worker  # noqa: F401
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody has to be waited for
+    while True:
+        line, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 2)
+        if not line:
+            return
+        if os.fork() == 0:
+            orders.close()
+            _work(msgspec.json.decode(line, type=Order), *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _work(order: Order, channel: int, end: int) -> None:
     from engine.training.worker import run
 
-    spec = msgspec.json.decode(arguments[0], type=WorkerSpec)
-    return run(spec, socket.socket(fileno=int(arguments[1])), every_step=bool(int(arguments[2])))
+    code = 70
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        log = os.open(Path(order.spec.run_folder) / f"worker-{order.spec.rank}.log", os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        if order.file_limit_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (order.file_limit_bytes, resource.RLIM_INFINITY))
+        code = run(order.spec, socket.socket(fileno=channel), every_step=order.every_step)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.write(end, bytes([code]))
+        os._exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _fork_on_demand(socket.socket(fileno=int(sys.argv[1])))

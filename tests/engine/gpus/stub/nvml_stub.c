@@ -6,7 +6,8 @@
  * The profile is the file that FOOTPLATE_NVML_PROFILE names; "key=value" lines, "#" begins a comment. Keys before the
  * first "gpu" line are the library's; each "gpu" line begins a GPU.
  *   library: init (error code), init_hang (1), count (error code), driver_version,
- *            hang_file, abort_file (once that file exists, any reading hangs or aborts)
+ *            hang_file, abort_file (once that file exists, any reading hangs or aborts),
+ *            refused_file (gets a byte for each call that is answered with an error of the GPU's own)
  *   a GPU:   name, uuid, bus_id, total, used, reserved (bytes), utilization, temperature, power_mw, power_limit_mw,
  *            process (pid:bytes, several; bytes -1 where the driver does not tell), graphics_process,
  *            wave (1: utilisation moves), handle, X_error (error code) for X of name, memory, utilization, temperature,
@@ -56,7 +57,7 @@ typedef struct {
 
 static struct {
     int initialised, init, init_hang, count_error, gpus;
-    char driver_version[80], hang_file[512], abort_file[512];
+    char driver_version[80], hang_file[512], abort_file[512], refused_file[512];
     Device gpu[MAX_GPUS];
 } library;
 
@@ -74,6 +75,7 @@ static void set_library(const char *key, const char *value) {
     else if (!strcmp(key, "count")) library.count_error = atoi(value);
     else if (!strcmp(key, "driver_version")) snprintf(library.driver_version, 80, "%s", value);
     else if (!strcmp(key, "hang_file")) snprintf(library.hang_file, 512, "%s", value);
+    else if (!strcmp(key, "refused_file")) snprintf(library.refused_file, 512, "%s", value);
     else if (!strcmp(key, "abort_file")) snprintf(library.abort_file, 512, "%s", value);
     else { fprintf(stderr, "profile: unknown key %s\n", key); abort(); }
 }
@@ -128,6 +130,13 @@ static void hang(void) { for (;;) pause(); }
 
 static int exists(const char *path) { return path[0] && access(path, F_OK) == 0; }
 
+static void note_refusal(void) {
+    FILE *file = library.refused_file[0] ? fopen(library.refused_file, "a") : NULL;
+    if (!file) return;
+    fputc('x', file);
+    fclose(file);
+}
+
 /* What every call on a GPU meets first: faults of the library, a lost GPU, then the call's own error. */
 static int meets(Device *gpu, int error) {
     if (!library.initialised) return UNINITIALIZED;
@@ -135,7 +144,9 @@ static int meets(Device *gpu, int error) {
     if (exists(library.abort_file)) abort();
     if (exists(gpu->lost_file)) return GPU_IS_LOST;
     if (gpu->lost_after >= 0 && gpu->readings > gpu->lost_after) return GPU_IS_LOST;
-    return error ? error : gpu->any_error;
+    if (!error) error = gpu->any_error;
+    if (error) note_refusal();
+    return error;
 }
 
 int nvmlInitWithFlags(unsigned int flags) {

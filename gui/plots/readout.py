@@ -1,0 +1,79 @@
+"""The row above a plot: its title, its unit, and what its lines say at the crosshair or now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from html import escape
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
+
+from gui import theme
+from gui.plots.axes import elapsed
+from gui.plots.group import PlotGroup
+from gui.plots.line import Line
+
+_FIGURE_SPACE = "\u2007"
+_GAP = "&nbsp;&nbsp; "
+
+
+class Readout(QWidget):
+    """Names the lines and reads their values; a number keeps the room that its longest form took."""
+
+    def __init__(self, title: str, unit: str, scale: float, write: Callable[[float], str]) -> None:
+        super().__init__()
+        self._scale = scale
+        self._write = write
+        self._longest: dict[str, int] = {}
+        heading = QLabel(title)
+        heading.setObjectName("heading")
+        units = QLabel(unit)
+        units.setObjectName("muted")
+        self._values = QLabel(wordWrap=True)
+        self._values.setFont(theme.tabular(self._values.font()))
+        self._values.setTextFormat(Qt.TextFormat.RichText)
+        self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 10, 0)
+        row.addWidget(heading)
+        row.addWidget(units)
+        row.addWidget(self._values, 1)
+
+    @property
+    def text(self) -> str:
+        """What stands there, as rich text."""
+        return self._values.text()
+
+    def show_values(self, lines: Iterable[Line], cursor: float | None, place: str) -> None:
+        """Reads the lines at `cursor`, which is `place` in words, or their newest values where it is None."""
+        entries = [self._entry(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
+        text = (f"<b>{escape(place)}</b>{_GAP}" if place else "") + _GAP.join(entries)
+        if text != self._values.text():
+            self._values.setText(text)
+
+    def describe(self, lines: Iterable[Line]) -> str:
+        """The newest values in words, "" where there is none."""
+        told = [
+            f"{line.style.label} {self._write(value * self._scale)}"
+            for line in lines
+            if (value := line.latest) is not None
+        ]
+        return "Latest: " + ", ".join(told) if told else ""
+
+    def _entry(self, line: Line, value: float | None) -> str:
+        written = "–" if value is None else self._write(value * self._scale)
+        label = line.style.label
+        longest = self._longest[label] = max(self._longest.get(label, 0), len(written))
+        words = escape(label), f"<b>{escape(written.rjust(longest, _FIGURE_SPACE))}</b>"
+        mark = f'<span style="color:{line.style.color()}">{"╍" if line.style.markers else "━"}</span>'
+        return "&nbsp;".join((mark, *(word.replace(" ", "&nbsp;") for word in words)))
+
+
+def place_words(group: PlotGroup, place: float) -> str:
+    """A place on the horizontal axis, as the axis counts."""
+    if group.axis == "count":
+        return f"step {place:,.0f}"
+    if group.axis == "elapsed":
+        return elapsed(place)
+    return time.strftime("%H:%M:%S", time.localtime(place + group.origin))

@@ -1,0 +1,28 @@
+"""Runs the real command in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[3]
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, str(ROOT / "footplate.py"), *words]
+
+
+def footplate(*words: str, **environment: str) -> Answer:
+    result = subprocess.run(
+        command(*words), capture_output=True, text=True, env=os.environ | environment, timeout=120, check=False
+    )
+    return Answer(result.returncode, result.stdout, result.stderr)

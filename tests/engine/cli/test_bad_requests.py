@@ -1,0 +1,144 @@
+"""Bad requests: exit code 2, all of what is wrong at once, each with its flag and a remedy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from engine.contract.runs import list_runs
+from tests.engine.cli.terminal import footplate
+from tests.engine.supervisor.supervised import make_pictures
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    return make_pictures(tmp_path / "pictures", 4)
+
+
+def refused(*words: str, **environment: str) -> str:
+    """What is said of a bad request; checks that it is one and that nothing was started."""
+    answer = footplate("train", *words, **environment)
+    assert answer.code == 2, answer
+    assert list_runs() == []
+    assert "Traceback" not in answer.err
+    return answer.err
+
+
+def test_that_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+    said = refused(
+        str(tmp_path / "nowhere"), "--epochs", "many", "--batch-size", "0", "--optmizer", "adam", "--model", "resnet81"
+    )
+    assert "DATASET: There is no folder" in said
+    assert "--epochs: Epochs: 'many' cannot be used" in said
+    assert "--batch-size:" in said
+    assert "Did you mean --optimizer?" in said
+    assert "--model: There is no model “resnet81”" in said
+    assert "word too many" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), ["DATASET: No dataset folder is chosen."]),
+        (("PICTURES", "--strategy", "ddp", "--devices", "cpu,cpu", "--batch-size", "1"), ["--batch-size:", "divided"]),
+        (("PICTURES", "--strategy", "ddp"), ["--strategy:", "at least 2 devices"]),
+        (("PICTURES", "--strategy", "dp", "--devices", "cpu,cpu"), ["--strategy:", "CUDA GPUs only"]),
+        (
+            ("PICTURES", "--model", "mnist_cnn", "--strategy", "pipeline", "--devices", ",".join(["cpu"] * 40)),
+            ["stages"],
+        ),
+        (("PICTURES", "--precision", "fp61"), ["--precision:", "Did you mean “fp16”?"]),
+        (("PICTURES", "--precision", "fp16"), ["--precision: fp16 needs a GPU"]),
+        (("PICTURES", "--best-by", "top2"), ["--best-by:", "Did you mean"]),
+        (("PICTURES", "--learning-rate", "nan"), ["--learning-rate:"]),
+        (("PICTURES", "more"), ["“more” is one word too many"]),
+        (("PICTURES", "--weights-file", "/nowhere.pt"), ["--weights-file: There is no file"]),
+        (("PICTURES", "--devices", "97"), ["--devices: CUDA knows no GPU 97"]),
+        (("PICTURES", "--devices", "GPU-x"), ["--devices: There is no GPU GPU-x"]),
+        (("PICTURES", "--devices", ""), ["--devices: No device is chosen."]),
+        (("PICTURES", "--model", "/nowhere/net.py"), ["--model: The model file"]),
+        (("PICTURES", "--job", "/nowhere.toml"), ["--job:", "cannot be read"]),
+    ],
+)
+def test_that_a_bad_value_is_refused_at_its_flag(pictures: Path, words: tuple[str, ...], expected: list[str]) -> None:
+    said = refused(*(str(pictures) if word == "PICTURES" else word for word in words))
+    assert all(text in said for text in expected), said
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("epoch = 3", ["epoch:", "Did you mean “epochs”?"]),
+        ("epochs = 'three'", ["--epochs:", "cannot be used"]),
+        ("version = 99", ["version:", "newer Footplate", "Update Footplate"]),
+        ("epochs = = 3", ["--job:", "not valid TOML"]),
+        ("devices = 'cpu'", ["--devices:"]),
+        ("devices = [0]", ["--devices:"]),
+        ("model = 3\nepochs = 0", ["--model:", "--epochs:"]),
+    ],
+)
+def test_that_a_bad_job_file_is_refused_at_its_key(
+    pictures: Path, tmp_path: Path, text: str, expected: list[str]
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(text + "\n")
+    said = refused(str(pictures), "--job", str(file))
+    assert all(part in said for part in expected), said
+
+
+def test_that_a_model_file_runs_only_when_it_is_trusted(pictures: Path, tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    assert "--trust-model-file" in refused(str(pictures), "--model", str(file))
+    assert not (tmp_path / "ran").exists()
+
+
+def folder_of(path: Path, *names: str) -> Path:
+    for name in names:
+        (path / name).mkdir(parents=True)
+    return path
+
+
+def test_that_folders_without_a_dataset_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert "is a file, not a folder" in refused(str(tmp_path / "file"))
+    assert "DATASET:" in refused(str(folder_of(tmp_path / "empty")))
+    assert "DATASET:" in refused(str(folder_of(tmp_path / "bare", "train/a", "train/b", "val/a")))
+    one = folder_of(tmp_path / "one", "train/only")
+    Image.new("L", (8, 8)).save(one / "train/only/1.png")
+    assert "DATASET:" in refused(str(one))
+
+
+def test_that_a_class_that_only_validation_has_is_refused(pictures: Path) -> None:
+    (pictures / "val" / "odd").mkdir()
+    Image.new("L", (28, 28)).save(pictures / "val" / "odd" / "1.png")
+    said = refused(str(pictures))
+    assert "DATASET:" in said
+    assert "odd" in said
+
+
+def test_that_runs_that_cannot_be_written_are_told_with_the_remedy(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file where the folder should be")
+    answer = footplate("train", str(pictures), "--model", "mnist_cnn", FOOTPLATE_HOME=str(tmp_path / "taken"))
+    assert answer.code == 2
+    assert "cannot be written" in answer.err
+    assert "FOOTPLATE_HOME" in answer.err
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_that_a_missing_permission_is_told_with_the_remedy(pictures: Path, tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    answer = footplate("train", str(pictures), "--model", "mnist_cnn", FOOTPLATE_HOME=str(locked))
+    assert answer.code == 2
+    assert "FOOTPLATE_HOME" in answer.err
+
+
+def test_that_an_unknown_run_is_refused_with_a_hint() -> None:
+    for verb in ("attach", "stop"):
+        answer = footplate(verb, "nothing")
+        assert answer.code == 2
+        assert "there is no run “nothing”" in answer.err

@@ -1,0 +1,78 @@
+"""``gpus``, ``runs``, ``catalogue`` and ``doctor``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+
+from engine.contract.catalogue import Catalogue, load_catalogue
+from engine.contract.devices import Snapshot
+from engine.contract.job import FIELDS
+from tests.engine.cli.terminal import footplate
+
+
+def test_that_gpus_lists_the_cpu_and_says_why_no_gpu_is_there() -> None:
+    answer = footplate("gpus")
+    assert answer.code == 0
+    snapshot = msgspec.json.decode(footplate("gpus", "--json").out, type=Snapshot)
+    assert snapshot.cpu.name in answer.out
+    assert all(gpu.uuid in answer.out for gpu in snapshot.gpus)
+    if snapshot.nvml.status != "ok":
+        assert snapshot.nvml.message in answer.out
+
+
+def test_that_the_catalogue_is_printed_as_it_ships() -> None:
+    answer = footplate("catalogue", "--json")
+    assert answer.code == 0
+    assert msgspec.json.decode(answer.out, type=Catalogue) == load_catalogue()
+    listed = footplate("catalogue").out
+    assert all(f"\n{model.id} " in listed for model in load_catalogue().models)
+
+
+def test_that_no_runs_are_told_with_how_to_make_one() -> None:
+    answer = footplate("runs")
+    assert answer.code == 0
+    assert "footplate train" in answer.out
+    assert footplate("runs", "--json").out == ""
+
+
+def test_that_every_field_of_a_job_has_its_flag() -> None:
+    answer = footplate("train", "--help")
+    assert answer.code == 0
+    assert all(field.flag in answer.out for field in FIELDS.values() if field.name != "dataset")
+
+
+def test_that_an_unknown_command_is_a_bad_request() -> None:
+    answer = footplate("trian")
+    assert answer.code == 2
+    assert "train" in answer.err
+
+
+def test_that_doctor_finds_that_training_works_here() -> None:
+    answer = footplate("doctor")
+    assert answer.code == 0, answer.out
+    for topic in ("Python", "torch", "PyTorch: computes on the CPU", "NVML", "Display", "Runs", "Loopback"):
+        assert topic in answer.out
+
+
+def test_that_doctor_finds_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    answer = footplate("doctor", FOOTPLATE_HOME=str(tmp_path / "taken"))
+    assert answer.code == 3
+    assert "BAD   Runs" in answer.out
+    assert "set FOOTPLATE_HOME" in answer.out
+
+
+def test_that_a_reader_that_leaves_early_is_no_error() -> None:
+    import subprocess
+
+    from tests.engine.cli.terminal import command
+
+    with subprocess.Popen(command("catalogue", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert json.dumps(process.returncode) == "0"

@@ -1,0 +1,47 @@
+"""Small datasets made on the spot, and the real ones where they are at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.pictures import picture, write_idx
+
+DATASETS = Path(__file__).parents[4] / "shared/datasets"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a folder of pictures: tree("train/cat", "train/dog", count=3) -> the folder."""
+
+    def make(*folders: str, count: int = 2) -> Path:
+        root = tmp_path / "dataset"
+        root.mkdir(exist_ok=True)
+        for number, folder in enumerate(folders):
+            for place in range(count):
+                picture(root / folder / f"{place}.png", (10 * place, 40 * number % 256, 90))
+        return root
+
+    return make
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """A folder of idx files: 40 pictures of 10 classes for training, 20 for validation."""
+    root = tmp_path / "digits"
+    generator = np.random.default_rng(0)
+    for name, count in (("train", 40), ("t10k", 20)):
+        write_idx(root / f"{name}-images-idx3-ubyte", generator.integers(0, 256, (count, 28, 28)))
+        write_idx(root / f"{name}-labels-idx1-ubyte", np.arange(count) % 10)
+    return root
+
+
+@pytest.fixture(params=["hymenoptera", "mnist"])
+def real_dataset(request: pytest.FixtureRequest) -> Path:
+    folder = DATASETS / str(request.param)
+    if not folder.is_dir():
+        pytest.skip(f"the dataset {request.param} is not at hand")
+    return folder

@@ -1,0 +1,160 @@
+"""When the sampler speaks and when it ends, and that nothing outlives it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from engine.contract.devices import Snapshot
+from tests.support import nvml_stub as stubs
+from tests.support.nvml_stub import NvmlStub, gpu_profile
+
+from .conftest import ROOT, Start, has_gpus, readers_of
+
+
+def test_that_once_waits_for_nvml_and_cuda_and_ends(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0), gpu_profile(1)])
+    sampler = start_sampler("--once", stub=nvml_stub, **stubs.cuda_uuids(1, 0))
+    assert [gpu.cuda_index for gpu in sampler.next().gpus] == [1, 0]
+    assert sampler.process.wait(10) == 0
+
+
+def test_that_no_reader_outlives_a_killed_sampler(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
+    trigger = tmp_path / "hang"
+    nvml_stub.write([gpu_profile(0)], hang_file=trigger)
+    sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
+    sampler.until(has_gpus)
+    readers = readers_of(sampler)
+    assert readers
+    trigger.touch()  # so that it can end by the kernel's hand only
+    sampler.process.kill()
+    assert psutil.wait_procs(readers, timeout=10)[1] == []
+
+
+def test_that_the_sampler_ends_when_whoever_started_it_is_killed(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    starter = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'engine.gpus', '--interval', '0.1'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", starter], stdout=subprocess.PIPE, env=os.environ | nvml_stub.environment, cwd=ROOT
+    ) as parent:
+        assert parent.stdout is not None
+        while not msgspec.json.decode(parent.stdout.readline(), type=Snapshot).gpus:
+            continue
+        family = psutil.Process(parent.pid).children(recursive=True)
+        parent.kill()
+        # Our end of its output stays open: it is the parent's death that ends it.
+        assert psutil.wait_procs(family, timeout=10)[1] == []
+
+
+def test_that_a_sampler_which_nobody_reads_ends_with_whoever_started_it(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(index) for index in range(8)])
+    starter = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'engine.gpus', '--interval', '0.05'])"
+    fcntl = pytest.importorskip("fcntl")
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    with subprocess.Popen(
+        [sys.executable, "-c", starter], stdout=writing, env=os.environ | nvml_stub.environment, cwd=ROOT
+    ) as parent:
+        deadline = time.monotonic() + 20
+        while select.select([], [writing], [], 0)[1]:  # until the pipe is full
+            assert time.monotonic() < deadline
+        family = psutil.Process(parent.pid).children(recursive=True)
+        sampler = next(process for process in family if "engine.gpus" in process.cmdline())
+        switches, since = sampler.num_ctx_switches(), time.monotonic()
+        while time.monotonic() < since + 0.5:  # until it stands still in its write
+            assert time.monotonic() < deadline
+            psutil.wait_procs([sampler], timeout=0.05)
+            if sampler.num_ctx_switches() != switches:
+                switches, since = sampler.num_ctx_switches(), time.monotonic()
+        parent.kill()
+        assert psutil.wait_procs(family, timeout=10)[1] == []
+    os.close(reading)
+    os.close(writing)
+
+
+def test_that_the_end_of_the_thread_that_started_it_does_not_end_the_sampler(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    starter = """if True:
+        import subprocess, sys, threading
+        def start():
+            global child
+            child = subprocess.Popen([sys.executable, "-m", "engine.gpus", "--interval", "0.1"], stdout=subprocess.PIPE)
+            child.stdout.readline()
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+        for _ in range(20):
+            assert child.stdout.readline()
+        child.kill()
+        child.wait()
+    """
+    command = [sys.executable, "-c", starter]
+    done = subprocess.run(command, env=os.environ | nvml_stub.environment, cwd=ROOT, timeout=30, check=False)
+    assert done.returncode == 0
+
+
+def test_that_broken_output_ends_the_sampler_quietly(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    with subprocess.Popen(
+        [sys.executable, "-m", "engine.gpus", "--interval", "0.1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | nvml_stub.environment,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(10) == 0
+        assert process.stderr.read() == b""
+
+
+def test_that_ctrl_c_ends_the_sampler_with_130(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
+    sampler.until(has_gpus)
+    readers = readers_of(sampler)
+    sampler.process.send_signal(signal.SIGINT)
+    assert sampler.process.wait(10) == 130
+    assert psutil.wait_procs(readers, timeout=10)[1] == []
+
+
+def test_that_snapshots_come_at_the_interval_asked_for(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    sampler = start_sampler("--interval", "0.5", stub=nvml_stub)
+    sampler.until(has_gpus)
+    times = [sampler.next().time for _ in range(5)]
+    assert 1.5 <= times[-1] - times[0] <= 3.5
+
+
+def test_that_the_gpus_do_not_wait_for_the_next_interval_when_nvml_first_answers(
+    nvml_stub: NvmlStub, start_sampler: Start
+) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    assert start_sampler("--interval", "600", stub=nvml_stub).until(has_gpus, timeout_s=15).gpus
+
+
+def test_that_each_snapshot_tells_a_reading_of_its_own(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0, wave=1)])
+    sampler = start_sampler("--interval", "0.3", stub=nvml_stub)
+    sampler.until(has_gpus)
+    values = [sampler.next().gpus[0].utilization_percent or 0 for _ in range(8)]
+    steps = [(after - before) % 101 for before, after in itertools.pairwise(values)]
+    assert steps.count(7) >= 4  # all of them, unless the machine is very busy
+
+
+def test_that_neither_torch_nor_qt_nor_nvml_is_loaded_by_the_watchdog() -> None:
+    code = "import engine.gpus.__main__, sys; print({'torch', 'PySide6', 'pynvml', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,58 @@
+"""What a strategy cannot do, it says in words before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.contract.events import Failed
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.strategies import STRATEGIES, StrategyError
+
+
+def _spec(job: Job) -> WorkerSpec:
+    return WorkerSpec(
+        run_folder="", job=job, rank=0, world_size=len(job.devices), devices=job.devices, rendezvous="", threads=1
+    )
+
+
+def test_that_dataparallel_refuses_the_cpu(job: Callable[..., Job]) -> None:
+    with pytest.raises(StrategyError, match="CUDA GPUs only"):
+        STRATEGIES["dp"](_spec(job(cpus=2, strategy="dp"))).setup()
+
+
+def test_that_dataparallel_refuses_one_gpu(job: Callable[..., Job]) -> None:
+    with pytest.raises(StrategyError, match="at least two GPUs"):
+        STRATEGIES["dp"](_spec(job(strategy="dp", devices=("GPU-1",)))).setup()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"), [({"precision": "fp16"}, "fp16"), ({"microbatches": 5}, "equal microbatches")]
+)
+def test_that_a_pipeline_refuses_what_it_cannot_do(job: Callable[..., Job], fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(StrategyError, match=words):
+        STRATEGIES["pipeline"](_spec(job(cpus=2, strategy="pipeline", **fields))).setup()
+
+
+def test_that_more_stages_than_places_fail_with_the_number_of_both(
+    job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]]
+) -> None:
+    fields = model_file(
+        "from torch import nn\n"
+        "def build_model(num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(768, 8), nn.Linear(8, num_classes))\n"
+    )
+    group = start(job(cpus=3, strategy="pipeline", **fields))
+    assert group.finish() == [1, 1, 1]
+    causes = {failed.cause for failed in group.of(Failed)}
+    assert len(causes) == 1
+    assert "it has 1 place to cut, and 3 stages need 2" in causes.pop()
+
+
+def test_that_every_strategy_is_registered_under_its_own_id() -> None:
+    assert {name: strategy.entry.id for name, strategy in STRATEGIES.items()} == {
+        name: name for name in ("single", "dp", "ddp", "pipeline")
+    }

@@ -1,0 +1,85 @@
+"""Whatever the strategy, a job trains the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from engine.contract.events import Planned, Validation
+from engine.contract.job import Job
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+
+
+def test_that_all_strategies_give_the_losses_of_a_single_device(job: Make, start: Start) -> None:
+    single = start(job(epochs=9), every_step=True).completed()
+    assert len(single.losses) == 54
+    assert single.losses[-1] < single.losses[0] / 2
+    for fields in (
+        {"strategy": "ddp"},
+        {"strategy": "pipeline", "pipeline_schedule": "gpipe"},
+        {"strategy": "pipeline", "pipeline_schedule": "1f1b"},
+    ):
+        group = start(job(cpus=2, epochs=9, **fields), every_step=True).completed()
+        np.testing.assert_allclose(group.losses[:50], single.losses[:50], rtol=1e-4)
+        for ours, theirs in zip(group.of(Validation), single.of(Validation), strict=True):
+            assert ours.measures == pytest.approx(theirs.measures, rel=1e-4)
+        same = torch.load(single.folder / "checkpoints/best.pt", weights_only=True)
+        state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+        assert list(state) == list(same)
+        for name, tensor in state.items():
+            torch.testing.assert_close(tensor, same[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("ddp", 2), ("pipeline", 2)])
+def test_that_adam_with_onecycle_is_the_same_too(job: Make, start: Start, strategy: str, cpus: int) -> None:
+    fields = {"optimizer": "adamw", "schedule": "onecycle", "learning_rate": 0.001, "epochs": 2}
+    single = start(job(**fields), every_step=True).completed()
+    group = start(job(cpus=cpus, strategy=strategy, **fields), every_step=True).completed()
+    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-3)
+    states = [torch.load(g.folder / "checkpoints/last.pt", weights_only=True) for g in (single, group)]
+    assert set(states[0]["optimizer"]["state"]) == set(states[1]["optimizer"]["state"]) == set(states[0]["model"])
+
+
+def test_that_ddp_divides_a_batch_unevenly_without_changing_the_training(job: Make, start: Start) -> None:
+    single = start(job(batch_size=13, epochs=2), every_step=True).completed()
+    group = start(job(cpus=3, strategy="ddp", batch_size=13, epochs=2), every_step=True).completed()
+    assert len(single.losses) == 10
+    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-4)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
+def test_that_fewer_pictures_than_a_batch_train_the_same(
+    job: Make, start: Start, tmp_path: Path, strategy: str
+) -> None:
+    for place in ("train/a", "train/b", "val/a", "val/b"):
+        (tmp_path / "two" / place).mkdir(parents=True)
+        shade = 200 if place.endswith("a") else 50
+        Image.fromarray(np.full((16, 16, 3), shade, np.uint8)).save(tmp_path / "two" / place / "0.png")
+    fields = {"dataset": str(tmp_path / "two"), "epochs": 4}
+    single = start(job(**fields), every_step=True).completed()
+    group = start(job(cpus=3, strategy=strategy, **fields), every_step=True).completed()
+    assert len(single.losses) == 4
+    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-4)
+    assert [v.measures["loss"] for v in group.of(Validation)] == pytest.approx(
+        [v.measures["loss"] for v in single.of(Validation)], rel=1e-4
+    )
+
+
+def test_that_a_pipeline_with_a_frozen_backbone_trains_the_last_layer_alone(job: Make, start: Start) -> None:
+    fields = {"model": "resnet18", "image_size": 32, "freeze_backbone": True}
+    group = start(job(cpus=2, strategy="pipeline", **fields)).completed()
+    (planned,) = group.of(Planned)
+    assert planned.trainable_parameters == 512 * 3 + 3
+    assert len(planned.stages) == 2
+    state = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+    assert set(state["optimizer"]["state"]) == {"fc.weight", "fc.bias"}
+    assert int(state["model"]["bn1.num_batches_tracked"]) == 0
+    assert float(state["model"]["bn1.running_mean"].abs().sum()) == 0.0

@@ -1,0 +1,91 @@
+"""A supervisor process with the tiny worker, and how to wait for what it does."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from PIL import Image
+
+from engine.contract.connection import NotRunning, RunConnection, ServerMessage
+from engine.contract.events import AnyEvent
+from engine.contract.job import Job
+from engine.contract.protocol import Welcome
+from engine.contract.runs import RunFolder, create_run
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+PATIENCE_S = 30.0
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Waits on a condition of another process, which cannot be waited for otherwise."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain waited for: {what}"
+        time.sleep(0.01)
+
+
+class Supervised:
+    """A supervisor process with the tiny worker, and its run."""
+
+    def __init__(self, behaviour: str, world_size: int, *words: str) -> None:
+        strategy = "ddp" if world_size > 1 else "single"
+        self.run: RunFolder = create_run(Job(name=behaviour, strategy=strategy, devices=("cpu",) * world_size))
+        with (self.run.path / "supervisor.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / "tiny_supervisor.py"), str(self.run.path), *words],
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"},
+                start_new_session=True,
+            )
+
+    def connect(self, from_n: int = 1) -> RunConnection:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return RunConnection(self.run, from_n)
+            except NotRunning:
+                assert time.monotonic() < deadline, self.log
+                time.sleep(0.01)
+
+    @property
+    def log(self) -> str:
+        return (self.run.path / "supervisor.log").read_text()
+
+    def wait(self) -> list[AnyEvent]:
+        self.process.wait(PATIENCE_S)
+        return list(self.run.events())
+
+
+def messages(connection: RunConnection) -> Iterator[ServerMessage]:
+    """What comes, until the other end closes; fails the test if nothing comes for long."""
+    while not connection.closed:
+        ready = select.select([connection], [], [], PATIENCE_S)[0]
+        assert ready, "nothing came"
+        yield from connection.receive()
+
+
+def events(connection: RunConnection) -> Iterator[AnyEvent]:
+    return (message for message in messages(connection) if not isinstance(message, Welcome))  # type: ignore[misc]
+
+
+Start = Callable[..., Supervised]
+
+
+def make_pictures(folder: Path, per_class: int = 24) -> Path:
+    """A folder of two classes of small grey pictures, told apart by their brightness."""
+    for split, count in (("train", per_class), ("val", max(2, per_class // 4))):
+        for brightness, name in ((60, "dark"), (200, "light")):
+            (folder / split / name).mkdir(parents=True)
+            for number in range(count):
+                picture = Image.new("L", (28, 28), brightness + number % 20)
+                picture.save(folder / split / name / f"{number}.png")
+    return folder

@@ -1,0 +1,167 @@
+"""Clients of a running supervisor: early, late, slow and hostile ones."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from engine.contract.connection import NotRunning, RunConnection
+from engine.contract.events import LogLine, RunFinished, StepMetrics
+from engine.contract.protocol import ENCODE, MAX_FRAME_BYTES, Goodbye, Hello, Stop, Welcome
+from tests.engine.supervisor.supervised import PATIENCE_S, Start, Supervised, events, messages, wait_until
+
+
+def raw_client(supervised: Supervised) -> socket.socket:
+    """A socket to the run that speaks no protocol by itself."""
+    wait_until(lambda: supervised.run.supervisor() is not None, "the supervisor")
+    content = supervised.run.supervisor()
+    assert content is not None
+    kind, _, place = content.endpoint.partition(":")
+    if kind == "tcp":
+        client = socket.create_connection(("127.0.0.1", int(place.partition(":")[0])))
+    else:
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(place)
+    client.settimeout(PATIENCE_S)
+    return client
+
+
+def last_line(client: socket.socket) -> dict[str, object]:
+    """What the server said last before it closed the connection."""
+    data = b""
+    try:
+        while chunk := client.recv(65536):
+            data += chunk
+    except ConnectionResetError:  # it closed with bytes of ours unread; what it said has arrived
+        assert data
+    found: dict[str, object] = json.loads(data.rstrip(b"\n").split(b"\n")[-1])
+    return found
+
+
+def stop(supervised: Supervised) -> None:
+    with supervised.connect() as connection:
+        connection.send(Stop())
+        list(messages(connection))
+    supervised.wait()
+
+
+def test_that_every_client_gets_every_line_once_in_order_as_it_stands_in_the_file(start: Start) -> None:
+    supervised = start("forever")
+    with supervised.connect() as early:
+        lines: list[bytes] = []
+        wait_until(lambda: bool(lines.extend(early.receive_lines())) or len(lines) > 30, "some events")
+        with supervised.connect() as late, supervised.connect(from_n=10) as partial:
+            late.send(Stop())
+            late_events = list(events(late))
+            partial_events = list(events(partial))
+            wait_until(lambda: bool(lines.extend(early.receive_lines())) or early.closed, "the end")
+    told = supervised.wait()
+    assert [event.n for event in late_events] == [event.n for event in told]
+    assert [event.n for event in partial_events] == [event.n for event in told][9:]
+    assert b"\n".join(lines[1:]) + b"\n" == supervised.run.events_file.read_bytes()
+
+
+def test_that_welcome_comes_first_and_names_the_run(start: Start) -> None:
+    supervised = start("forever")
+    with supervised.connect() as connection:
+        first = next(messages(connection))
+    assert isinstance(first, Welcome)
+    assert first.run_id == supervised.run.run_id
+    stop(supervised)
+
+
+def test_that_a_client_that_does_not_read_slows_nobody_and_misses_only_metrics(start: Start) -> None:
+    supervised = start("flood 60000")
+    with supervised.connect() as slow, supervised.connect() as quick:
+        numbers = []
+        for event in events(quick):
+            numbers.append(event.n)
+            if isinstance(event, LogLine) and event.text == "after step 60000":
+                break
+        # All has been said, and the slow one has not taken a byte beyond what the socket holds.
+        quick.send(Stop())
+        told = list(events(slow))
+    written = supervised.wait()
+    assert sum(isinstance(event, StepMetrics) for event in written) == 60000
+    assert numbers == sorted(set(numbers))
+    kept = [event.n for event in told]
+    assert kept == sorted(set(kept))
+    assert len(told) < len(written), "far behind it is spared metrics"
+    for kind in (LogLine, RunFinished):
+        assert [e.n for e in told if isinstance(e, kind)] == [e.n for e in written if isinstance(e, kind)]
+
+
+def test_that_a_client_that_never_reads_does_not_hold_up_the_end(start: Start) -> None:
+    supervised = start("flood 60000")
+    with supervised.connect():
+        wait_until(lambda: len(supervised.run.events_file.read_bytes()) > 5_000_000, "the flood")
+        with supervised.connect(from_n=10**9) as other:
+            other.send(Stop())
+            told = supervised.wait()
+    assert isinstance(told[-1], RunFinished)
+    assert supervised.process.returncode == 0
+
+
+HELLO = ENCODE.encode(Hello()) + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"GET / HTTP/1.1\n", "not a message"),
+        (b"\xff\xfe\x00\n", "not a message"),
+        (b"[" * 100_000 + b"\n", "not a message"),
+        (b'{"type":"stop"}\n', "must be a hello"),
+        (b'{"type":"hello","protocol":99}\n', "protocol 99"),
+        (b'{"type":"hello","colour":"red"}\n', "colour"),
+        (b'{"type":"hello","from_n":"one"}\n', "from_n"),
+        (HELLO + HELLO, "second hello"),
+        (HELLO + b'{"type":"explode"}\n', "explode"),
+        (b"x" * (MAX_FRAME_BYTES + 1), "longer than"),
+        (b'{"type":"hello","token":"guess"}\n', "wrong token"),
+    ],
+)
+def test_that_a_client_that_breaks_the_rules_is_told_why_and_harms_nobody(
+    start: Start, said: bytes, reason: str
+) -> None:
+    supervised = start("forever")
+    with supervised.connect() as good, raw_client(supervised) as bad:
+        stream = events(good)
+        next(stream)
+        bad.sendall(said)
+        word = last_line(bad)
+        assert word["type"] == "goodbye"
+        assert reason in str(word["reason"])
+        seen = next(stream).n
+        assert next(stream).n == seen + 1
+    stop(supervised)
+
+
+def test_that_loopback_lets_nobody_in_without_the_token(start: Start) -> None:
+    supervised = start("forever", 1, "tcp")
+    with raw_client(supervised) as bad:
+        bad.sendall(HELLO)
+        assert last_line(bad) == {"type": "goodbye", "reason": "wrong token"}
+    stop(supervised)
+
+
+def test_that_a_goodbye_reaches_a_connection_as_its_reason(start: Start) -> None:
+    supervised = start("forever")
+    with supervised.connect() as connection:
+        connection._socket.sendall(b"nonsense\n")
+        assert any(isinstance(message, Goodbye) for message in messages(connection))
+        assert "not a message" in connection.reason
+    stop(supervised)
+
+
+def test_that_connecting_to_a_run_that_is_over_says_so(start: Start, tmp_path: Path) -> None:
+    supervised = start("train 1")
+    supervised.wait()
+    with pytest.raises(NotRunning, match="has ended"):
+        RunConnection(supervised.run)
+    supervised.run.supervisor_file.unlink()
+    with pytest.raises(NotRunning, match="Nobody runs"):
+        RunConnection(supervised.run)

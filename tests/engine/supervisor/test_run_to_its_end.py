@@ -1,0 +1,218 @@
+"""A run from its first event to its last, with a real supervisor process and the tiny worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.contract import paths
+from engine.contract.events import (
+    CommandReceived,
+    DevicesFree,
+    EpochStarted,
+    Failed,
+    LogLine,
+    PhaseChanged,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+    Warned,
+)
+from engine.contract.protocol import Stop
+from engine.supervisor.endpoint import sweep
+from tests.engine.supervisor.supervised import Start, Supervised, events, messages, wait_until
+
+
+def workers_of(supervised: Supervised, count: int) -> list[psutil.Process]:
+    """The run's workers, once their first words show that they are at work."""
+
+    def begun() -> bool:
+        return all("begins" in _text(supervised.run.worker_log(rank)) for rank in range(count))
+
+    wait_until(begun, "workers")
+    children = psutil.Process(supervised.process.pid).children()
+    found = [child for child in children if child.name().startswith("footplate-w")]
+    assert len(found) == count
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize("words", [(), ("tcp",), ("spawn",)])
+def test_that_a_run_is_told_from_its_start_to_its_end_without_gaps(start: Start, words: tuple[str, ...]) -> None:
+    supervised = start("train 20", 2, *words)
+    told = supervised.wait()
+    assert supervised.process.returncode == 0, supervised.log
+    assert [event.n for event in told] == list(range(1, len(told) + 1))
+    assert isinstance(told[0], RunStarted)
+    assert told[0].world_size == 2
+    assert told[0].devices[0].ranks == (0, 1)
+    assert {"python", "torch", "host", "cpu"} <= set(told[0].environment)
+    assert [event.step for event in told if isinstance(event, StepMetrics)] == list(range(1, 21))
+    free, finished = told[-2:]
+    assert isinstance(free, DevicesFree)
+    assert free.verified
+    assert isinstance(finished, RunFinished)
+    assert finished.outcome == supervised.run.state() == "completed"
+    assert finished.best == {"top1": 0.5}
+    assert finished.checkpoints == ("checkpoints/last.pt",)
+    assert list(paths.runtime_folder().iterdir()) == []
+
+
+def test_that_the_socket_and_its_folder_are_the_users_alone(start: Start) -> None:
+    supervised = start("forever")
+    with supervised.connect() as connection:
+        next(messages(connection))
+        path = next(paths.runtime_folder().glob("*.sock"))
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert supervised.run.supervisor_file.stat().st_mode & 0o777 == 0o600
+        connection.send(Stop())
+        list(messages(connection))
+    supervised.wait()
+
+
+@pytest.mark.parametrize("words", [(), ("spawn",)])
+def test_that_stop_ends_every_rank_and_says_when_the_devices_are_free(start: Start, words: tuple[str, ...]) -> None:
+    supervised = start("forever", 2, *words)
+    workers = workers_of(supervised, 2) if not words else []
+    with supervised.connect() as connection:
+        stream = events(connection)
+        next(event for event in stream if isinstance(event, StepMetrics))
+        assert supervised.run.state() == "running"
+        connection.send(Stop())
+        last = [event for event in stream if not isinstance(event, StepMetrics)]
+    kinds = [type(event) for event in last if not isinstance(event, EpochStarted)]
+    assert kinds.index(CommandReceived) < kinds.index(DevicesFree) < kinds.index(RunFinished)
+    assert PhaseChanged(phase="stopping", n=0).phase in [e.phase for e in last if isinstance(e, PhaseChanged)]
+    supervised.wait()
+    assert supervised.process.returncode == 0
+    assert supervised.run.state() == "stopped"
+    assert not any(worker.is_running() for worker in workers)
+
+
+def test_that_sigterm_to_the_supervisor_is_a_stop(start: Start) -> None:
+    supervised = start("forever")
+    workers_of(supervised, 1)
+    supervised.process.send_signal(signal.SIGTERM)
+    told = supervised.wait()
+    assert [event.command for event in told if isinstance(event, CommandReceived)] == ["SIGTERM"]
+    assert supervised.run.state() == "stopped"
+
+
+def test_that_a_worker_that_heeds_neither_message_nor_sigterm_is_killed(start: Start) -> None:
+    supervised = start("deaf", 2, "quick")
+    workers = workers_of(supervised, 2)
+    with supervised.connect() as connection:
+        next(event for event in events(connection) if isinstance(event, LogLine))
+        connection.send(Stop())
+        list(messages(connection))
+    finished = supervised.wait()[-1]
+    assert isinstance(finished, RunFinished)
+    assert finished.outcome == "stopped"
+    assert "Rank 0, 1 did not end when asked" in finished.cause
+    assert not any(worker.is_running() for worker in workers)
+
+
+def test_that_a_second_stop_does_not_wait_for_the_step_in_hand(start: Start) -> None:
+    supervised = start("deaf")
+    workers_of(supervised, 1)
+    with supervised.connect() as connection:
+        next(event for event in events(connection) if isinstance(event, LogLine))
+        connection.send(Stop())
+        connection.send(Stop())
+        list(messages(connection))
+    told = supervised.wait()
+    free = next(event for event in told if isinstance(event, DevicesFree))
+    assert free.seconds < 20
+    assert supervised.run.state() == "stopped"
+
+
+def test_that_a_silent_worker_is_warned_about_once(start: Start) -> None:
+    supervised = start("deaf", 1, "quick")
+    with supervised.connect() as connection:
+        warned = next(event for event in events(connection) if isinstance(event, Warned))
+        assert warned.code == "silent"
+        assert warned.rank == 0
+        connection.send(Stop())
+        list(messages(connection))
+    told = supervised.wait()
+    assert [event.code for event in told if isinstance(event, Warned)] == ["silent"]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        ("exit 3", ["Rank 1", "exit code 3", "worker-1.log", "the last words"]),
+        ("raise", ["Rank 1", "ValueError: a fault of mine"]),
+        ("lost", ["Rank 1", "SIGKILL"]),
+        ("garbage", ["broke the rules of its channel"]),
+    ],
+)
+def test_that_a_worker_that_fails_ends_the_run_with_the_cause_in_words(
+    start: Start, behaviour: str, words: list[str]
+) -> None:
+    supervised = start(behaviour, 2)
+    told = supervised.wait()
+    assert supervised.process.returncode == 1
+    assert supervised.run.state() == "failed"
+    failed = [event for event in told if isinstance(event, Failed)]
+    assert len(failed) == 1
+    assert all(word in failed[0].cause for word in words)
+    assert isinstance(told[-1], RunFinished)
+    assert told[-1].cause == failed[0].cause
+
+
+def test_that_a_killed_worker_is_named_and_the_others_are_ended(start: Start) -> None:
+    supervised = start("forever", 2)
+    workers = workers_of(supervised, 2)
+    victim = next(worker for worker in workers if worker.name() == "footplate-w1")
+    victim.kill()
+    told = supervised.wait()
+    failed = next(event for event in told if isinstance(event, Failed))
+    assert failed.rank == 1
+    assert "SIGKILL" in failed.cause
+    assert not any(worker.is_running() for worker in workers)
+
+
+@pytest.mark.parametrize("words", [(), ("spawn",)])
+def test_that_no_worker_survives_a_killed_supervisor(start: Start, words: tuple[str, ...]) -> None:
+    supervised = start("forever", 2, *words)
+    wait_until(lambda: len(list(supervised.run.events())) > 10, "the training")
+    workers = psutil.Process(supervised.process.pid).children(recursive=True)
+    assert len(workers) >= 2
+    supervised.process.kill()
+    supervised.process.wait()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert alive == []
+    assert supervised.run.state() == "interrupted"
+    stale = next(paths.runtime_folder().glob("*.sock"))
+    sweep()
+    assert stale.exists(), "a young socket may be about to be listened on"
+    os.utime(stale, (0, 0))
+    sweep()
+    assert not stale.exists()
+
+
+def test_that_a_job_that_cannot_be_read_is_a_failed_run_in_words(start: Start) -> None:
+    from engine.contract.job import Job
+    from engine.contract.launch import start_supervisor
+    from engine.contract.runs import create_run
+
+    run = create_run(Job())
+    run.job_file.write_text("epochs = 'many'\n")
+    pid = start_supervisor(run)
+    wait_until(lambda: run.state() == "failed", "the end")
+    wait_until(lambda: not psutil.pid_exists(pid), "the supervisor to go")
+    finished = run.last_event()
+    assert isinstance(finished, RunFinished)
+    assert "Epochs" in finished.cause

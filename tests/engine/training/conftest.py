@@ -1,0 +1,104 @@
+"""Workers as real processes, and a small made dataset that a network learns in a few steps."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.job import Job
+
+CLASSES = ("blue", "green", "red")
+SIDE = 16
+
+
+def _worker_group() -> ModuleType:
+    """The helper next to this file, which the importlib mode of pytest does not put on the path."""
+    name = "footplate_tests_worker_group"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "worker_group.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+def make_pictures(folder: Path, per_class: dict[str, int], classes: tuple[str, ...] = CLASSES) -> Path:
+    """An ImageFolder of noisy pictures, each class with a colour of its own."""
+    random = np.random.default_rng(0)
+    for split, count in per_class.items():
+        for number, name in enumerate(classes):
+            place = folder / split / name
+            place.mkdir(parents=True)
+            for index in range(count):
+                pixels = random.integers(0, 160, (SIDE, SIDE, 3), dtype=np.uint8)
+                pixels[..., 2 - number] += 60
+                Image.fromarray(pixels).save(place / f"{index}.png")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def forker() -> Iterator[Any]:
+    forker = _worker_group().Forker()
+    yield forker
+    forker.close()
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """72 pictures to train on and 21 to validate on."""
+    return make_pictures(tmp_path_factory.mktemp("pictures"), {"train": 24, "val": 7})
+
+
+@pytest.fixture
+def job(pictures: Path) -> Callable[..., Job]:
+    """A small job on the CPU; what is given replaces its fields, and `cpus` is the number of devices."""
+
+    def make(cpus: int = 1, **fields: Any) -> Job:
+        values: dict[str, Any] = {
+            "dataset": str(pictures),
+            "model": "mnist_cnn",
+            "image_size": SIDE,
+            "batch_size": 12,
+            "epochs": 1,
+            "loader_workers": 1,
+            "learning_rate": 0.02,
+        }
+        return Job(**(values | {"devices": ("cpu",) * cpus} | fields))
+
+    return make
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    """Writes a model file; the job's fields that name it and allow it to run."""
+
+    def write(text: str) -> dict[str, str]:
+        path = tmp_path / "model.py"
+        path.write_text(text)
+        return {"model": str(path), "model_file_sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+    return write
+
+
+@pytest.fixture
+def start(forker: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Starts the workers of a job; whatever still runs at the end of the test is ended."""
+    groups: list[Any] = []
+
+    def begin(job: Job, **options: Any) -> Any:
+        groups.append(_worker_group().WorkerGroup(forker, job, tmp_path / f"run-{len(groups)}", **options))
+        return groups[-1]
+
+    yield begin
+    for group in groups:
+        group.close()

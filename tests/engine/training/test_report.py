@@ -1,0 +1,106 @@
+"""The worker's side of its channel, over real sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.contract.events import EventsLost, LogLine, StepMetrics
+from engine.contract.protocol import CheckpointNow, Frames, Stop
+from engine.contract.worker import FROM_WORKER, Heartbeat
+from engine.training.report import QUEUE_LIMIT, Reporter
+
+METRICS = {"epoch": 1, "loss": 1.0, "learning_rate": 0.1, "images_per_second": 1.0, "data_wait_s": 0.0}
+
+
+class Ends:
+    """Both ends of a channel; `ended` is set when the reporter finds it closed."""
+
+    def __init__(self) -> None:
+        self.supervisor, theirs = socket.socketpair()
+        self.supervisor.settimeout(20)
+        self.ended = threading.Event()
+        self.reporter = Reporter(theirs, 0, self.ended.set)
+        self._frames = Frames(1 << 26)
+        self._received: list[Any] = []
+
+    def receive(self) -> Any:
+        """The next message, None at the end."""
+        while not self._received:
+            data = self.supervisor.recv(1 << 16)
+            if not data:
+                return None
+            self._received += [FROM_WORKER.decode(line) for line in self._frames.feed(data)]
+        return self._received.pop(0)
+
+    def rest(self) -> list[Any]:
+        return list(iter(self.receive, None))
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    ends = Ends()
+    yield ends
+    ends.supervisor.close()
+    ends.reporter.close()
+
+
+def test_that_training_never_waits_and_only_metrics_are_dropped(ends: Ends) -> None:
+    count = QUEUE_LIMIT * 20
+    for step in range(count):
+        ends.reporter.send(StepMetrics(step=step, compute_s=0.1, **METRICS))
+    for number in range(50):
+        ends.reporter.send(LogLine(text=f"line {number}"))
+    closing = threading.Thread(target=ends.reporter.close)
+    closing.start()
+    received = [message for message in ends.rest() if not isinstance(message, Heartbeat)]
+    closing.join()
+    metrics = [message for message in received if isinstance(message, StepMetrics)]
+    lost = sum(message.count for message in received if isinstance(message, EventsLost))
+    assert lost > 0
+    assert len(metrics) + lost == count
+    assert [m.text for m in received if isinstance(m, LogLine)] == [f"line {number}" for number in range(50)]
+
+
+def test_that_the_heart_beats_with_the_step(ends: Ends) -> None:
+    ends.reporter.progressed(7)
+    beat = ends.receive()
+    while beat.step != 7:
+        beat = ends.receive()
+    assert isinstance(beat, Heartbeat)
+
+
+@pytest.mark.parametrize("data", [b"{}\n", b"garbage\n", b'{"type":"stop","extra":1}\n', b"x" * (1 << 20)])
+def test_that_garbage_from_the_supervisor_ends_the_worker(ends: Ends, data: bytes) -> None:
+    ends.supervisor.sendall(data)
+    assert ends.ended.wait(10)
+
+
+def test_that_the_end_of_the_channel_ends_the_worker(ends: Ends) -> None:
+    ends.supervisor.close()
+    assert ends.ended.wait(10)
+
+
+def test_that_commands_set_their_flags(ends: Ends) -> None:
+    from engine.contract.protocol import ENCODE
+
+    seen = threading.Event()
+
+    class Watched(Reporter):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "checkpoint_requested" and value:
+                seen.set()
+
+    ours, theirs = socket.socketpair()
+    reporter = Watched(theirs, 0, ends.ended.set)
+    with ours:
+        ours.sendall(ENCODE.encode(Stop()) + b"\n" + ENCODE.encode(CheckpointNow()) + b"\n")
+        assert seen.wait(10)
+        assert reporter.stop_requested
+        reporter.close()
+    assert not ends.ended.is_set()

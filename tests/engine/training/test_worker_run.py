@@ -1,0 +1,268 @@
+"""Whole runs of real workers: what is told, what is saved, how they stop and fail."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.models import resnet18
+
+from engine.contract.events import (
+    CheckpointSaved,
+    EpochStarted,
+    Failed,
+    PhaseChanged,
+    Planned,
+    StepMetrics,
+    Validation,
+    Warned,
+)
+from engine.contract.job import Job
+from engine.contract.protocol import CheckpointNow, Stop
+from engine.contract.worker import WorkerDone
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+Write = Callable[[str], dict[str, str]]
+
+GATED = """
+import os, time
+import torch
+from torch import nn
+
+class Gated(nn.Module):
+    '''Waits in its fourth step until a file is there.'''
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(768, classes)
+        self.steps = 0
+
+    def forward(self, x):
+        if self.training:
+            self.steps += 1
+            while self.steps == 4 and not os.path.exists({gate!r}):
+                time.sleep(0.01)
+        return self.layer(x.flatten(1))
+
+def build_model(num_classes):
+    return Gated(num_classes)
+"""
+
+NAN = """
+import torch
+import torch.distributed as dist
+from torch import nn
+
+class Spoilt(nn.Module):
+    '''Gives NaN from its ninth step on, on the last rank alone.'''
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(768, classes)
+        self.steps = 0
+
+    def forward(self, x):
+        y = self.layer(x.flatten(1))
+        self.steps += self.training
+        last = not dist.is_initialized() or dist.get_rank() == dist.get_world_size() - 1
+        return y * float("nan") if self.steps >= 9 and last else y
+
+def build_model(num_classes):
+    return Spoilt(num_classes)
+"""
+
+BROKEN = """
+from torch import nn
+
+class Broken(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(768, classes)
+        self.left = 3
+
+    def forward(self, x):
+        1 / self.left
+        self.left -= self.training
+        return self.layer(x.flatten(1))
+
+def build_model(num_classes):
+    return Broken(num_classes)
+"""
+
+
+def _last(group: Any) -> dict[str, Any]:
+    return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+
+
+def test_that_a_run_tells_its_story_in_order(job: Make, start: Start) -> None:
+    group = start(job(epochs=2), every_step=True).completed()
+    told = [message for _, message in group.messages]
+    kinds = [type(message) for message in told]
+    assert kinds.index(Planned) < kinds.index(StepMetrics)
+    (planned,) = group.of(Planned)
+    assert (planned.steps_per_epoch, planned.train_pictures, planned.val_pictures) == (6, 72, 21)
+    assert planned.classes == ("blue", "green", "red")
+    assert [message.epoch for message in group.of(EpochStarted)] == [1, 2]
+    phases = [message.phase for message in group.of(PhaseChanged)]
+    assert phases == ["preparing", *["training", "validating", "saving"] * 2]
+    steps = group.of(StepMetrics)
+    assert [metrics.step for metrics in steps] == list(range(1, 13))
+    rates = [metrics.learning_rate for metrics in steps]
+    assert rates[0] == 0.02
+    assert rates == sorted(rates, reverse=True)
+    assert all(metrics.images_per_second > 0 and metrics.compute_s > 0 for metrics in steps)
+    assert [message.pictures for message in group.of(Validation)] == [21, 21]
+    assert group.done.best == group.of(Validation)[group.done.best_epoch - 1].measures
+    assert kinds[-1] is WorkerDone
+
+
+def test_that_steps_told_rarely_still_cover_them_all(job: Make, start: Start) -> None:
+    every = start(job(epochs=3), every_step=True).completed()
+    some = start(job(epochs=3)).completed()
+    steps = [metrics.step for metrics in some.of(StepMetrics)]
+    assert steps[0] == 1
+    assert {6, 12, 18} <= set(steps)
+    previous = 0
+    for metrics in some.of(StepMetrics):
+        assert metrics.loss == pytest.approx(np.mean(every.losses[previous : metrics.step]), rel=1e-5)
+        previous = metrics.step
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2), ("pipeline", 2)])
+def test_that_best_loads_with_plain_torchvision_and_is_as_good(
+    job: Make, start: Start, pictures: Path, strategy: str, cpus: int
+) -> None:
+    fields = {"model": "resnet18", "image_size": 32, "epochs": 2}
+    group = start(job(cpus=cpus, strategy=strategy, **fields)).completed()
+    model = resnet18(num_classes=3)
+    model.load_state_dict(torch.load(group.folder / "checkpoints/best.pt", weights_only=True))
+    model.eval()
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    right = 0
+    files = sorted((pictures / "val").rglob("*.png"))
+    for path in files:
+        pixels = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)[None].float()
+        pixels = torch.nn.functional.interpolate(pixels, (32, 32), mode="bilinear", antialias=True).round()
+        inputs = (pixels / 255 - mean[:, None, None]) / std[:, None, None]
+        right += int(model(inputs).argmax()) == ("blue", "green", "red").index(path.parent.name)
+    assert right / len(files) == pytest.approx(group.done.best["top1"], abs=1e-9)
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
+def test_that_stop_ends_all_ranks_at_the_same_step(
+    job: Make, start: Start, model_file: Write, tmp_path: Path, strategy: str, cpus: int
+) -> None:
+    gate = tmp_path / "gate"
+    fields = model_file(GATED.format(gate=str(gate)))
+    group = start(job(cpus=cpus, strategy=strategy, epochs=1000, **fields), every_step=True)
+    group.read_steps(3)
+    group.send(Stop(), rank=cpus - 1)  # one rank alone learns of it
+    gate.touch()
+    assert group.finish() == [0] * cpus
+    assert [done.stopped for done in group.of(WorkerDone)] == [True] * cpus
+    # The command may be read just after the step that it found under way.
+    assert _last(group)["step"] in (4, 5)
+    assert group.of(StepMetrics)[-1].step == _last(group)["step"]
+    assert group.of(PhaseChanged)[-2].phase == "stopping"
+
+
+def test_that_stop_ends_a_pipeline(job: Make, start: Start) -> None:
+    group = start(job(cpus=2, strategy="pipeline", epochs=1000), every_step=True)
+    group.read_steps(3)
+    group.send(Stop(), rank=0)
+    group.send(Stop(), rank=1)
+    assert group.finish() == [0, 0]
+    assert [done.stopped for done in group.of(WorkerDone)] == [True, True]
+    assert _last(group)["step"] == group.of(StepMetrics)[-1].step
+
+
+def test_that_a_checkpoint_is_saved_when_asked_for(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    group = start(job(**model_file(GATED.format(gate=str(gate)))), every_step=True)
+    group.read_steps(3)
+    group.send(CheckpointNow(), rank=0)
+    gate.touch()
+    saved = group.read(lambda _, message: isinstance(message, CheckpointSaved))
+    assert saved.kind == "last"
+    assert saved.step in (4, 5)
+    group.completed()
+    assert len(group.of(StepMetrics)) == 6
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
+def test_that_nan_stops_with_the_step_named_and_the_checkpoint_kept(
+    job: Make, start: Start, model_file: Write, strategy: str, cpus: int
+) -> None:
+    group = start(job(cpus=cpus, strategy=strategy, epochs=1000, **model_file(NAN)))
+    assert group.finish() == [1] * cpus
+    for rank in range(cpus):
+        (failed,) = group.of(Failed, rank)
+        assert failed.step == 9
+        assert "NaN or infinite at step 9" in failed.cause
+    state = _last(group)
+    assert (state["epoch"], state["step"]) == (1, 6)
+    assert all(bool(tensor.isfinite().all()) for tensor in state["model"].values())
+
+
+def test_that_a_full_disk_does_not_end_the_training(job: Make, start: Start) -> None:
+    group = start(job(epochs=2), file_limit_bytes=100_000)
+    good = group.folder / "checkpoints/last.pt"
+    good.write_bytes(b"the last good one")
+    group.completed()
+    warnings = group.of(Warned)
+    assert {warning.code for warning in warnings} == {"checkpoint_failed"}
+    assert all(re.search(r"(best|last)\.pt could not be saved: the disk .* is full", w.message) for w in warnings)
+    assert len(warnings) == 4
+    assert good.read_bytes() == b"the last good one"
+    assert [path.name for path in good.parent.iterdir()] == ["last.pt"]
+    assert len(group.of(Validation)) == 2
+    assert group.done.best == {}
+
+
+def test_that_a_model_file_that_raises_is_named_with_its_line(job: Make, start: Start, model_file: Write) -> None:
+    group = start(job(**model_file(BROKEN)))
+    assert group.finish() == [1]
+    (failed,) = group.of(Failed)
+    assert failed.step == 4
+    assert "raised ZeroDivisionError in line 11 (forward) at step 4" in failed.cause
+    assert "ZeroDivisionError" in (group.folder / failed.traceback_file).read_text()
+
+
+def test_that_a_missing_dataset_fails_in_words(job: Make, start: Start, tmp_path: Path) -> None:
+    group = start(job(dataset=str(tmp_path / "nowhere")))
+    assert group.finish() == [1]
+    (failed,) = group.of(Failed)
+    assert "nowhere" in failed.cause
+    assert failed.step is None
+
+
+def test_that_a_worker_ends_with_its_supervisor(job: Make, start: Start) -> None:
+    group = start(job(epochs=100_000))
+    group.read_steps(1)
+    for ours in group.sockets:
+        ours.shutdown(2)
+    assert group.codes() == [None]
+
+
+def test_that_an_unreadable_picture_is_told_once_and_training_goes_on(
+    job: Make, start: Start, pictures: Path, tmp_path: Path
+) -> None:
+    for path in pictures.rglob("*.png"):
+        copy = tmp_path / "copy" / path.relative_to(pictures)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    (tmp_path / "copy/train/red/3.png").write_bytes(b"no picture")
+    (tmp_path / "copy/val/blue/2.png").write_bytes(b"")
+    fields = {"dataset": str(tmp_path / "copy"), "epochs": 2}
+    single = start(job(**fields), every_step=True).completed()
+    told = [warning.message for warning in single.of(Warned) if warning.code == "unreadable_picture"]
+    assert len(told) == 2
+    assert any("train/red/3.png" in message for message in told)
+    group = start(job(cpus=2, strategy="pipeline", **fields), every_step=True).completed()
+    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-4)
+    assert group.done.best == pytest.approx(single.done.best, rel=1e-4)

@@ -1,0 +1,37 @@
+"""Pictures and idx files made on the spot."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def picture(path: Path, colour: object = (200, 30, 30), size: tuple[int, int] = (20, 16), mode: str = "RGB") -> Path:
+    """A picture of one colour, whose format its name decides."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, colour).save(path)  # type: ignore[arg-type]
+    return path
+
+
+def noise(path: Path, seed: int = 0, size: tuple[int, int] = (64, 48)) -> Path:
+    """A picture that does not compress to nothing, so that it can be cut short."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    header = b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+def write_idx(path: Path, array: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = idx_bytes(array)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
