@@ -14,7 +14,6 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional
-from torchvision.io import ImageReadMode, decode_image
 
 from engine.contract.problems import Problem, errors
 from engine.data.formats import recognise
@@ -103,38 +102,35 @@ class FilePictures(PictureSet):
         try:
             with open(self._files[index], "rb") as stream:
                 content = stream.read()
-            picture = _decode(content, channels)
+            picture = _decode(content, size, channels)
             return fit(picture[None], size)[0]
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             raise UnreadablePicture(self.path(index), describe_failure(error)) from error
 
 
-def _decode(content: bytes, channels: int) -> Tensor:
-    """The picture upright, as uint8 [channels, h, w]."""
+def _decode(content: bytes, size: int, channels: int) -> Tensor:
+    """The picture upright, as uint8 [channels, h, w]; transparency is dropped.
+
+    By Pillow, which decodes while other threads run, and a JPEG at the least scale that still holds `size` pixels
+    each way. torchvision's own decoders are deprecated.
+    """
     with open_picture(content) as image:
-        if image.format in ("JPEG", "PNG", "WEBP") and image.mode in ("L", "RGB"):
-            mode = ImageReadMode.GRAY if channels == 1 else ImageReadMode.RGB
-            data = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-            try:
-                return decode_image(data, mode, apply_exif_orientation=True)
-            except RuntimeError:
-                pass  # Pillow has the last word, as it has when a folder is looked through
-        return _from_pillow(image, channels)
-
-
-def _from_pillow(image: Image.Image, channels: int) -> Tensor:
-    """For palettes, transparency (dropped), CMYK, more than 8 bits, and formats that torchvision doesn't read."""
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode.startswith("I;16") or upright.mode in ("I", "F"):
-        values = np.asarray(upright, dtype=np.float32)
-        # 16-bit files keep their scale; wider ones, which have none, are stretched to their own range.
-        low, high = float(values.min()), float(values.max())
-        if upright.mode != "F" and low >= 0 and high <= 65535:
-            low, high = 0.0, 65535.0
-        grey = ((values - low) * (255.0 / max(high - low, 1e-12))).astype(np.uint8)
-        return torch.from_numpy(np.repeat(grey[None], channels, 0))
+        image.draft(image.mode, (size, size))
+        upright = ImageOps.exif_transpose(image)
+    if upright.mode in ("I", "F") or upright.mode.startswith("I;16"):
+        return torch.from_numpy(np.repeat(_to_bytes(upright)[None], channels, 0))
     pixels = np.array(upright.convert("L" if channels == 1 else "RGB"))
-    return torch.from_numpy(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1).copy())
+    return torch.from_numpy(pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+
+def _to_bytes(image: Image.Image) -> Bytes:
+    """Grey levels of more than 8 bits as uint8 [h, w]: 16 bits keep their scale, wider ones are stretched to their range."""
+    values = np.asarray(image, dtype=np.float32)
+    low, high = float(values.min()), float(values.max())
+    if image.mode != "F" and low >= 0 and high <= 65535:
+        low, high = 0.0, 65535.0
+    levels: Bytes = ((values - low) * (255.0 / max(high - low, 1e-12))).astype(np.uint8)
+    return levels
 
 
 class IdxPictures(PictureSet):

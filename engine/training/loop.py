@@ -18,7 +18,7 @@ from engine.training.checkpoints import CheckpointError, write_checkpoint
 from engine.training.feed import Feed
 from engine.training.optimizers import Updater
 from engine.training.report import Reporter
-from engine.training.tally import NotFinite, Tally
+from engine.training.tally import NotFinite, Taken, Tally
 
 REPORT_S = 0.15
 """Seconds between step metrics, where steps are faster than that."""
@@ -55,6 +55,7 @@ class Loop:
         measures = strategy.task.entry.measures
         self.judge: Measure = next(measure for measure in measures if measure.id == self.job.best_by)
         self.tally = Tally()
+        self._pending: tuple[int, int, float, Taken] | None = None
         self.step = 0
         self.best: dict[str, float] = {}
         self.best_epoch: int | None = None
@@ -86,10 +87,13 @@ class Loop:
             self.step += 1
             self.tally.add(result, batch.wait_s if batch is not None else 0.0)
             self.reporter.progressed(self.step)
-            due = self.step == 1 or self.every_step or number == self.train.steps
-            stop, checkpoint, report = self._agree(due or (self.leads and self.tally.seconds >= REPORT_S))
+            now = self.step == 1 or self.every_step or number == self.train.steps
+            stop, checkpoint, report = self._agree(now or (self.leads and self.tally.seconds >= REPORT_S))
+            self._settle()
             if report or stop or checkpoint:
-                self._report(epoch, learning_rate)
+                self._pending = (epoch, self.step, learning_rate, self.tally.take(self.step))
+            if now or stop or checkpoint or self.strategy.device.type == "cpu":
+                self._settle()
             if stop:
                 self.reporter.phase("stopping", f"after step {self.step}")
                 return True
@@ -109,9 +113,16 @@ class Loop:
     def _stopped(self) -> bool:
         return self._agree(False)[0]
 
-    def _report(self, epoch: int, learning_rate: float) -> None:
-        """Adds the figures of all ranks up and tells them; a sync point, also of the devices."""
-        own = self.tally.take(self.step)
+    def _settle(self) -> None:
+        """Adds the figures that were taken up over all ranks and tells them.
+
+        On a GPU they are told a step after they were taken, when the device has the next step to do while
+        this waits for the copy. Raises NotFinite on all ranks alike.
+        """
+        if self._pending is None:
+            return
+        (epoch, step, learning_rate, taken), self._pending = self._pending, None
+        own = taken.read()
         first_bad = self.strategy.agree([_NEVER - own.first_bad if own.first_bad is not None else 0])[0]
         if first_bad:
             raise NotFinite(_NEVER - first_bad)
@@ -121,7 +132,7 @@ class Loop:
         self._tell(
             StepMetrics(
                 epoch=epoch,
-                step=self.step,
+                step=step,
                 loss=loss / own.steps,
                 accuracy=correct / pictures if pictures else None,
                 learning_rate=learning_rate,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,27 +58,57 @@ class Tally:
 
     @property
     def seconds(self) -> float:
-        """Since it was last told."""
+        """Since it last began."""
         return time.perf_counter() - self._begun
 
-    def take(self, step: int) -> Figures:
-        """The figures up to `step`, after which it begins anew. Waits for the device."""
-        losses = _read([result.loss for result in self._results])
-        first = step - self._steps + 1
-        figures = Figures(
+    def take(self, step: int) -> Taken:
+        """What was added up to `step`, on its way from the device; then it begins anew."""
+        taken = Taken(self._results, step - self._steps + 1, self._steps, self._wait_s, self.seconds)
+        self.start()
+        return taken
+
+
+class Taken:
+    """Results that are being copied from the device, without holding it up; `read` waits for the copy alone."""
+
+    def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
+        self._first = first
+        self._steps = steps
+        self._wait_s = wait_s
+        self._seconds = seconds
+        self._losses = _Copy([result.loss for result in results])
+        self._correct = _Copy([result.correct for result in results])
+        self._pictures = _Copy([result.pictures for result in results])
+
+    def read(self) -> Figures:
+        losses = self._losses.read()
+        bad = (self._first + place for place, loss in enumerate(losses) if not math.isfinite(loss))
+        return Figures(
             steps=self._steps,
             loss=math.fsum(losses) if all(map(math.isfinite, losses)) else math.nan,
-            correct=sum(_read([result.correct for result in self._results])),
-            pictures=sum(_read([result.pictures for result in self._results])),
+            correct=sum(self._correct.read()),
+            pictures=sum(self._pictures.read()),
             wait_s=self._wait_s,
-            seconds=self.seconds,
-            first_bad=next((first + place for place, loss in enumerate(losses) if not math.isfinite(loss)), None),
+            seconds=self._seconds,
+            first_bad=next(bad, None),
         )
-        self.start()
-        return figures
 
 
-def _read(values: list[Tensor | int | None]) -> list[float]:
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    numbers = [float(value) for value in values if isinstance(value, int)]
-    return (torch.stack(tensors).double().tolist() if tensors else []) + numbers
+class _Copy:
+    """Numbers, and 0-dim tensors of one device, on their way to the CPU."""
+
+    def __init__(self, values: Sequence[Tensor | int | None]) -> None:
+        tensors = [value.detach() for value in values if isinstance(value, Tensor)]
+        self._numbers = [float(value) for value in values if isinstance(value, int)]
+        self._copied = torch.stack(tensors).double() if tensors else None
+        self._done: torch.cuda.Event | None = None
+        if self._copied is not None and self._copied.is_cuda:
+            pinned = torch.empty(self._copied.shape, dtype=self._copied.dtype, pin_memory=True)
+            self._copied = pinned.copy_(self._copied, non_blocking=True)
+            self._done = torch.cuda.Event()
+            self._done.record()
+
+    def read(self) -> list[float]:
+        if self._done is not None:
+            self._done.synchronize()
+        return self._numbers + (self._copied.tolist() if self._copied is not None else [])

@@ -107,10 +107,11 @@ def _running(data: RunData, epochs: int | None) -> str:
 
 def cause_of(data: RunData) -> str:
     """Why the run failed, in one line."""
-    if data.failure is not None:
-        return data.failure.cause
+    # The supervisor weighs what all ranks said; until it has, the first to fail is taken at its word.
     if data.finished is not None and data.finished.cause:
         return data.finished.cause
+    if data.failure is not None:
+        return data.failure.cause
     return "no cause was given; see the log"
 
 

@@ -52,7 +52,7 @@ def test_that_every_format_is_decoded_in_colour(tmp_path: Path, ending: str) -> 
 )
 @pytest.mark.parametrize("channels", [1, 3])
 def test_that_grey_pictures_keep_their_level(
-    tmp_path: Path, ending: str, mode: str, colour: object, wanted: int, channels: int
+    tmp_path: Path, *, ending: str, mode: str, colour: object, wanted: int, channels: int
 ) -> None:
     image = opened(picture(tmp_path / f"set/a/picture.{ending}", colour, mode=mode), 8, channels)
     assert image.shape[0] == channels

@@ -49,6 +49,10 @@ class Forker:
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def start(self, order: Order) -> tuple[socket.socket, int]:
         """Starts a worker: its channel, and a pipe that gives its exit code as a byte and ends with it."""
         ours, theirs = socket.socketpair()

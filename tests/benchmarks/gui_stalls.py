@@ -1,0 +1,123 @@
+"""How long the GUI thread is kept from its event loop while a run streams.
+
+    python tests/benchmarks/gui_stalls.py [--seconds S] [--dataset FOLDER]
+
+Opens the real window offscreen, presses Train and times every event that Qt delivers, for S seconds after the first
+point. Wall time includes what other processes took of the cores (the training itself takes them all), so the thread's
+own time is told too. The aim is 50 ms; the exit code is 1 where an event takes more of the thread's own time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+from PySide6.QtCore import QEvent, QObject, QTimer
+from PySide6.QtWidgets import QApplication
+
+from gui import theme
+from gui.main_window import MainWindow
+
+AIM_MS = 50.0
+Worst = tuple[float, float, str]
+
+
+class TimedApplication(QApplication):
+    """Times each event that is delivered from the event loop, with all that it brings about."""
+
+    def __init__(self) -> None:
+        super().__init__(["footplate"])
+        self.counting = False
+        self.inside = 0
+        self.count = 0
+        self.wall_ms = 0.0
+        self.worst: list[Worst] = []
+
+    def notify(self, receiver: QObject, event: QEvent) -> bool:
+        if not self.counting or self.inside:
+            return super().notify(receiver, event)
+        what = f"{type(receiver).__name__} {event.type().name}"
+        self.inside += 1
+        wall, own = time.perf_counter(), time.thread_time()
+        try:
+            return super().notify(receiver, event)
+        finally:
+            took = 1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - own), what
+            self.inside -= 1
+            self.count += 1
+            self.wall_ms += took[0]
+            self.worst = sorted([*self.worst, took], reverse=True, key=lambda each: each[1])[:10]
+
+
+class Scenario:
+    """Train, watch for a while, stop, close."""
+
+    def __init__(self, app: TimedApplication, window: MainWindow, seconds: float) -> None:
+        self.app, self.window, self.seconds = app, window, seconds
+        self.began: float | None = None
+        self.asked = False
+        self.points = 0
+        self.clock = QTimer()
+        self.clock.timeout.connect(self.look)
+        self.clock.start(50)
+
+    def look(self) -> None:
+        track = self.window.track
+        if track is None:
+            return
+        if not self.asked and self.window.form.train.isEnabled() and track.launcher.ready:
+            self.asked = True
+            self.window.form.start()
+        points = len(track.store.data.steps.step)
+        if self.began is None and points:
+            self.began = time.monotonic()
+            self.app.counting = True
+        if self.began is not None and self.app.counting and time.monotonic() - self.began > self.seconds:
+            self.app.counting = False
+            self.points = points
+            self.window.status.stop.click()
+        if self.points and not track.store.active:
+            self.clock.stop()
+            self.window.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--dataset", default="")
+    options = parser.parse_args()
+    from PySide6 import __version__ as qt
+
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["FOOTPLATE_HOME"] = home
+        app = TimedApplication()
+        theme.apply(app)
+        window = MainWindow()
+        window.form.rows["epochs"].set_value(10_000)
+        if options.dataset:
+            window.form.set_dataset(options.dataset)
+        window.resize(1280, 800)
+        window.show()
+        scenario = Scenario(app, window, options.seconds)
+        app.exec()
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, PySide6 {qt}, offscreen")
+    busy = app.wall_ms / 10 / options.seconds
+    print(f"{app.count:,} events in {options.seconds:g} s, {scenario.points:,} points, GUI thread busy {busy:.1f} %")
+    kinds = collections.Counter(what for _wall, _own, what in app.worst)
+    print(f"the ten longest, by the thread's own time ({len(kinds)} kinds):")
+    for wall, own, what in app.worst:
+        print(f"  {own:6.1f} ms own, {wall:6.1f} ms wall  {what}")
+    return 0 if all(own <= AIM_MS for _wall, own, _what in app.worst) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

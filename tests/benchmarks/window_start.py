@@ -1,0 +1,91 @@
+"""How long the window takes from the start of its process to its first whole paint.
+
+    python tests/benchmarks/window_start.py [--times N]
+
+Starts the real command N times, offscreen and, where Xvfb is installed, on an X screen, with a home in which it has
+been open before. The first start of each kind is not counted (it warms the disk's cache and Python's). The aim is 0.6 s;
+the exit code is 1 where the median misses it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+AIM_S = 0.6
+CHILD = """
+import os, sys, time
+from gui import app, main_window
+painted = main_window.MainWindow.paintEvent
+def first_paint(window, event):
+    painted(window, event)
+    from PySide6.QtCore import QTimer
+    # The children are painted within the same event, after the window itself; a turn later all is on screen.
+    QTimer.singleShot(0, window, said)
+    main_window.MainWindow.paintEvent = painted
+def said():
+    print(time.monotonic() - float(os.environ["STARTED"]), "torch" in sys.modules, flush=True)
+    from PySide6.QtWidgets import QApplication
+    QApplication.closeAllWindows()
+main_window.MainWindow.complete = lambda window: None
+main_window.MainWindow.paintEvent = first_paint
+sys.argv = ["footplate"]
+import footplate
+sys.exit(footplate.main())
+"""
+
+
+def start_once(environment: dict[str, str]) -> float:
+    """Seconds from before the process was made to after the first paint."""
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        cwd=ROOT,
+        env={**environment, "STARTED": str(time.monotonic())},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seconds, torch = child.stdout.split()
+    assert torch == "False", "the window's process has imported torch"
+    return float(seconds)
+
+
+def measure(name: str, environment: dict[str, str], times: int) -> bool:
+    start_once(environment)
+    taken = [start_once(environment) for _ in range(times)]
+    median = statistics.median(taken)
+    print(f"{name:10} median {median:.3f} s, least {min(taken):.3f} s, most {max(taken):.3f} s of {times}")
+    return median <= AIM_S
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=7)
+    times = parser.parse_args().times
+    from PySide6 import __version__ as qt
+
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, PySide6 {qt}")
+    with tempfile.TemporaryDirectory() as home:
+        base = {**os.environ, "FOOTPLATE_HOME": home}
+        met = measure("offscreen", {**base, "QT_QPA_PLATFORM": "offscreen"}, times)
+        if shutil.which("Xvfb"):
+            number = str(90 + os.getpid() % 100)
+            with subprocess.Popen(["Xvfb", f":{number}", "-screen", "0", "1280x800x24"], stderr=subprocess.DEVNULL) as x:
+                while not Path(f"/tmp/.X11-unix/X{number}").exists():
+                    time.sleep(0.02)
+                met &= measure("Xvfb", {**base, "DISPLAY": f":{number}", "QT_QPA_PLATFORM": "xcb"}, times)
+                x.terminate()
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Ranks meet without listening on the network."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from engine.contract.job import Job
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
+def test_that_nothing_listens_on_a_network_address(
+    job: Callable[..., Job], start: Callable[..., Any], forker: Any, strategy: str
+) -> None:
+    group = start(job(cpus=2, strategy=strategy, epochs=100_000))
+    group.read_steps(1)
+    workers = psutil.Process(forker.pid).children()
+    assert len(workers) == 2
+    listening = [
+        connection.laddr.ip
+        for worker in workers
+        for connection in worker.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert all(ipaddress.ip_address(address).is_loopback for address in listening), listening

@@ -1,0 +1,208 @@
+"""The plot as it is used: with data coming, with the mouse, with the keyboard, and by those who do not see it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QWheelEvent
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from gui import theme
+from gui.plots.group import PlotGroup
+from gui.plots.line import LineStyle
+from gui.plots.plot import LinePlot
+
+
+class Shown:
+    """A plot on screen with one line, `train`."""
+
+    def __init__(self, qtbot: QtBot, **options: object) -> None:
+        self.group = PlotGroup("elapsed")
+        self.plot = LinePlot("Loss", self.group, **options)  # type: ignore[arg-type]
+        self.plot.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
+        qtbot.addWidget(self.plot)
+        self.plot.resize(700, 260)
+        self.qtbot = qtbot
+        self.plot.show()
+        qtbot.waitExposed(self.plot)
+
+    def data(self, count: int, values: np.ndarray | None = None) -> None:
+        x = np.arange(float(count))
+        self.plot.set_data("train", x, 1 / (1 + x) if values is None else values)
+        self.group.set_extent(0.0, count - 1.0)
+        self.plot.redraw()
+
+    @property
+    def seen(self) -> tuple[float, float]:
+        return self.plot.horizontal_range
+
+    @property
+    def values(self) -> str:
+        return self.plot._readout.text.replace("&nbsp;", " ")
+
+
+@pytest.fixture
+def shown(styled: QApplication, qtbot: QtBot) -> Shown:
+    return Shown(qtbot)
+
+
+def test_that_the_newest_data_is_on_screen_as_it_comes(shown: Shown) -> None:
+    for count in (10, 50, 1000, 100_000):
+        shown.data(count)
+        low, high = shown.seen
+        assert low == pytest.approx(0)
+        assert count - 1 <= high < 1.2 * count
+
+
+def test_that_a_zoomed_plot_stays_where_the_user_put_it_until_home_is_pressed(shown: Shown) -> None:
+    shown.data(1000)
+    shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Plus)
+    zoomed = shown.seen
+    assert zoomed[1] - zoomed[0] < 800
+    assert not shown.group.following
+    shown.data(5000)
+    assert shown.seen == pytest.approx(zoomed)
+    shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Home)
+    assert shown.group.following
+    assert shown.seen[1] >= 4999
+
+
+def test_that_the_wheel_zooms_around_the_pointer_and_a_double_click_goes_back(shown: Shown) -> None:
+    shown.data(1000)
+    viewport = shown.plot._view.viewport()
+    place = QPointF(viewport.width() * 0.75, viewport.height() / 2)
+    before = shown.plot._view.getPlotItem().vb.mapSceneToView(place).x()
+    QApplication.sendEvent(
+        viewport,
+        QWheelEvent(
+            place,
+            QPointF(viewport.mapToGlobal(place.toPoint())),
+            QPoint(),
+            QPoint(0, 480),
+            Qt.MouseButton.NoButton,
+            Qt.KeyboardModifier.NoModifier,
+            Qt.ScrollPhase.NoScrollPhase,
+            False,
+        ),
+    )
+    low, high = shown.seen
+    assert high - low < 900
+    assert shown.plot._view.getPlotItem().vb.mapSceneToView(place).x() == pytest.approx(before, rel=0.01)
+    assert shown.group.range == pytest.approx((low, high))
+    shown.qtbot.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=place.toPoint())
+    assert shown.group.following
+    assert shown.seen[0] == pytest.approx(0)
+
+
+def test_that_nobody_can_zoom_out_of_sight_of_the_data(shown: Shown) -> None:
+    shown.data(100)
+    for _ in range(40):
+        shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Minus)
+    low, high = shown.seen
+    assert high - low <= 2 * 99 + 1
+    for _ in range(100):
+        shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
+    low, high = shown.seen
+    assert low < 99
+
+
+def test_that_plots_of_one_group_move_together(styled: QApplication, qtbot: QtBot) -> None:
+    first = Shown(qtbot)
+    second = LinePlot("Accuracy", first.group)
+    qtbot.addWidget(second)
+    second.show()
+    first.data(1000)
+    qtbot.keyClick(first.plot, Qt.Key.Key_Plus)
+    assert second.horizontal_range == pytest.approx(first.seen)
+
+
+def test_that_the_crosshair_reads_values_by_keyboard(shown: Shown) -> None:
+    shown.data(100, np.linspace(0, 9.9, 100))
+    shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Left)
+    assert shown.group.cursor == 99
+    assert "9.9" in shown.values
+    for _ in range(9):
+        shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Left)
+    assert shown.group.cursor == 90
+    assert "1:30" in shown.values
+    assert "9" in shown.values
+    shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Escape)
+    assert shown.group.cursor is None
+
+
+def test_that_a_logarithmic_axis_leaves_out_what_has_no_logarithm(shown: Shown) -> None:
+    shown.plot.set_log(True)
+    shown.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
+    low, high = shown.plot.vertical_range
+    assert low < 0 < 2 < high < 2.5
+    shown.plot.set_log(False)
+    shown.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
+    assert shown.plot.vertical_range[1] > 100
+
+
+def test_that_the_vertical_axis_does_not_move_for_every_new_value(shown: Shown) -> None:
+    random = np.random.default_rng(2)
+    values = random.uniform(0, 1, 2000)
+    values[:2] = 0, 1
+    ranges = set()
+    for count in range(100, 2000, 100):
+        shown.data(count, values[:count])
+        ranges.add(shown.plot.vertical_range)
+    assert len(ranges) == 1
+
+
+def test_that_smoothing_is_what_the_readout_reads(shown: Shown) -> None:
+    shown.data(3, np.array([0.0, 0.0, 4.0]))
+    assert "<b>4</b>" in shown.values
+    shown.plot.set_smoothing(0.5)
+    shown.plot.redraw()
+    # (0.5 · 4) / (1 - 0.5³)
+    assert "2.286" in shown.values
+
+
+def test_that_a_shorter_series_is_taken_for_another_run(shown: Shown) -> None:
+    shown.plot.set_smoothing(0.9)
+    shown.data(100, np.full(100, 50.0))
+    shown.data(3, np.full(3, 1.0))
+    assert shown.plot.describe() == "Latest: training 1"
+
+
+def test_that_gaps_and_absent_data_are_told_as_such(shown: Shown) -> None:
+    shown.plot.set_empty_text("Appears with the first steps")
+    assert shown.plot.describe() == "Appears with the first steps"
+    shown.data(3, np.array([1.0, np.nan, np.nan]))
+    assert shown.plot.describe() == "Latest: training 1"
+    shown.data(3, np.full(3, np.nan))
+    assert "–" in shown.values
+
+
+def test_that_screen_readers_are_told_the_latest_values_in_words(styled: QApplication, qtbot: QtBot) -> None:
+    shown = Shown(qtbot, unit="%", scale=100, write=lambda value: f"{value:.1f} %")
+    assert shown.plot.accessibleName() == "Loss"
+    shown.data(10, np.linspace(0.1, 0.934, 10))
+    shown.plot.touch()
+    qtbot.waitUntil(lambda: shown.plot.accessibleDescription() == "Latest: training 93.4 %", timeout=5000)
+
+
+def test_that_a_plot_out_of_sight_draws_nothing_until_it_is_shown(shown: Shown) -> None:
+    shown.plot.hide()
+    shown.data(500)
+    line = shown.plot._lines["train"]
+    assert line._drawn is None or line._drawn[1] != 500
+    shown.plot.show()
+    shown.qtbot.waitUntil(lambda: line._drawn is not None and line._drawn[1] == 500, timeout=3000)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_that_the_colours_follow_the_scheme(shown: Shown, monkeypatch: pytest.MonkeyPatch, dark: bool) -> None:
+    monkeypatch.setattr(theme, "is_dark", lambda: dark)
+    theme.notifier.changed.emit()
+    shown.data(200)
+    wanted = theme.DARK if dark else theme.LIGHT
+    picture = shown.plot.grab().toImage()
+    view = shown.plot._view.geometry()
+    assert picture.pixelColor(view.right() - 2, view.top() + 2) == QColor(wanted.panel)
+    found = {picture.pixelColor(x, y).name() for x in range(0, 700, 2) for y in range(view.top(), 260)}
+    assert QColor(wanted.accent).name() in found

@@ -1,0 +1,105 @@
+"""Run folders as the engine writes them, for what a live run would take too long to say."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from engine.contract.devices import CPU, DeviceSample
+from engine.contract.events import (
+    ENCODE,
+    AnyEvent,
+    CheckpointSaved,
+    DevicesFree,
+    DevicesSampled,
+    EpochStarted,
+    Failed,
+    LogLine,
+    Outcome,
+    PhaseChanged,
+    Planned,
+    RunDevice,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+    Validation,
+    Warned,
+)
+from engine.contract.job import Job
+from engine.contract.runs import RunFolder, create_run
+
+STEP_S = 0.1
+EPOCHS = 4
+
+
+def job(**changes: object) -> Job:
+    return Job(**({"dataset": "/data/flowers", "model": "resnet18", "epochs": EPOCHS} | changes))  # type: ignore[arg-type]
+
+
+def a_run(
+    steps: int = 40, outcome: Outcome | None = "completed", *, cause: str = "", unplanned: bool = False, **changes: object
+) -> RunFolder:
+    """A folder with a run of `steps` steps; without an outcome it breaks off, as after a power cut."""
+    chosen = job(**changes)
+    run = create_run(chosen)
+    write(run.events_file, story(chosen, steps, outcome, cause))
+    return run
+
+
+def write(path: Path, events: Iterable[AnyEvent], first_n: int = 1) -> None:
+    with path.open("ab") as stream:
+        for n, event in enumerate(events, first_n):
+            event.n = n
+            stream.write(ENCODE.encode(event) + b"\n")
+
+
+def story(chosen: Job, steps: int, outcome: Outcome | None, cause: str = "") -> Iterator[AnyEvent]:
+    """Everything that a run of `steps` steps over `EPOCHS` epochs says, a step every `STEP_S`."""
+    begun = time.time() - 3600
+    per_epoch = max(1, steps // EPOCHS)
+    ids = tuple(dict.fromkeys(chosen.devices))
+    yield RunStarted(
+        time=begun,
+        run_id="a-run",
+        job=chosen,
+        devices=tuple(RunDevice(id=i, name="AMD EPYC" if i == CPU else "NVIDIA H200", ranks=(0,)) for i in ids),
+        world_size=len(chosen.devices),
+        environment={"torch": "2.15"},
+        supervisor_pid=1,
+    )
+    yield PhaseChanged(time=begun, phase="preparing")
+    yield Planned(
+        time=begun, epochs=EPOCHS, steps_per_epoch=per_epoch, train_pictures=8 * steps, val_pictures=20,
+        classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
+    )  # fmt: skip
+    yield PhaseChanged(time=begun, phase="training")
+    yield Warned(time=begun, code="unreadable", message="3 pictures could not be read and are left out")
+    for step in range(1, steps + 1):
+        now = begun + step * STEP_S
+        epoch = (step - 1) // per_epoch + 1
+        if (step - 1) % per_epoch == 0:
+            yield EpochStarted(time=now, epoch=epoch)
+        yield StepMetrics(
+            time=now, epoch=epoch, step=step, loss=2 * math.exp(-step / steps), accuracy=step / steps,
+            learning_rate=0.01, images_per_second=800 + step, data_wait_s=0.002, compute_s=0.04,
+        )  # fmt: skip
+        if step % 10 == 0:
+            samples = (DeviceSample(device=i, utilization_percent=90.0, memory_used_bytes=3 << 30) for i in ids)
+            yield DevicesSampled(time=now, samples=tuple(samples))
+        if step % per_epoch == 0:
+            yield Validation(
+                time=now, epoch=epoch, step=step, measures={"loss": 0.5, "top1": 0.8, "top5": 0.99}, pictures=20, seconds=1
+            )
+            for kind in ("last", "best"):
+                yield CheckpointSaved(
+                    time=now, kind=kind, path=f"checkpoints/{kind}.pt", epoch=epoch, step=step, bytes=45_000_000, seconds=0.1
+                )  # fmt: skip
+    end = begun + steps * STEP_S + 1
+    yield LogLine(time=end, text="That was all")
+    if outcome == "failed":
+        yield Failed(time=end, cause=cause, rank=0, step=steps)
+    if outcome is not None:
+        yield DevicesFree(time=end, seconds=0.4, verified=True)
+        yield RunFinished(time=end, outcome=outcome, cause=cause, seconds=end - begun, best={"top1": 0.8, "loss": 0.5}, best_epoch=3)
