@@ -66,8 +66,9 @@ def main() -> int:
     app.setApplicationName("Footplate")
     app.setDesktopFileName("footplate")
     app.setWindowIcon(QIcon(icons.pixmap("footplate", "#000000", 128)))
-    theme.apply(app)
     window = MainWindow()
+    # After the window is made: each of its parts is styled once then, rather than at every change of parent.
+    theme.apply(app)
     faults.install(window.show_message)
     interruptions = signals.Interruptions(app)
     interruptions.interrupted.connect(window.close)

@@ -12,6 +12,7 @@ from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone
 from engine.contract.protocol import FrameError, Frames
 
 REPORT_LIMIT_BYTES = 64 << 20
+GOODBYE_MS = 3000
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -31,6 +32,7 @@ class Inspector(QObject):
         super().__init__(parent)
         self.folder = ""
         self._process: QProcess | None = None
+        self._ending: list[QProcess] = []
         self._frames = Frames(REPORT_LIMIT_BYTES)
         self._report: DatasetReport | None = None
 
@@ -62,15 +64,21 @@ class Inspector(QObject):
         process.readyReadStandardOutput.disconnect(self._read)
         process.finished.disconnect(self._finished)
         process.errorOccurred.disconnect(self._failed_to_start)
-        process.finished.connect(process.deleteLater)
+        self._ending.append(process)
+        process.finished.connect(self._bury)
         process.kill()
 
     def close(self) -> None:
-        """Ends the process and waits for it, for the end of the program."""
-        process = self._process
+        """Ends the process and waits for it and those cancelled before, for the end of the program."""
         self.cancel()
-        if process is not None:
-            process.waitForFinished(2000)
+        for process in list(self._ending):  # each takes itself off the list when it is gone
+            process.waitForFinished(GOODBYE_MS)
+
+    def _bury(self) -> None:
+        gone = [process for process in self._ending if process.state() == QProcess.ProcessState.NotRunning]
+        for process in gone:
+            self._ending.remove(process)
+            process.deleteLater()
 
     def _read(self) -> None:
         if self._process is None:

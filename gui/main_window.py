@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 TRAIN, MONITOR, RUNS = range(len(PAGES))
 LOOKED_AT_FOR_RUNNING = 50
-"""How many of the newest runs are looked at for one that still goes on."""
+"""How many of the newest runs are looked at for those that still go on."""
+
+COUNT_EVERY_MS = 3000
 
 
 def sample_job() -> Job:
@@ -57,6 +59,7 @@ class MainWindow(QMainWindow):
         self.status = StatusBar()
         self.inspector = Inspector(self)
         self.track: Track | None = None
+        self._counter = QTimer(self)
         self._closing = False
         self._painted = False
         self._lay_out()
@@ -109,6 +112,7 @@ class MainWindow(QMainWindow):
         self.inspector.done.connect(self._inspected)
         self.inspector.failed.connect(self._inspection_failed)
         self.status.stop_requested.connect(self._stop)
+        self._counter.timeout.connect(self._count_running)
 
     def _shortcuts(self) -> None:
         for keys, act in (
@@ -169,6 +173,7 @@ class MainWindow(QMainWindow):
         self._show_page(self.header.tabs.currentIndex())
         self.track.start()
         in_background(run_to_show, self, self._show_first_run, self._trouble)
+        self._counter.start(COUNT_EVERY_MS)
         self.completed.emit()
 
     def _connect_track(self, track: Track) -> None:
@@ -228,6 +233,9 @@ class MainWindow(QMainWindow):
     def _trouble(self, error: Exception) -> None:
         self.show_message(f"The list of runs cannot be read: {error}")
 
+    def _count_running(self) -> None:
+        in_background(runs_going_on, self, lambda runs: self.header.show_running(len(runs)), lambda _error: None)
+
     def _stop(self) -> None:
         if self.track is not None and self.status.stop.isEnabled():
             self.track.store.stop()
@@ -271,6 +279,7 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self._closing = True
+        self._counter.stop()
         self.settings.set("geometry", self.saveGeometry())
         self.settings.set("splitter", self.splitter.saveState())
         self.settings.set("show_devices", self.header.devices.isChecked())
@@ -290,12 +299,14 @@ class MainWindow(QMainWindow):
             self.show_message(f"The job cannot be kept for the next time: {error.strerror} ({error.filename}).")
 
 
+def runs_going_on() -> list[RunFolder]:
+    """Those of the newest runs that have not ended, newest first."""
+    return [run for run in list_runs()[:LOOKED_AT_FOR_RUNNING] if run.state() in ("starting", "running")]
+
+
 def run_to_show() -> RunFolder | None:
     """The newest run that goes on, else the newest of all."""
-    runs = list_runs()
-    for run in runs[:LOOKED_AT_FOR_RUNNING]:
-        if run.state() in ("starting", "running"):
-            return run
+    runs = runs_going_on() or list_runs()
     return runs[0] if runs else None
 
 

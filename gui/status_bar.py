@@ -27,7 +27,10 @@ class StatusBar(QWidget):
         self.progress.setAccessibleName("Progress of the run")
         self.progress.setRange(0, 1000)
         self.progress.setFixedWidth(220)
-        self.progress.setFormat("%p %")
+        self.progress.setTextVisible(False)
+        self.progress.setFixedHeight(10)
+        self.share = QLabel()
+        self.share.setAccessibleName("Share done")
         self.speed = QLabel()
         self.speed.setAccessibleName("Speed")
         self.left = QLabel()
@@ -40,7 +43,7 @@ class StatusBar(QWidget):
         layout.setContentsMargins(14, 6, 14, 6)
         layout.setSpacing(14)
         layout.addWidget(self.status, 1)
-        for widget in (self.progress, self.speed, self.left, self.stop):
+        for widget in (self.progress, self.share, self.speed, self.left, self.stop):
             layout.addWidget(widget)
         theme.notifier.changed.connect(self._paint)
         self._paint()
@@ -50,6 +53,7 @@ class StatusBar(QWidget):
         """Shows `text`, which begins with a state, and nothing to stop."""
         self._say(text)
         self.progress.hide()
+        self.share.clear()
         self.speed.clear()
         self.left.clear()
         self.stop.setEnabled(False)
@@ -64,6 +68,7 @@ class StatusBar(QWidget):
             # Without a length known yet the bar moves to and fro.
             self.progress.setRange(0, 1000 if fraction is not None else 0)
             self.progress.setValue(round(1000 * (fraction or 0)))
+        self.share.setText(f"{100 * fraction:.0f} %" if active and fraction is not None else "")
         self.speed.setText(f"{images_per_second:,.0f} images/s" if active and images_per_second is not None else "")
         self.left.setText(f"{clock(left_s)} left" if active and left_s is not None else "")
         self.stop.setEnabled(active and not text.startswith("Stopping"))

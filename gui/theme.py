@@ -166,7 +166,9 @@ def palette(scheme: Colors) -> QPalette:
 def style_sheet(scheme: Colors) -> str:
     """The application's style sheet in the colours of `scheme`."""
     icons = Path(str(files("resources"))).as_posix() + "/icons"
-    return Template(_STYLE).substitute(asdict(scheme), icons=icons)
+    return Template(_STYLE).substitute(
+        asdict(scheme), icons=icons, check="check-dark" if scheme is DARK else "check-light"
+    )
 
 
 _STYLE = """
@@ -194,7 +196,8 @@ QLineEdit[severity="warning"], QComboBox[severity="warning"], QSpinBox[severity=
 QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled { color: $muted; background: $raised; }
 QComboBox::drop-down { border: none; width: 22px; }
 QComboBox::down-arrow { image: url($icons/arrow-down.svg); width: 12px; height: 12px; }
-QSpinBox, QDoubleSpinBox { padding-right: 0; }
+QSpinBox, QDoubleSpinBox { padding: 2px 18px 3px 0; }
+QSpinBox:focus, QDoubleSpinBox:focus { padding: 1px 17px 2px 0; }
 QSpinBox::up-button, QDoubleSpinBox::up-button {
     subcontrol-origin: border; subcontrol-position: top right; border: none; background: transparent; width: 18px;
 }
@@ -215,11 +218,11 @@ QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; out
 QPushButton, QToolButton {
     background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: 20px;
 }
-QToolButton { padding: 4px 7px; }
+QToolButton { padding: 3px 7px; }
 QPushButton:hover, QToolButton:hover { border-color: $accent; }
 QPushButton:pressed, QToolButton:pressed { background: $border; }
 QPushButton:focus, QToolButton:focus { border: 2px solid $accent; padding: 4px 11px; }
-QToolButton:focus { padding: 3px 6px; }
+QToolButton:focus { padding: 2px 6px; }
 QPushButton:disabled, QToolButton:disabled { color: $muted; background: $panel; }
 QPushButton#primary {
     background: $accent; color: $accent_text; border: 2px solid $accent; font-weight: 600; padding: 7px 14px;
@@ -227,11 +230,21 @@ QPushButton#primary {
 QPushButton#primary:focus { border: 2px solid $text; }
 QPushButton#primary:disabled { background: $raised; color: $muted; border: 2px solid $border; }
 QToolButton#flat, QToolButton#fold { background: transparent; border: 2px solid transparent; padding: 2px 4px; }
-QToolButton#fold { font-weight: 600; text-align: left; }
+QToolButton#fold { font-weight: 600; text-align: left; padding: 3px 0; margin: 0; }
 QToolButton#flat:hover, QToolButton#fold:hover { background: $raised; }
-QToolButton#flat:focus, QToolButton#fold:focus { border: 2px solid $accent; padding: 2px 4px; }
+QToolButton#flat:focus { border: 2px solid $accent; padding: 2px 4px; }
+QToolButton#fold:focus { border: 2px solid $accent; padding: 3px 0; }
 QToolButton#flat:checked { color: $text; }
-QCheckBox:focus, QRadioButton:focus { outline: 2px solid $accent; }
+QCheckBox, QRadioButton { spacing: 6px; border: 2px solid transparent; border-radius: 4px; }
+QCheckBox:focus, QRadioButton:focus { border-color: $accent; }
+QCheckBox::indicator {
+    width: 14px; height: 14px; border: 1px solid $muted; border-radius: 3px; background: $panel;
+}
+QCheckBox::indicator:hover { border-color: $accent; }
+QCheckBox::indicator:checked {
+    background: $accent; border-color: $accent; image: url($icons/$check.svg);
+}
+QCheckBox::indicator:disabled { border-color: $border; background: $raised; }
 QProgressBar { background: $raised; border: 1px solid $border; border-radius: 4px; text-align: center; }
 QProgressBar::chunk { background: $accent; border-radius: 3px; }
 QScrollArea { border: none; background: transparent; }

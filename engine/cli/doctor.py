@@ -50,10 +50,10 @@ def doctor(_options: argparse.Namespace) -> int:
 def _findings() -> Iterator[Finding]:
     yield _python()
     yield from _packages()
-    yield from _torch(_probe())
+    yield from pytorch(_probe())
     yield from _devices()
     yield _display()
-    yield from _places()
+    yield from places()
     yield _loopback()
     yield _forking()
 
@@ -90,7 +90,8 @@ def _probe() -> dict[str, Any]:
     return facts
 
 
-def _torch(facts: dict[str, Any]) -> Iterator[Finding]:
+def pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
+    """What the probe found."""
     if "error" in facts:
         yield Finding("broken" if "sum" not in facts else "limited", "PyTorch", facts["error"])
     if "sum" in facts:
@@ -144,7 +145,8 @@ def _display() -> Finding:
     return Finding("limited", "Display", "none, so no window; `footplate train` works without one")
 
 
-def _places() -> Iterator[Finding]:
+def places() -> Iterator[Finding]:
+    """Where runs and sockets go, and whether they can."""
     home = paths.home()
     try:
         home.mkdir(parents=True, exist_ok=True)

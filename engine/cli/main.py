@@ -17,10 +17,10 @@ FOOTPLATE_HOME moves where runs live. Without a command, `footplate` opens the w
 
 def main(argv: Sequence[str]) -> int:
     """Runs one command and returns its exit code."""
-    parser = _parser()
-    options, unknown = parser.parse_known_args(argv)
+    commands = parser()
+    options, unknown = commands.parse_known_args(argv)
     if unknown and options.command is not train.train:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
     try:
         code: int = options.command(options)
@@ -33,15 +33,16 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The whole command line; `command` of what it parses is the function to call."""
+    root = argparse.ArgumentParser(
         prog="footplate",
         description="Train vision models on this machine's devices, and watch them.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"footplate {version('footplate')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    root.add_argument("--version", action="version", version=f"footplate {version('footplate')}")
+    commands = root.add_subparsers(required=True, metavar="COMMAND")
 
     command = commands.add_parser("train", help="train a model on a folder of pictures", allow_abbrev=False)
     arguments.add_train(command)
@@ -72,4 +73,4 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("doctor", help="tell what this machine has, and what will not work and why")
     command.set_defaults(command=doctor.doctor)
-    return parser
+    return root

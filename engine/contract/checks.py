@@ -271,6 +271,6 @@ def choose_microbatches(batch_size: int, stages: int, schedule: str) -> int | No
     The divisor of the batch nearest to four per stage (the bubble's share is (stages - 1) / (microbatches
     + stages - 1) for GPipe and 1F1B, after Huang et al. 2019), and for 1F1B at least one per stage.
     """
-    least = stages if schedule == "1f1b" else 1
+    least = max(1, stages) if schedule == "1f1b" else 1
     divisors = [n for n in range(least, batch_size + 1) if batch_size % n == 0]
     return min(divisors, key=lambda n: (abs(n - 4 * stages), n), default=None)

@@ -245,9 +245,23 @@ def job_from_values(values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
             accepted[name] = msgspec.convert(value, _TYPES[name])
         except msgspec.ValidationError as error:
             problems.append(_wrong_value(name, value, str(error)))
+        else:
+            if isinstance(value, str) and not _is_unicode(value):
+                shown = value.encode(errors="backslashreplace").decode()
+                remedy = "Rename it, or make a symbolic link with a plain name to it."
+                problems.append(Problem(name, f"{FIELDS[name].label}: the name {shown} is not UTF-8.", remedy))
     if problems:
         return None, problems
     return Job(**accepted), []
+
+
+def _is_unicode(text: str) -> bool:
+    """False for file names that the system could not decode, which neither TOML nor JSON can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _wrong_value(name: str, value: Any, reason: str) -> Problem:

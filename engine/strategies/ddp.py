@@ -55,7 +55,13 @@ class DataParallelProcesses(Distributed, SingleDevice):
         self.example_shape = example_shape
         self.gradient_scale = float(self.spec.world_size)
         devices = [self.device] if self.device.type == "cuda" else None
-        self.forward = DistributedDataParallel(self.model, device_ids=devices, gradient_as_bucket_view=True)
+        self.forward = DistributedDataParallel(
+            self.model,
+            device_ids=devices,
+            gradient_as_bucket_view=True,
+            # A user's model may hold layers that it does not use; searching for them costs a little every step.
+            find_unused_parameters=self.spec.job.model_is_file,
+        )
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None

@@ -81,8 +81,6 @@ class Pipeline(Distributed):
         self.task = task
         model.train()
         self.example_shape = example_shape
-        self._original = on_cpu(model.state_dict()) if self.is_first else {}
-        self._names = list(model.state_dict())
         parameters = {id(parameter): name for name, parameter in model.named_parameters()}
         try:
             traces = trace(model)
@@ -101,6 +99,10 @@ class Pipeline(Distributed):
             for name, parameter in model.named_parameters(remove_duplicate=False)
             if name != parameters[id(parameter)] and parameters[id(parameter)] in held
         }
+        state = model.state_dict()
+        self._names = list(state)
+        in_stages = {*self._aliases, *(name for part in parts for name in part.state_dict())}
+        self._unused = on_cpu({name: state[name] for name in self._names if name not in in_stages})
         evaluated = split(model, traces.eval, cuts)[self.spec.rank].to(self.device)
         self._modes = {module: module.training for module in self.model.modules()}
         self._build_schedules(_Stage(self.model, self), _Stage(evaluated, self))
@@ -201,14 +203,13 @@ class Pipeline(Distributed):
             return None
         held = {name: tensor for part in parts for name, tensor in part.items()}
         held |= {alias: held[name] for alias, name in self._aliases.items()}
-        # What no stage uses has not changed.
-        return {name: held.get(name, self._original[name]) for name in self._names}
+        held |= self._unused
+        return {name: held[name] for name in self._names}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         own = self.model.state_dict()
         self.model.load_state_dict({name: state.get(name, tensor) for name, tensor in own.items()})
-        if self.is_first:
-            self._original = on_cpu(state)
+        self._unused = on_cpu({name: state[name] for name in self._unused})
 
     def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
         parts = self._gathered(updater.state_dict())

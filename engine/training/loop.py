@@ -69,6 +69,8 @@ class Loop:
             if not stopped:
                 self.updater.epoch_ended()
                 stopped = measures is None
+            if not stopped:
+                self.reporter.phase("saving")
             self._save(epoch, measures)
             if stopped:
                 break
@@ -99,6 +101,7 @@ class Loop:
                 return True
             if checkpoint:
                 self.reporter.checkpoint_requested = False
+                self.reporter.phase("saving")
                 self._save(epoch, None)
                 self.reporter.phase("training")
                 self.tally.start()
@@ -125,7 +128,7 @@ class Loop:
         own = taken.read()
         first_bad = self.strategy.agree([_NEVER - own.first_bad if own.first_bad is not None else 0])[0]
         if first_bad:
-            raise NotFinite(_NEVER - first_bad)
+            raise NotFinite(_NEVER - first_bad, "The loss", self._path("last").exists())
         mine = [own.loss, own.correct, own.pictures, own.wait_s, float(self.strategy.loads_data)]
         loss, correct, pictures, wait_s, loaders = self.strategy.total(torch.tensor(mine, dtype=torch.float64)).tolist()
         wait_s /= loaders
@@ -152,7 +155,7 @@ class Loop:
             return None
         values = measures.compute()
         if not all(map(math.isfinite, values.values())):
-            raise NotFinite(self.step, "The validation loss")
+            raise NotFinite(self.step, "The validation loss", self._path("last").exists())
         seconds = time.perf_counter() - begun
         self._tell(
             Validation(epoch=epoch, step=self.step, measures=values, pictures=self.val.pictures, seconds=seconds)
@@ -161,7 +164,6 @@ class Loop:
 
     def _save(self, epoch: int, measures: dict[str, float] | None) -> None:
         """Writes last.pt, and best.pt where `measures` are the best so far. A full disk does not end the training."""
-        self.reporter.phase("saving")
         model = self.strategy.state_dict()
         optimizer = self.strategy.optimizer_state(self.updater)
         better = measures is not None and self._is_better(measures)
@@ -190,16 +192,16 @@ class Loop:
         return value > best if self.judge.higher_is_better else value < best
 
     def _write(self, kind: Any, content: Any, epoch: int, measures: dict[str, float] | None) -> bool:
-        path = f"checkpoints/{kind}.pt"
+        path = self._path(kind)
         try:
-            written = write_checkpoint(content, self.folder / path)
+            written = write_checkpoint(content, path)
         except CheckpointError as error:
             self._tell(Warned(code="checkpoint_failed", message=str(error), rank=0))
             return False
         self._tell(
             CheckpointSaved(
                 kind=kind,
-                path=path,
+                path=path.relative_to(self.folder).as_posix(),
                 epoch=epoch,
                 step=self.step,
                 bytes=written.bytes,
@@ -208,6 +210,9 @@ class Loop:
             )
         )
         return True
+
+    def _path(self, kind: str) -> Path:
+        return self.folder / "checkpoints" / f"{kind}.pt"
 
     def _tell(self, event: Any) -> None:
         if self.leads:

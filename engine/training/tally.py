@@ -16,10 +16,10 @@ from engine.strategies.base import StepResult
 class NotFinite(Exception):
     """The loss became NaN or infinite; the text names the step."""
 
-    def __init__(self, step: int, what: str = "The loss") -> None:
+    def __init__(self, step: int, what: str, saved: bool) -> None:
+        kept = "The last good checkpoint is kept." if saved else "No checkpoint had been saved yet."
         super().__init__(
-            f"{what} became NaN or infinite at step {step}. The last good checkpoint is kept. "
-            "Try a lower learning rate, or fp32."
+            f"{what} became NaN or infinite at step {step}. {kept} Try a lower learning rate, or fp32 if it is not."
         )
         self.step = step
 

@@ -67,7 +67,6 @@ class SamplerProcess(QObject):
         process, self._process = self._process, None
         if process is None:
             return
-        process.disconnect(self)
         process.terminate()
         if not process.waitForFinished(_GOODBYE_MS):
             process.kill()

@@ -69,12 +69,13 @@ class Sparkline(QWidget):
         for run in self._runs(width, height):
             self._draw(painter, run, color, height)
         painter.setPen(QPen(QColor(scheme.border), 1))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawRect(0, 0, width - 1, height - 1)
 
     @staticmethod
     def _draw(painter: QPainter, run: list[QPointF], color: QColor, height: int) -> None:
         fill = QColor(color)
-        fill.setAlpha(50)
+        fill.setAlpha(60)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(fill)
         painter.drawPolygon(QPolygonF([QPointF(run[0].x(), height), *run, QPointF(run[-1].x(), height)]))

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.dataset import DatasetReport, Example
+from gui import icons, theme
 
 FORMATS = {"imagefolder": "folders of pictures", "idx": "MNIST's idx files"}
 THUMBNAIL = 44
@@ -46,7 +47,8 @@ class DatasetCard(QFrame):
         self._pictures_layout.setContentsMargins(0, 2, 0, 0)
         self._pictures_layout.setSpacing(4)
         self._more = QToolButton()
-        self._more.setObjectName("flat")
+        self._more.setObjectName("fold")
+        self._more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self._more.setCheckable(True)
         self._more.setText("Counts per class")
         self._more.setAccessibleName("Counts per class")
@@ -55,7 +57,8 @@ class DatasetCard(QFrame):
         self._listing.setTabChangesFocus(True)
         self._listing.setAccessibleName("Classes and unreadable files")
         self._listing.setFixedHeight(150)
-        self._more.toggled.connect(self._listing.setVisible)
+        self._more.toggled.connect(self._show_listing)
+        theme.notifier.changed.connect(self._paint)
         self._lay_out()
         self.clear()
 
@@ -95,10 +98,17 @@ class DatasetCard(QFrame):
         self._listing.setPlainText(full)
         self._more.setChecked(False)
         self._more.setVisible(bool(full))
-        self._listing.hide()
+        self._show_listing(False)
         self._show_pictures(examples)
         self.setAccessibleName("Dataset")
         self.setAccessibleDescription(self.text())
+
+    def _show_listing(self, shown: bool) -> None:
+        self._listing.setVisible(shown)
+        self._paint()
+
+    def _paint(self) -> None:
+        self._more.setIcon(icons.icon("down" if self._more.isChecked() else "right", theme.colors().muted))
 
     def _show_pictures(self, examples: tuple[Example, ...]) -> None:
         while (item := self._pictures_layout.takeAt(0)) is not None:

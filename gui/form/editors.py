@@ -107,6 +107,8 @@ class IntEditor(Editor):
         self.spin.setLocale(QLocale.c())
         self.spin.setRange(self._empty if field.optional else least, int(field.maximum or 2**31 - 1))
         self.spin.setMinimumWidth(56)
+        # A style sheet's left padding has no effect on a spin box's text.
+        self.spin.lineEdit().setTextMargins(6, 0, 0, 0)
         self.spin.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         if field.optional:
             self.spin.setSpecialValueText(empty)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal
+from shiboken6 import isValid
 
 AxisKind = Literal["clock", "elapsed", "count"]
 """What the horizontal axis counts: seconds shown as the time of day, seconds since the start, or whole numbers."""
 
 REDRAW_MS = 40
 """Changes within so many milliseconds are drawn together."""
+
+WORDS_EVERY_MS = 1000
+"""Screen readers are told new values at most so often."""
 
 _HEADROOM = 0.04
 """Share of the range that is kept free at the right, so that the axis need not move with every point."""
@@ -20,9 +24,11 @@ _LEAST_ZOOM = 1e-4
 
 
 class Drawable(Protocol):
-    """What a group redraws."""
+    """What a group redraws, and lets say its values in words."""
 
     def redraw(self) -> None: ...
+
+    def say(self) -> None: ...
 
 
 class PlotGroup(QObject):
@@ -52,8 +58,11 @@ class PlotGroup(QObject):
         self._first = 0.0
         self._last = 0.0
         self._dirty: dict[Drawable, None] = {}
+        self._untold: dict[Drawable, None] = {}
         self._timer = QTimer(self, singleShot=True, interval=REDRAW_MS)
         self._timer.timeout.connect(self._drain)
+        self._teller = QTimer(self, singleShot=True, interval=WORDS_EVERY_MS)
+        self._teller.timeout.connect(self._tell)
 
     @property
     def extent(self) -> tuple[float, float]:
@@ -61,10 +70,13 @@ class PlotGroup(QObject):
         return self._first, self._last
 
     def touch(self, plot: Drawable) -> None:
-        """Has `plot` redrawn soon, together with others."""
+        """Has `plot` redrawn soon, together with others, and later described anew."""
         self._dirty[plot] = None
+        self._untold[plot] = None
         if not self._timer.isActive():
             self._timer.start()
+        if not self._teller.isActive():
+            self._teller.start()
 
     def set_extent(self, first: float, last: float) -> None:
         """Tells where the data begins and ends now."""
@@ -132,5 +144,10 @@ class PlotGroup(QObject):
 
     def _drain(self) -> None:
         dirty, self._dirty = list(self._dirty), {}
-        for plot in dirty:
+        for plot in filter(isValid, dirty):  # a plot may have gone with its page
             plot.redraw()
+
+    def _tell(self) -> None:
+        untold, self._untold = list(self._untold), {}
+        for plot in filter(isValid, untold):
+            plot.say()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -17,9 +16,6 @@ from gui.plots.columns import Floats
 from gui.plots.group import PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
 from gui.plots.readout import Readout, place_words
-
-WORDS_EVERY_S = 1.0
-"""Screen readers are told new values at most so often."""
 
 
 class _View(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
@@ -78,7 +74,6 @@ class LinePlot(QWidget):
         self._log = False
         self._lines: dict[str, Line] = {}
         self._span: tuple[float, float] | None = None
-        self._said_at = 0.0
         self._empty_text = "Nothing to show yet"
         self._readout = Readout(title, unit, scale, write or (lambda value: f"{value:.4g}{unit and ' ' + unit}"))
         self._build_view(x_label)
@@ -93,7 +88,7 @@ class LinePlot(QWidget):
         group.cursor_changed.connect(self._cursor_changed)
         theme.notifier.changed.connect(self._recolor)
         self._recolor()
-        self._say()
+        self.say()
 
     def add_line(self, key: str, style: LineStyle) -> None:
         """Adds a line; an existing one of that key is left as it is."""
@@ -174,12 +169,14 @@ class LinePlot(QWidget):
         self._set_span(spans)
         self._empty.setVisible(not any(len(line.x) for line in self._lines.values()))
         self._write_values()
-        if time.monotonic() - self._said_at >= WORDS_EVERY_S:
-            self._say()
 
     def describe(self) -> str:
         """The latest values in words."""
         return self._readout.describe(self._lines.values()) or self._empty_text
+
+    def say(self) -> None:
+        """Tells screen readers the latest values."""
+        self.setAccessibleDescription(self.describe())
 
     def sizeHint(self) -> QSize:
         return QSize(400, 150)
@@ -316,10 +313,6 @@ class LinePlot(QWidget):
         cursor = self.group.cursor
         place = "" if cursor is None else place_words(self.group, cursor)
         self._readout.show_values(self._lines.values(), cursor, place)
-
-    def _say(self) -> None:
-        self._said_at = time.monotonic()
-        self.setAccessibleDescription(self.describe())
 
 
 def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:

@@ -75,7 +75,7 @@ def _word(data: RunData, state: State, stopping: bool) -> StatusWord:
         return ended[state]
     if stopping or data.stop_asked or data.phase == "stopping":
         return "Stopping"
-    if state == "starting" or data.phase in (None, "starting"):
+    if state == "starting" or (data.phase in (None, "starting") and not data.epoch):
         return "Starting"
     return "Running"
 

@@ -79,7 +79,9 @@ def main() -> int:
         met = measure("offscreen", {**base, "QT_QPA_PLATFORM": "offscreen"}, times)
         if shutil.which("Xvfb"):
             number = str(90 + os.getpid() % 100)
-            with subprocess.Popen(["Xvfb", f":{number}", "-screen", "0", "1280x800x24"], stderr=subprocess.DEVNULL) as x:
+            with subprocess.Popen(
+                ["Xvfb", f":{number}", "-screen", "0", "1280x800x24"], stderr=subprocess.DEVNULL
+            ) as x:
                 while not Path(f"/tmp/.X11-unix/X{number}").exists():
                     time.sleep(0.02)
                 met &= measure("Xvfb", {**base, "DISPLAY": f":{number}", "QT_QPA_PLATFORM": "xcb"}, times)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,15 @@ def test_that_folders_without_a_dataset_are_refused(tmp_path: Path) -> None:
     one = folder_of(tmp_path / "one", "train/only")
     Image.new("L", (8, 8)).save(one / "train/only/1.png")
     assert "DATASET:" in refused(str(one))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere file names are always Unicode")
+def test_that_a_folder_whose_name_is_not_utf8_is_refused_with_the_remedy(pictures: Path) -> None:
+    odd = os.fsdecode(os.fsencode(pictures) + b"-\xff")
+    pictures.rename(odd)
+    said = refused(odd)
+    assert "DATASET:" in said
+    assert "symbolic link" in said
 
 
 def test_that_a_class_that_only_validation_has_is_refused(pictures: Path) -> None:

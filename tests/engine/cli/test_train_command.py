@@ -10,11 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine.cli.main import parser
+from engine.cli.train import judge
 from engine.contract.events import EVENT, RunFinished, RunStarted
-from engine.contract.job import load_job
-from engine.contract.runs import find_run, list_runs
+from engine.contract.job import Job
+from engine.contract.runs import find_run
 from tests.engine.cli.terminal import command, footplate
-from tests.engine.supervisor.supervised import make_pictures, wait_until
+from tests.engine.supervisor.supervised import make_pictures
 
 
 @pytest.fixture
@@ -127,19 +129,21 @@ def test_that_an_interrupted_run_is_told_with_130(pictures: Path) -> None:
 
 def test_that_a_job_file_gives_the_values_and_flags_override_them(pictures: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
-    file.write_text(
-        f'dataset = "{pictures}"\nmodel = "mnist_cnn"\nepochs = 100000\nbatch_size = 8\npretrained = true\n'
-    )
-    answer = footplate("train", "--job", str(file), "--epochs", "1", "--no-pretrained", "--lear", "1")
-    assert answer.code == 2
-    assert "Did you mean --learning-rate?" in answer.err or "no flag --lear" in answer.err
-    assert list_runs() == []
-    answer = footplate("train", "--job", str(file), "--epochs", "1", "--no-pretrained", "--detach")
-    assert answer.code == 0, answer.err
-    run = find_run(answer.out.strip())
-    assert run is not None
-    job, problems = load_job(run.job_file)
+    file.write_text('model = "mnist_cnn"\nepochs = 7\nbatch_size = 8\npretrained = true\nimage_size = 32\n')
+    words = ["train", str(pictures), "--job", str(file), "--epochs", "1", "--no-pretrained", "--image-size", ""]
+    options, unknown = parser().parse_known_args(words)
+    options.unknown = unknown
+    job, problems = judge(options)
     assert problems == []
+    assert job == Job(dataset=str(pictures), model="mnist_cnn", epochs=1, batch_size=8)
+
+
+def test_that_relative_paths_are_made_absolute_since_the_run_lives_elsewhere(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pictures.parent)
+    options, options_unknown = parser().parse_known_args(["train", pictures.name, "--model", "mnist_cnn"])
+    options.unknown = options_unknown
+    job, _ = judge(options)
     assert job is not None
-    assert (job.epochs, job.batch_size, job.pretrained) == (1, 8, False)
-    wait_until(lambda: run.state() == "completed", "the end")
+    assert job.dataset == str(pictures)

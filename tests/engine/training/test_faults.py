@@ -21,7 +21,7 @@ from engine.training.tally import NotFinite
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "Out of main memory at step 12"),
         (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"), "Lost touch with another worker at step 12"),
         (RuntimeError("Expected to have finished reduction in the prior iteration"), "choose Single device"),
-        (NotFinite(5), "The loss became NaN or infinite at step 5"),
+        (NotFinite(5, "The loss", True), "The loss became NaN or infinite at step 5"),
         (TaskError("model", "No such weights.", "Train from scratch."), "No such weights. Train from scratch."),
         (PermissionError(13, "Permission denied", "/x/y"), "/x/y cannot be used: Permission denied"),
         (KeyError("gone"), "KeyError at step 12: 'gone'"),

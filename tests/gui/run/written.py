@@ -39,7 +39,12 @@ def job(**changes: object) -> Job:
 
 
 def a_run(
-    steps: int = 40, outcome: Outcome | None = "completed", *, cause: str = "", unplanned: bool = False, **changes: object
+    steps: int = 40,
+    outcome: Outcome | None = "completed",
+    *,
+    cause: str = "",
+    unplanned: bool = False,
+    **changes: object,
 ) -> RunFolder:
     """A folder with a run of `steps` steps; without an outcome it breaks off, as after a power cut."""
     chosen = job(**changes)
@@ -90,7 +95,12 @@ def story(chosen: Job, steps: int, outcome: Outcome | None, cause: str = "") -> 
             yield DevicesSampled(time=now, samples=tuple(samples))
         if step % per_epoch == 0:
             yield Validation(
-                time=now, epoch=epoch, step=step, measures={"loss": 0.5, "top1": 0.8, "top5": 0.99}, pictures=20, seconds=1
+                time=now,
+                epoch=epoch,
+                step=step,
+                measures={"loss": 0.5, "top1": 0.8, "top5": 0.99},
+                pictures=20,
+                seconds=1,
             )
             for kind in ("last", "best"):
                 yield CheckpointSaved(
@@ -102,4 +112,6 @@ def story(chosen: Job, steps: int, outcome: Outcome | None, cause: str = "") -> 
         yield Failed(time=end, cause=cause, rank=0, step=steps)
     if outcome is not None:
         yield DevicesFree(time=end, seconds=0.4, verified=True)
-        yield RunFinished(time=end, outcome=outcome, cause=cause, seconds=end - begun, best={"top1": 0.8, "loss": 0.5}, best_epoch=3)
+        yield RunFinished(
+            time=end, outcome=outcome, cause=cause, seconds=end - begun, best={"top1": 0.8, "loss": 0.5}, best_epoch=3
+        )

@@ -1,0 +1,118 @@
+"""From Train to the first loss on the sample dataset, against what importing PyTorch costs here.
+
+    python tests/benchmarks/start_latency.py [--times N] [--strategy single|ddp]
+
+In turn, N times: a fresh interpreter that imports torch and torchvision; a run started cold; a run started by a
+preloaded parent. The aims: cold at most 1 s more than the import, preloaded at most 1 s in all; the exit code is 1
+where the median misses one. A first turn warms the disk's cache and is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+from engine.contract import paths
+from engine.contract.connection import NotRunning, RunConnection
+from engine.contract.events import RunFinished, StepMetrics
+from engine.contract.job import Job
+from engine.contract.launch import Preloader, start_supervisor
+from engine.contract.protocol import Stop
+from engine.contract.runs import RunFolder, create_run
+from engine.supervisor.environment import describe
+
+AIM_S = 1.0
+
+
+def imports() -> float:
+    """Seconds that a process takes to import torch and torchvision, its start and end included."""
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import torch, torchvision"], check=True)
+    return time.monotonic() - begun
+
+
+def first_loss(job: Job, start: Callable[[RunFolder], object]) -> float:
+    """Seconds from asking for a run to its first loss having arrived at a client; the run is then stopped."""
+    begun = time.monotonic()
+    run = create_run(job)
+    start(run)
+    connection = connect(run)
+    seconds = 0.0
+    with connection:
+        while not connection.closed:
+            select.select([connection], [], [], 60.0)
+            for message in connection.receive():
+                if isinstance(message, StepMetrics) and not seconds:
+                    seconds = time.monotonic() - begun
+                    connection.send(Stop())
+                elif isinstance(message, RunFinished) and message.outcome == "failed":
+                    sys.exit(message.cause)
+    return seconds
+
+
+def connect(run: RunFolder) -> RunConnection:
+    while True:
+        try:
+            return RunConnection(run)
+        except NotRunning:
+            if run.state() not in ("starting", "running"):
+                sys.exit(f"the run did not start; see {run.path}")
+            time.sleep(0.005)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--strategy", choices=("single", "ddp"), default="single")
+    parser.add_argument("--model", default="resnet18")
+    options = parser.parse_args()
+    devices = ("cpu",) if options.strategy == "single" else ("cpu", "cpu")
+    job = Job(
+        dataset=str(paths.sample_dataset()),
+        model=options.model,
+        image_size=64,
+        strategy=options.strategy,
+        devices=devices,
+    )
+    facts = describe(None)
+    print(f"{facts['cpu']}, {facts['cores']} cores, {platform.platform()}")
+    print(f"Python {facts['python']}, torch {facts['torch']}, torchvision {facts['torchvision']}")
+    print(f"{job.model}, {job.image_size} px, batch {job.batch_size}, {job.strategy} on {','.join(devices)}")
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["FOOTPLATE_HOME"] = home
+        preloader = Preloader()
+        preloader.start()
+        while not preloader.ready:
+            select.select([preloader], [], [], 60.0)
+            preloader.poll()
+        turns = [
+            (imports(), first_loss(job, start_supervisor), first_loss(job, preloader.start_run))
+            for _ in range(options.times + 1)
+        ][1:]
+        preloader.close()
+    imported, cold, preloaded = (list(column) for column in zip(*turns, strict=True))
+    extra = [a - b for a, b in zip(cold, imported, strict=True)]
+    met = True
+    for name, seconds, aim in (
+        ("imports alone", imported, None),
+        ("cold start", cold, None),
+        ("cold - imports", extra, AIM_S),
+        ("preloaded", preloaded, AIM_S),
+    ):
+        median = statistics.median(seconds)
+        verdict = "" if aim is None else f"  (aim {aim:.1f} s: {'met' if median <= aim else 'missed'})"
+        met = met and (aim is None or median <= aim)
+        print(f"{name:15} median {median:.2f} s, least {min(seconds):.2f} s, most {max(seconds):.2f} s{verdict}")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The job: its values, its file, and what is said of those that cannot be used."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.contract.job import FIELDS, Field, Job, changed_fields, job_from_values, job_to_toml, load_job, save_job
+
+text = st.text(st.characters(codec="utf-8"), max_size=40)
+
+
+def values_of(field: Field) -> st.SearchStrategy[Any]:
+    if field.kind == "bool":
+        strategy: st.SearchStrategy[Any] = st.booleans()
+    elif field.kind == "choice":
+        strategy = st.sampled_from(field.choices)
+    elif field.kind == "list":
+        strategy = st.lists(text, max_size=4).map(tuple)
+    elif field.kind == "text":
+        strategy = text
+    else:
+        assert field.minimum is not None
+        assert field.maximum is not None
+        if field.kind == "int":
+            strategy = st.integers(int(field.minimum), int(field.maximum))
+        else:
+            strategy = st.floats(field.minimum, field.maximum, exclude_min=True, exclude_max=True)
+    return st.none() | strategy if field.optional else strategy
+
+
+jobs = st.fixed_dictionaries({}, optional={name: values_of(field) for name, field in FIELDS.items()})
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(jobs)
+def test_that_every_job_survives_its_file(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
+    job, problems = job_from_values(values)
+    assert problems == []
+    assert job is not None
+    path = tmp_path_factory.getbasetemp() / "job.toml"
+    save_job(job, path)
+    assert load_job(path) == (job, [])
+
+
+@given(jobs)
+def test_that_the_changed_fields_alone_make_the_same_job(values: dict[str, Any]) -> None:
+    job = Job(**values)
+    assert job_from_values(changed_fields(job)) == (job, [])
+
+
+@given(st.dictionaries(st.sampled_from([*FIELDS, "version"]) | st.text(max_size=12), anything, max_size=8))
+def test_that_whatever_the_values_are_each_gets_a_job_or_a_problem(values: dict[str, Any]) -> None:
+    job, problems = job_from_values(values)
+    assert (job is None) == bool(problems)
+    assert all(problem.message and problem.remedy for problem in problems)
+    if job is not None:
+        assert job_from_values(tomllib.loads(job_to_toml(job))) == (job, [])
+
+
+def test_that_all_problems_come_at_once() -> None:
+    job, problems = job_from_values({"epochs": "3", "precision": "fp61", "optimiser": "sgd", "batch_size": 0})
+    assert job is None
+    assert [problem.field for problem in problems] == ["epochs", "precision", "optimiser", "batch_size"]
+    assert "Did you mean “optimizer”?" in problems[2].remedy
+
+
+@pytest.mark.parametrize(
+    ("values", "remedy"),
+    [
+        ({"version": 2}, "Update Footplate"),
+        ({"version": "one"}, "Set version = 1."),
+        ({"epochs": True}, "whole number"),
+        ({"epochs": 0}, "between 1 and 100000"),
+        ({"learning_rate": 0}, "between 0 and 100"),
+        ({"learning_rate": float("nan")}, "between 0 and 100"),
+        ({"devices": "cpu"}, "a list of texts"),
+        ({"pretrained": "yes"}, "true or false"),
+        ({"schedule": "cosin"}, "Did you mean “cosine”?"),
+        ({"dataset": "\udcff"}, "symbolic link"),
+        ({"name": "n" * 121}, "120"),
+    ],
+)
+def test_that_a_wrong_value_is_told_with_a_remedy(values: dict[str, Any], remedy: str) -> None:
+    job, problems = job_from_values(values)
+    assert job is None
+    assert [problem.field for problem in problems] == list(values)
+    assert remedy in str(problems[0])
+
+
+def test_that_a_file_that_is_not_toml_is_a_problem(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    for content in (b"epochs = = 1", b"\xff\xfe", b"epochs = 1\nepochs = 2"):
+        path.write_bytes(content)
+        job, problems = load_job(path)
+        assert job is None
+        assert [problem.field for problem in problems] == ["job"]
+    assert load_job(tmp_path / "nowhere.toml")[1][0].field == "job"

@@ -1,0 +1,98 @@
+"""Frames and messages: any bytes in any pieces give the same lines, or one kind of refusal."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.contract.events import ENCODE, EVENT, DevicesSampled, Failed, LogLine, RunFinished, StepMetrics
+from engine.contract.protocol import CLIENT_MESSAGE, SERVER_MESSAGE, FrameError, Frames, Hello
+from engine.contract.worker import FROM_WORKER, TO_WORKER
+
+LIMIT = 32
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(places)]
+
+
+@given(st.lists(st.binary(max_size=LIMIT - 1).map(lambda line: line.replace(b"\n", b" "))), st.lists(st.integers(0)))
+def test_that_lines_come_out_as_they_went_in_however_they_are_cut(lines: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(line + b"\n" for line in lines)
+    frames = Frames(LIMIT)
+    assert [line for piece in pieces(data, cuts) for line in frames.feed(piece)] == lines
+
+
+@given(st.binary(min_size=LIMIT), st.lists(st.integers(0)))
+def test_that_a_frame_over_the_limit_is_refused_however_it_is_cut(line: bytes, cuts: list[int]) -> None:
+    frames = Frames(LIMIT)
+    fed = pieces(line.replace(b"\n", b" ") + b"\n", cuts)
+    with pytest.raises(FrameError, match="longer than 32 bytes"):
+        [frames.feed(piece) for piece in fed]
+
+
+@pytest.mark.parametrize("decoder", [CLIENT_MESSAGE, SERVER_MESSAGE, FROM_WORKER, TO_WORKER, EVENT])
+@given(data=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="ignore")))
+def test_that_no_bytes_raise_anything_but_a_decoding_error(decoder: msgspec.json.Decoder[object], data: bytes) -> None:
+    try:
+        decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"hello","protocol":1,"extra":1}',
+        b'{"type":"hello","protocol":"1"}',
+        b'{"type":"hello","protocol":1.5}',
+        b'{"protocol":1}',
+        b'{"type":"run_started"}',
+        b"[]",
+        b"",
+    ],
+)
+def test_that_messages_are_strict(line: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        CLIENT_MESSAGE.decode(line)
+
+
+def test_that_a_hello_of_another_version_is_still_understood_so_that_it_can_be_answered() -> None:
+    assert CLIENT_MESSAGE.decode(b'{"type":"hello","protocol":7}') == Hello(protocol=7)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        LogLine(n=1, time=2.0, text="“ü” \n \x00"),
+        Failed(n=2, time=3.0, cause="no memory", rank=1, step=120),
+        DevicesSampled(n=3, samples=()),
+        RunFinished(n=4, outcome="stopped", best={"top1": 0.5}, best_epoch=2, checkpoints=("a", "b")),
+        StepMetrics(
+            epoch=1, step=1, loss=0.1, learning_rate=1e-9, images_per_second=1.5, data_wait_s=0.0, compute_s=2.0
+        ),
+    ],
+)
+def test_that_an_event_survives_its_line(event: LogLine) -> None:
+    line = ENCODE.encode(event)
+    assert b"\n" not in line
+    assert EVENT.decode(line) == SERVER_MESSAGE.decode(line) == event
+
+
+def test_that_a_loss_that_is_no_number_is_refused_rather_than_drawn_as_one() -> None:
+    event = StepMetrics(
+        epoch=1,
+        step=1,
+        loss=float("nan"),
+        learning_rate=0.1,
+        images_per_second=1.0,
+        data_wait_s=0.0,
+        compute_s=0.0,
+    )
+    with pytest.raises(msgspec.ValidationError):
+        EVENT.decode(ENCODE.encode(event))

@@ -1,0 +1,49 @@
+"""A checkpoint is the plain model's, also where parts of the model are tied, unused or constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.contract.job import Job
+
+ODD = """
+import torch
+from torch import nn
+
+class Odd(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.first = nn.Linear(768, 32)
+        self.unused = nn.Linear(2, 2)
+        self.register_buffer("shift", torch.full((32,), 0.1))
+        self.register_buffer("untouched", torch.arange(3))
+        self.last = nn.Linear(32, classes)
+        self.alias = self.last
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x.flatten(1)) + self.shift))
+
+def build_model(num_classes):
+    return Odd(num_classes)
+"""
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
+def test_that_every_name_of_the_plain_model_is_saved(
+    job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]], strategy: str
+) -> None:
+    fields = model_file(ODD)
+    single = start(job(**fields), every_step=True).completed()
+    group = start(job(cpus=2, strategy=strategy, **fields), every_step=True).completed()
+    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-4)
+    expected, state = (torch.load(g.folder / "checkpoints/best.pt", weights_only=True) for g in (single, group))
+    assert list(state) == list(expected)
+    assert torch.equal(state["alias.weight"], state["last.weight"])
+    assert torch.equal(state["untouched"], torch.arange(3))
+    for name, tensor in state.items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-3, atol=1e-5)

@@ -1,0 +1,101 @@
+"""The loss and the measures of classification."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from engine.contract.job import Job
+from engine.tasks import TASKS
+
+TASK = TASKS["classification"]
+
+
+def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, classes, generator=generator), torch.randint(0, classes, (count,), generator=generator)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any),
+    classes=st.integers(2, 12),
+    ranks=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+def test_that_measures_do_not_depend_on_how_the_samples_are_divided(
+    sizes: list[int], classes: int, ranks: int, seed: int
+) -> None:
+    outputs, targets = sample(sum(sizes), classes, seed)
+    measures = [TASK.measures() for _ in range(ranks)]
+    for place, (some, wanted) in enumerate(zip(outputs.split(sizes), targets.split(sizes), strict=True)):
+        measures[place % ranks].update(some, wanted)
+    total = TASK.measures()
+    total.counters = torch.stack([each.counters for each in measures]).sum(0)
+    found = total.compute()
+    order = outputs.argsort(1, descending=True)
+    hits = order == targets[:, None]
+    assert found["top1"] == pytest.approx(hits[:, :1].any(1).float().mean().item())
+    assert found["top5"] == pytest.approx(hits[:, :5].any(1).float().mean().item())
+    assert found["loss"] == pytest.approx(functional.cross_entropy(outputs, targets).item(), rel=1e-5)
+    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+
+
+def test_that_measures_of_nothing_are_missing_rather_than_zero() -> None:
+    assert TASK.measures().compute() == {}
+
+
+def test_that_the_loss_is_per_sample_and_in_full_precision() -> None:
+    outputs, targets = sample(6, 4, 0)
+    loss = TASK.loss(outputs.bfloat16(), targets)
+    assert (loss.shape, loss.dtype) == ((6,), torch.float32)
+    torch.testing.assert_close(TASK.loss(outputs, targets).mean(), functional.cross_entropy(outputs, targets))
+
+
+def test_that_right_answers_are_counted() -> None:
+    outputs, targets = sample(20, 3, 0)
+    correct = TASK.correct(outputs, targets)
+    assert correct.shape == ()
+    assert correct == sum(int(row.argmax()) == target for row, target in zip(outputs, targets.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("model", "size"), [("mnist_cnn", 28), ("resnet18", 224), ("inception_v3", 299), ("/my/net.py", 224)]
+)
+def test_that_the_size_is_the_models_own_unless_given(model: str, size: int) -> None:
+    assert TASK.image_size(Job(model=model)) == size
+    assert TASK.image_size(Job(model=model, image_size=96)) == 96
+
+
+@pytest.mark.parametrize(
+    ("model", "mean"),
+    [
+        ("resnet18", 0.485),
+        ("efficientnet_v2_l", 0.5),
+        ("inception_v3", 0.5),
+        ("mnist_cnn", 0.485),
+        ("/my/net.py", 0.485),
+    ],
+)
+def test_that_pictures_are_normalised_as_the_weights_expect(model: str, mean: float) -> None:
+    means, stds = TASK.normalisation(Job(model=model), 3)
+    assert (len(means), len(stds), means[0]) == (3, 3, mean)
+    grey_mean, grey_std = TASK.normalisation(Job(model=model), 1)
+    if model == "mnist_cnn":
+        assert (grey_mean, grey_std) == ((0.1307,), (0.3081,))
+    else:
+        assert grey_mean[0] == pytest.approx(sum(means) / 3)
+        assert grey_std[0] == pytest.approx(sum(stds) / 3)
+
+
+def test_that_inception_sees_what_its_pretrained_weights_saw() -> None:
+    from torchvision.models import Inception_V3_Weights, inception_v3
+
+    transforms = Inception_V3_Weights.DEFAULT.transforms()
+    theirs = inception_v3(weights=None, transform_input=True, init_weights=False)
+    picture = torch.rand(1, 3, 8, 8)
+    imagenet = (picture - torch.tensor(transforms.mean)[:, None, None]) / torch.tensor(transforms.std)[:, None, None]
+    means, stds = (torch.tensor(each)[:, None, None] for each in TASK.normalisation(Job(model="inception_v3"), 3))
+    torch.testing.assert_close(theirs._transform_input(imagenet), (picture - means) / stds)

@@ -1,0 +1,53 @@
+"""The catalogue is made from what is there, and the file that ships is current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from torchvision import models as torchvision
+
+from engine import catalogue
+from engine.contract.catalogue import load_catalogue
+from engine.strategies import STRATEGIES
+from engine.tasks import TASKS
+
+
+def test_that_the_file_lists_every_task_strategy_and_model() -> None:
+    shipped = load_catalogue()
+    assert [entry.id for entry in shipped.tasks] == list(TASKS)
+    assert list(shipped.strategies) == [strategy.entry for strategy in STRATEGIES.values()]
+    assert {entry.id for entry in shipped.models} == {"mnist_cnn", *torchvision.list_models(module=torchvision)}
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn", "resnet18", "vit_b_32", "squeezenet1_1", "googlenet", "regnet_x_400mf"])
+def test_that_what_ships_of_a_model_is_current(name: str) -> None:
+    assert load_catalogue().model(name) == catalogue.describe(name)
+
+
+def test_that_the_figures_of_a_model_are_torchvisions() -> None:
+    weights = torchvision.ResNet50_Weights.DEFAULT
+    entry = catalogue.describe("resnet50")
+    assert (entry.title, entry.family, entry.image_size) == ("ResNet-50", "ResNet", 224)
+    assert entry.parameters == weights.meta["num_params"]
+    assert entry.weights == ("IMAGENET1K_V2", "IMAGENET1K_V1")
+    assert entry.batch_norm
+    assert entry.cut_places > 0
+
+
+def test_that_titles_are_for_people_and_unlike_each_other() -> None:
+    titles = [entry.title for entry in load_catalogue().models]
+    assert len(set(titles)) == len(titles)
+    assert not any("_" in title for title in titles)
+    assert not any(entry.family == "Other" for entry in load_catalogue().models)
+
+
+def test_that_check_tells_a_stale_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fresh = catalogue.Catalogue(tasks=(), models=(), strategies=())
+    monkeypatch.setattr(catalogue, "generate", lambda: fresh)
+    monkeypatch.setattr(catalogue, "CATALOGUE_FILE", tmp_path / "catalogue.json")
+    assert catalogue.main(["--check"]) == 1
+    assert catalogue.main(["--write"]) == 0
+    assert catalogue.main(["--check"]) == 0
+    (tmp_path / "catalogue.json").write_text("{}")
+    assert catalogue.main(["--check"]) == 1

@@ -1,0 +1,177 @@
+"""The devices' cards, and what is chosen on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QSpinBox
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import CPU
+from gui import theme
+from gui.devices.panel import DevicesPanel
+from gui.devices.sparkline import Sparkline
+from tests.gui.devices.snapshots import UUIDS, gpu, held_by, snapshot
+
+
+@pytest.fixture
+def panel(styled: QApplication, qtbot: QtBot) -> DevicesPanel:
+    made = DevicesPanel()
+    qtbot.addWidget(made)
+    made.resize(290, 900)
+    made.show()
+    return made
+
+
+@pytest.fixture
+def check(panel: DevicesPanel) -> Callable[[str], QCheckBox]:
+    def find(beginning: str) -> QCheckBox:
+        return next(box for box in panel.findChildren(QCheckBox) if box.accessibleName().startswith(beginning))
+
+    return find
+
+
+def texts(panel: DevicesPanel) -> str:
+    return "\n".join(label.text() for label in panel.findChildren(QLabel) if not label.isHidden())
+
+
+def test_that_gpus_are_named_as_cuda_counts_them_and_stand_in_that_order(
+    panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
+) -> None:
+    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    names = ("GPU 0", "GPU 1", "CPU")
+    qtbot.waitUntil(lambda: all(check(name).isVisible() for name in names))
+    panel.grab()  # has the cards laid out
+    places = [check(name).mapTo(panel, QPoint()).y() for name in names]
+    assert places == sorted(places)
+    assert len(set(places)) == 3
+    panel.set_selection(UUIDS[:2])
+    assert panel.selection() == (UUIDS[1], UUIDS[0])
+    assert UUIDS[1] in check("GPU 0").accessibleDescription()
+    assert "CUDA 0 · NVML 1" in texts(panel)
+
+
+def test_that_a_gpu_that_cuda_does_not_list_carries_nvmls_number_and_says_so(
+    panel: DevicesPanel, check: Callable[[str], QCheckBox]
+) -> None:
+    panel.update_snapshot(snapshot(gpu(0, cuda_index=None)))
+    assert check("GPU 0").text() == "GPU 0"
+    assert "CUDA does not list it" in check("GPU 0").toolTip()
+
+
+def test_that_a_card_tells_what_the_gpu_does(panel: DevicesPanel) -> None:
+    panel.update_snapshot(snapshot(gpu(0, processes=held_by("root", 12 << 30))))
+    shown = texts(panel)
+    for part in ("87 %", "512 W", "61 °C", "41.0 of 141.0 GiB", "Busy: root, 12.0 GiB", "GPU-0aaaaaaa…"):
+        assert part in shown.replace("\u2007", "")
+
+
+def test_that_every_small_graph_tells_its_latest_value_in_words(panel: DevicesPanel) -> None:
+    panel.update_snapshot(snapshot(gpu(0, temperature_c=None)))
+    told = {graph.accessibleName(): graph.accessibleDescription() for graph in panel.findChildren(Sparkline)}
+    assert told["GPU 1 utilization"].startswith("Latest: 87 %")
+    assert told["GPU 1 power"].startswith("Latest: 512 W")
+    assert told["GPU 1 temperature"] == "Latest: – °C, nothing to show"
+    assert told["CPU load"].startswith("Latest: 37 %")
+    assert told["CPU memory"].startswith("Latest: 25 %")
+
+
+def test_that_a_lost_gpu_stays_greyed_with_the_time_of_its_loss(
+    panel: DevicesPanel, check: Callable[[str], QCheckBox]
+) -> None:
+    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    panel.update_snapshot(snapshot(gpu(0), gpu(1, lost=True, lost_since=1_700_000_000.0)))
+    assert "Lost since" in texts(panel)
+    assert check("GPU 0").accessibleDescription().count("lost since") == 1
+    graphs = {graph.accessibleName(): graph.isEnabled() for graph in panel.findChildren(Sparkline)}
+    assert (graphs["GPU 0 utilization"], graphs["GPU 1 utilization"]) == (False, True)
+
+
+@pytest.mark.parametrize("sentence", ["The NVIDIA driver is not loaded.", ""])
+def test_that_one_sentence_says_why_no_gpu_is_listed(panel: DevicesPanel, sentence: str) -> None:
+    panel.update_snapshot(snapshot(status="no_driver" if sentence else "ok", message=sentence))
+    assert (sentence or "No NVIDIA GPU") in texts(panel)
+    assert panel.selection() == (CPU,)
+
+
+def test_that_the_cpu_counts_as_many_devices_as_it_has_workers(
+    panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
+) -> None:
+    panel.update_snapshot(snapshot())
+    workers = next(box for box in panel.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
+    assert (workers.minimum(), workers.maximum()) == (1, 2 * (os.cpu_count() or 1))
+    with qtbot.waitSignal(panel.selection_changed):
+        workers.setValue(2)
+    assert panel.selection() == (CPU, CPU)
+    with qtbot.waitSignal(panel.selection_changed):
+        check("CPU").setChecked(False)
+    assert panel.selection() == ()
+    assert not workers.isEnabled()
+
+
+def test_that_the_first_idle_gpu_is_chosen_where_nobody_has_chosen(panel: DevicesPanel) -> None:
+    panel.update_snapshot(snapshot(gpu(0), gpu(1, processes=held_by("root", 1))))
+    assert panel.selection() == (UUIDS[0],)
+
+
+def test_that_a_choice_is_never_changed_by_a_snapshot(panel: DevicesPanel, qtbot: QtBot) -> None:
+    panel.set_selection((CPU, CPU))
+    with qtbot.assertNotEmitted(panel.selection_changed):
+        panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    assert panel.selection() == (CPU, CPU)
+
+
+def test_that_a_gpu_chosen_before_it_is_seen_is_chosen_when_it_appears(panel: DevicesPanel) -> None:
+    panel.set_selection((UUIDS[1],))
+    assert panel.selection() == (UUIDS[1],)
+    panel.update_snapshot(snapshot(status="not_answering", message="NVML is not answering."))
+    assert panel.selection() == (UUIDS[1],)
+    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    assert panel.selection() == (UUIDS[1],)
+
+
+def test_that_a_chosen_gpu_that_does_not_exist_is_dropped_and_nothing_takes_its_place(
+    panel: DevicesPanel, qtbot: QtBot
+) -> None:
+    panel.set_selection((UUIDS[5],))
+    with qtbot.waitSignal(panel.selection_changed):
+        panel.update_snapshot(snapshot(gpu(0)))
+    assert panel.selection() == ()
+
+
+def test_that_devices_can_be_chosen_by_keyboard_alone(
+    panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
+) -> None:
+    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    panel.set_selection(())
+    qtbot.waitUntil(check("GPU 1").isVisible)
+    check("GPU 0").setFocus()
+    qtbot.keyClick(check("GPU 0"), Qt.Key.Key_Space)
+    qtbot.keyClick(check("GPU 0"), Qt.Key.Key_Tab)
+    assert panel.focusWidget() is check("GPU 1")
+    qtbot.keyClick(check("GPU 1"), Qt.Key.Key_Space)
+    qtbot.keyClick(check("GPU 1"), Qt.Key.Key_Tab)
+    assert panel.focusWidget() is check("CPU")
+    assert panel.selection() == (UUIDS[1], UUIDS[0])
+
+
+def test_that_eight_gpus_have_a_card_each(panel: DevicesPanel) -> None:
+    panel.update_snapshot(snapshot(*(gpu(n, cuda_index=n) for n in range(8))))
+    names = [box.accessibleName() for box in panel.findChildren(QCheckBox)]
+    assert sorted(names) == ["CPU", *(f"GPU {n}, NVIDIA H200" for n in range(8))]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_that_the_graphs_follow_the_scheme(panel: DevicesPanel, monkeypatch: pytest.MonkeyPatch, dark: bool) -> None:
+    monkeypatch.setattr(theme, "is_dark", lambda: dark)
+    for second in range(30):
+        panel.update_snapshot(snapshot(gpu(0), time=1_700_000_000.0 + second))
+    graph = next(g for g in panel.findChildren(Sparkline) if g.accessibleName() == "GPU 1 utilization")
+    picture = graph.grab().toImage()
+    line = QColor(theme.device_color(UUIDS[0]))
+    assert any(picture.pixelColor(graph.width() - 3, y) == line for y in range(graph.height()))
+    assert picture.pixelColor(3, 3) == QColor((theme.DARK if dark else theme.LIGHT).panel)
