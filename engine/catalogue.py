@@ -20,6 +20,7 @@ from engine.strategies import STRATEGIES
 from engine.strategies.cut import CannotCut, cut_places
 from engine.tasks import TASKS, models, torchvision_models
 from engine.tasks.meta import on_meta
+from engine.tasks.weights import cache_path
 
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 CLASSES = 1000
@@ -40,6 +41,7 @@ def describe(name: str) -> ModelEntry:
     title, family = models.title_and_family(name)
     size = models.default_image_size(name)
     digits = name == models.MNIST_CNN
+    known = () if digits else torchvision_models.weights(name)
     classes, channels = (10, 1) if digits else (CLASSES, 3)
     model = on_meta(lambda: models.build(Job(model=name), classes, channels, size))
     places, uncuttable = _cuts(model)
@@ -54,7 +56,8 @@ def describe(name: str) -> ModelEntry:
         cut_places=places,
         uncuttable=uncuttable,
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
-        weights=() if digits else tuple(each.name for each in torchvision_models.weights(name)),
+        weights=tuple(each.name for each in known),
+        weights_file=cache_path(known[0]).name if known else "",
     )
 
 

@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.contract.launch import Preloader, start_supervisor
 from engine.contract.problems import Problem
 from engine.contract.runs import RunFolder, create_run
-from gui.background import in_background
+from gui.background import Background, in_background
 
 log = logging.getLogger("footplate.window")
 
@@ -46,6 +46,8 @@ class Launcher(QObject):
         self._idle.setSingleShot(True)
         self._idle.setInterval(IDLE_MS)
         self._idle.timeout.connect(self._give_back)
+        self._closing = False
+        self._making: Background | None = None
         self._waiting: RunFolder | None = None
         self._patience = QTimer(self)
         self._patience.setSingleShot(True)
@@ -77,10 +79,13 @@ class Launcher(QObject):
     def start(self, job: Job) -> None:
         """Makes a run of `job` and starts it; the answer comes as a signal."""
         self.busy = True
-        in_background(partial(create_run, resolved(job)), self, self._made, self._not_made)
+        self._making = in_background(partial(create_run, resolved(job)), self, self._made, self._not_made)
 
     def close(self) -> None:
         """Gives the memory of the warm parent back. Runs go on."""
+        self._closing = True
+        if self._making is not None:
+            self._making.finish()
         self._start_waiting()
         self._idle.stop()
         preloader = self._part()
@@ -88,7 +93,9 @@ class Launcher(QObject):
             preloader.close()
 
     def _made(self, run: RunFolder) -> None:
-        self.touch()
+        self._making = None
+        if not self._closing:
+            self.touch()
         self._waiting = run
         if self.ready or self._notifier is None:
             self._start_waiting()
@@ -113,6 +120,7 @@ class Launcher(QObject):
         self.started.emit(run)
 
     def _not_made(self, error: Exception) -> None:
+        self._making = None
         self.busy = False
         if isinstance(error, OSError):
             self.failed.emit([problem_of(error)])

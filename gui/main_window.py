@@ -195,7 +195,7 @@ class MainWindow(QMainWindow):
             self.form.set_machine(snapshot)
 
     def _inspect(self, folder: str, val_fraction: float, seed: int) -> None:
-        if folder:
+        if folder and not self._closing:
             self.inspector.start(str(Path(folder).expanduser()), val_fraction, seed)
         else:
             self.inspector.cancel()

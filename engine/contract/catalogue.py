@@ -36,7 +36,8 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """A model. Sizes are of the sides of square pictures, in pixels.
 
     `cut_places` counts the places where a pipeline may cut it; 0 with `uncuttable` saying why.
-    `weights` names torchvision's pretrained weights, best first.
+    `weights` names torchvision's pretrained weights, best first, and `weights_file` the file in its cache that
+    holds the first of them once it has been fetched.
     """
 
     id: str
@@ -50,6 +51,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     uncuttable: str = ""
     batch_norm: bool = False
     weights: tuple[str, ...] = ()
+    weights_file: str = ""
 
 
 class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -58,6 +58,8 @@ class Planned(Event, tag="planned", kw_only=True):
     val_pictures: int
     classes: tuple[str, ...]
     image_size: int
+    channels: int = 3
+    """1 for grey pictures, 3 for colour."""
     parameters: int
     trainable_parameters: int
     stages: tuple[str, ...] = ()

@@ -88,7 +88,7 @@ def recognise_imagefolder(folder: str, folders: list[str], val_fraction: float, 
     problems += _judge_classes(names, empty, splits["train"])
     classes = tuple(map(shown, names))
     if "val" not in splits and "test" not in splits:
-        return Recognised("imagefolder", classes, *_divide(train, folder, val_fraction, seed), tuple(problems))
+        return _divided(train, classes, folder, problems, val_fraction=val_fraction, seed=seed)
     if "val" not in splits:
         problems.append(
             warn(
@@ -124,7 +124,7 @@ def _without_split(folder: str, folders: list[str], val_fraction: float, seed: i
             return Recognised("", problems=(wrong("The folder holds a single folder.", remedy),))
     problems += _judge_classes(names, [], "")
     classes = tuple(map(shown, names))
-    return Recognised("imagefolder", classes, *_divide(whole, folder, val_fraction, seed), tuple(problems))
+    return _divided(whole, classes, folder, problems, val_fraction=val_fraction, seed=seed)
 
 
 def _no_folders(folder: str) -> Problem:
@@ -134,7 +134,7 @@ def _no_folders(folder: str) -> Problem:
     if not names:
         return wrong(f"{shown(folder)} is empty.")
     if pictures:
-        return wrong(f"{shown(folder)} holds {pictures} pictures but no folders that tell their classes.")
+        return wrong(f"{shown(folder)} holds pictures ({pictures}) but no folders that tell their classes.")
     return wrong(f"{shown(folder)} holds neither folders of pictures nor idx files.")
 
 
@@ -187,9 +187,27 @@ def _compare_classes(names: list[str], val_names: list[str], val_empty: list[str
     return found
 
 
-def _divide(whole: FileSplit, folder: str, val_fraction: float, seed: int) -> tuple[FileSplit, FileSplit]:
+def _divided(
+    whole: FileSplit,
+    classes: tuple[str, ...],
+    folder: str,
+    problems: list[Problem],
+    *,
+    val_fraction: float,
+    seed: int,
+) -> Recognised:
+    """The dataset with validation drawn from its only split."""
     keys = [os.fsencode(os.path.relpath(path, folder)) for path in whole.files]
     chosen = draw_validation(keys, whole.labels, val_fraction, seed)
+    if len(chosen) and not chosen.any():
+        message = "With one picture per class, none can be kept for validation."
+        problems = [*problems, wrong(message, "Add pictures, or a val folder.")]
     train = [path for path, take in zip(whole.files, chosen, strict=True) if not take]
     val = [path for path, take in zip(whole.files, chosen, strict=True) if take]
-    return FileSplit(train, whole.labels[~chosen], whole.strays), FileSplit(val, whole.labels[chosen], made=True)
+    return Recognised(
+        "imagefolder",
+        classes,
+        FileSplit(train, whole.labels[~chosen], whole.strays),
+        FileSplit(val, whole.labels[chosen], made=True),
+        tuple(problems),
+    )

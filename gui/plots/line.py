@@ -10,14 +10,16 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
+from gui import theme
 from gui.plots.columns import Floats, peaks
 from gui.plots.smoothing import Smoother
+from gui.plots.view import PlotView
 
 _ANTIALIASED_UP_TO = 400
 """Curves of fewer points are drawn smoothly; with more the cost is felt and the gain is not seen."""
 
-_RAW_ALPHA = 90
-"""How much of the unsmoothed curve shines through behind the smoothed one, of 255."""
+_RAW_SHARE = 0.4
+"""How much of a line's colour the unsmoothed curve behind the smoothed one keeps."""
 
 _LATEST_WITHIN = 100
 """A value older than so many points is not the latest any more."""
@@ -59,7 +61,7 @@ class Frame:
 class Line:
     """A series and its items in a plot. Arrays are kept as views: they are to change on the GUI thread only."""
 
-    def __init__(self, style: LineStyle, plot: pg.PlotItem) -> None:
+    def __init__(self, style: LineStyle, view: PlotView) -> None:
         self.style = style
         self.x: Floats = np.empty(0)
         self.y: Floats = np.empty(0)
@@ -70,9 +72,9 @@ class Line:
         self._raw = pg.PlotCurveItem(connect="finite") if style.smooth else None
         self._curve = pg.PlotCurveItem(connect="finite")
         self._dots = pg.ScatterPlotItem(size=7, pxMode=True) if style.markers else None
-        self._plot = plot
+        self._view = view
         for item in self._items:
-            plot.addItem(item, ignoreBounds=True)
+            view.add(item)
         self.recolor()
 
     @property
@@ -81,7 +83,7 @@ class Line:
 
     def remove(self) -> None:
         for item in self._items:
-            self._plot.removeItem(item)
+            self._view.remove(item)
 
     def recolor(self) -> None:
         """Takes on the colours of the present scheme."""
@@ -92,9 +94,7 @@ class Line:
             self._dots.setPen(None)
             self._dots.setBrush(pg.mkBrush(color))
         if self._raw is not None:
-            faint = QColor(color)
-            faint.setAlpha(_RAW_ALPHA)
-            self._raw.setPen(pg.mkPen(faint, width=1))
+            self._raw.setPen(pg.mkPen(_faint(color), width=1))
 
     def set_data(self, x: Floats, y: Floats) -> None:
         """`x` rises; `y` may hold NaN. Both begin with what was given before, unless `restart` came between."""
@@ -157,6 +157,13 @@ class Line:
             self._dots.setData(x[finite], y[finite])
         found = [span for span in spans if span is not None]
         return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+
+
+def _faint(color: QColor) -> QColor:
+    """`color` as if it shone through; mixed beforehand, since drawing half transparent lines takes far longer."""
+    ground = QColor(theme.colors().panel)
+    pairs = zip((color.red(), color.green(), color.blue()), (ground.red(), ground.green(), ground.blue()), strict=True)
+    return QColor(*(round(_RAW_SHARE * own + (1 - _RAW_SHARE) * below) for own, below in pairs))
 
 
 def _show(item: pg.PlotCurveItem, x: Floats, y: Floats) -> tuple[float, float] | None:

@@ -5,40 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QResizeEvent, QShowEvent
+from PySide6.QtCore import QPointF, QSize, Qt
+from PySide6.QtGui import QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from gui import theme
-from gui.plots.axes import BottomAxis, LeftAxis
 from gui.plots.columns import Floats
 from gui.plots.group import PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
 from gui.plots.readout import Readout, place_words
-
-
-class _View(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
-    """pyqtgraph's widget with what its plot has to hear of.
-
-    Signals: double_clicked(); left(): the mouse has left; resized().
-    """
-
-    double_clicked = Signal()
-    left = Signal()
-    resized = Signal()
-
-    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        self.double_clicked.emit()
-        event.accept()
-
-    def leaveEvent(self, event: QEvent) -> None:
-        super().leaveEvent(event)
-        self.left.emit()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self.resized.emit()
+from gui.plots.view import PlotView
 
 
 class LinePlot(QWidget):
@@ -59,7 +35,6 @@ class LinePlot(QWidget):
         write: Callable[[float], str] | None = None,
         low: float | None = None,
         high: float | None = None,
-        x_label: str = "",
         parent: QWidget | None = None,
     ) -> None:
         """`scale` turns values into `unit`; `write` puts a value that is in `unit` into words.
@@ -76,7 +51,7 @@ class LinePlot(QWidget):
         self._span: tuple[float, float] | None = None
         self._empty_text = "Nothing to show yet"
         self._readout = Readout(title, unit, scale, write or (lambda value: f"{value:.4g}{unit and ' ' + unit}"))
-        self._build_view(x_label)
+        self._build_view()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(2)
@@ -93,7 +68,7 @@ class LinePlot(QWidget):
     def add_line(self, key: str, style: LineStyle) -> None:
         """Adds a line; an existing one of that key is left as it is."""
         if key not in self._lines:
-            self._lines[key] = Line(style, self._view.getPlotItem())
+            self._lines[key] = Line(style, self._view)
 
     def remove_lines(self) -> None:
         for line in self._lines.values():
@@ -125,7 +100,7 @@ class LinePlot(QWidget):
         """A logarithmic vertical axis; values of 0 and below are left out."""
         self._log = log
         self._span = None
-        self._left.setLogMode(y=log)
+        self._view.left_axis.setLogMode(y=log)
         self.touch()
 
     def set_high(self, high: float | None) -> None:
@@ -136,8 +111,8 @@ class LinePlot(QWidget):
 
     def hide_places(self) -> None:
         """Leaves out the numbers of the horizontal axis, where the plot underneath has the same."""
-        self._bottom.setStyle(showValues=False)
-        self._bottom.setHeight(6)
+        self._view.bottom_axis.setStyle(showValues=False)
+        self._view.bottom_axis.setHeight(6)
 
     def set_empty_text(self, text: str) -> None:
         """What stands in the middle while there is no data."""
@@ -150,19 +125,19 @@ class LinePlot(QWidget):
     @property
     def vertical_range(self) -> tuple[float, float]:
         """The edges of the vertical axis (of the logarithm where that is shown)."""
-        low, high = self._view.getPlotItem().vb.viewRange()[1]
+        low, high = self._view.box.viewRange()[1]
         return float(low), float(high)
 
     @property
     def horizontal_range(self) -> tuple[float, float]:
-        low, high = self._view.getPlotItem().vb.viewRange()[0]
+        low, high = self._view.box.viewRange()[0]
         return float(low), float(high)
 
     def redraw(self) -> None:
         """Draws what has changed; a plot out of sight does so when it is next shown."""
         if not self.isVisible():
             return
-        width = max(2, int(self._view.getPlotItem().vb.width()))
+        width = self._view.columns
         frame = Frame(*self.group.range, width, self._scale, self._log)
         drawn = [line.draw(frame) for line in self._lines.values()]
         spans = [span for span in drawn if span is not None]
@@ -205,66 +180,43 @@ class LinePlot(QWidget):
         else:
             super().keyPressEvent(event)
 
-    def _build_view(self, x_label: str) -> None:
-        self._left = LeftAxis()
-        self._bottom = BottomAxis(self.group)
-        self._view = _View(axisItems={"left": self._left, "bottom": self._bottom})
-        self._view.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._view.setFrameShape(_View.Shape.NoFrame)
-        self._view.setAccessibleName(f"{self.title} plot area")
-        item = self._view.getPlotItem()
-        item.layout.setContentsMargins(0, 6, 10, 0)
-        item.hideButtons()
-        item.setMenuEnabled(False)
-        item.showGrid(x=True, y=True, alpha=0.25)
-        item.vb.disableAutoRange()
-        item.vb.setMouseEnabled(x=True, y=False)
-        item.vb.setDefaultPadding(0)
-        self._bottom_label = x_label
-        self._cursor_line = pg.InfiniteLine(angle=90, movable=False)
-        self._cursor_line.hide()
-        item.addItem(self._cursor_line, ignoreBounds=True)
-        self._empty = QLabel(self._empty_text, self._view)
+    def _build_view(self) -> None:
+        view = self._view = PlotView(self.group)
+        view.setAccessibleName(f"{self.title} plot area")
+        self._empty = QLabel(self._empty_text, view)
         self._empty.setObjectName("muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        item.vb.sigRangeChangedManually.connect(self._moved_by_mouse)
-        self._view.scene().sigMouseMoved.connect(self._mouse_moved)
-        self._view.left.connect(lambda: self.group.set_cursor(None))
-        self._view.double_clicked.connect(self.group.follow)
-        self._view.resized.connect(self._resized)
+        view.box.sigRangeChangedManually.connect(self._moved_by_mouse)
+        view.scene().sigMouseMoved.connect(self._mouse_moved)
+        view.left.connect(lambda: self.group.set_cursor(None))
+        view.double_clicked.connect(self.group.follow)
+        view.resized.connect(self._resized)
 
     def _resized(self) -> None:
         self._empty.setGeometry(self._view.rect())
         self.touch()
 
     def _recolor(self) -> None:
-        scheme = theme.colors()
-        self._view.setBackground(scheme.panel)
-        for axis in (self._left, self._bottom):
-            axis.setPen(pg.mkPen(scheme.border))
-            axis.setTextPen(pg.mkPen(scheme.muted))
-        if self._bottom_label:
-            self._bottom.setLabel(self._bottom_label, color=scheme.muted)
-        self._cursor_line.setPen(pg.mkPen(QColor(scheme.text), width=1, style=Qt.PenStyle.DotLine))
+        self._view.recolor()
         for line in self._lines.values():
             line.recolor()
         self.touch()
 
     def _range_changed(self) -> None:
-        view = self._view.getPlotItem().vb
+        view = self._view.box
         low, high = self.group.range
         if high > low:
             view.setXRange(low, high, padding=0)
         self.touch()
 
     def _moved_by_mouse(self) -> None:
-        low, high = self._view.getPlotItem().vb.viewRange()[0]
+        low, high = self._view.box.viewRange()[0]
         self.group.show_range(low, high)
         self._range_changed()
 
     def _mouse_moved(self, place: QPointF) -> None:
-        view = self._view.getPlotItem().vb
+        view = self._view.box
         inside = view.sceneBoundingRect().contains(place)
         self.group.set_cursor(float(view.mapSceneToView(place).x()) if inside else None)
 
@@ -288,9 +240,9 @@ class LinePlot(QWidget):
 
     def _cursor_changed(self) -> None:
         cursor = self.group.cursor
-        self._cursor_line.setVisible(cursor is not None)
+        self._view.cursor_line.setVisible(cursor is not None)
         if cursor is not None:
-            self._cursor_line.setPos(cursor)
+            self._view.cursor_line.setPos(cursor)
         self._write_values()
 
     def _set_span(self, spans: list[tuple[float, float]]) -> None:
@@ -305,7 +257,7 @@ class LinePlot(QWidget):
                 self._span = _with_room(lowest, highest)
         else:
             self._span = _with_room(low, high)
-        view = self._view.getPlotItem().vb
+        view = self._view.box
         if tuple(view.viewRange()[1]) != self._span:
             view.setYRange(*self._span, padding=0)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from gui import theme
@@ -19,8 +20,11 @@ EMPTY = (
 )
 
 
+_PREPARE_MS = 400
+
+
 class RunPage(QWidget):
-    """Shows what a `RunStore` follows. The plots are made when the first run is opened."""
+    """Shows what a `RunStore` follows. The plots are made a little after the page is first seen."""
 
     def __init__(self, store: RunStore, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -47,6 +51,12 @@ class RunPage(QWidget):
         theme.notifier.changed.connect(self._recolor)
         if store.run is not None:
             self._opened()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self.charts is None:
+            # Making the plots takes a tenth of a second, which nobody should wait for when a run begins.
+            QTimer.singleShot(_PREPARE_MS, self, self._built)
 
     def _opened(self) -> None:
         if self.store.run is None:

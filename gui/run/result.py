@@ -17,14 +17,17 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.catalogue import load_catalogue
 from engine.contract.events import RunFinished
-from engine.contract.job import Job
 from engine.contract.runs import RunFolder
 from gui.files import reveal
 from gui.run.data import RunData
+from gui.run.loading import loading_code
 from gui.run.status import RunStatus, cause_of
 from gui.run.words import duration, measure_words
+
+_MOST_LINES = 6
+_CODE_MARGINS = 34
+"""Pixels for the frame and the horizontal scroll bar."""
 
 
 class ResultCard(QFrame):
@@ -43,7 +46,6 @@ class ResultCard(QFrame):
         self._code.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self._code.setTabChangesFocus(True)
         self._code.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._code.setFixedHeight(2 * self._code.fontMetrics().lineSpacing() + 34)
         self._open = QPushButton("Open folder")
         self._open.setAccessibleDescription("Opens the run's folder in the file manager")
         self._open.clicked.connect(self._open_folder)
@@ -79,16 +81,25 @@ class ResultCard(QFrame):
         finished = data.finished
         self._title.setText(_title(data, status))
         self._text.setText("\n".join(_facts(run, data, finished)))
-        best = data.checkpoints.get("best") or data.checkpoints.get("last")
-        self._code.setPlainText(loading_code(data, str(run.path / best.path)) if best is not None else "")
+        code = _code(run, data)
+        self._code.setPlainText(code)
+        lines = min(_MOST_LINES, code.count("\n") + 1)
+        self._code.setFixedHeight(lines * self._code.fontMetrics().lineSpacing() + _CODE_MARGINS)
         for widget in (self._code, self._copy):
-            widget.setVisible(best is not None)
+            widget.setVisible(bool(code))
 
     def _open_folder(self) -> None:
         reveal(Path(self._folder))
 
     def _copy_code(self) -> None:
         QGuiApplication.clipboard().setText(self.code)
+
+
+def _code(run: RunFolder, data: RunData) -> str:
+    saved = data.checkpoints.get("best") or data.checkpoints.get("last")
+    if saved is None or data.started is None or data.plan is None:
+        return ""
+    return loading_code(data.started.job, data.plan, str(run.path / saved.path), saved.kind)
 
 
 def _title(data: RunData, status: RunStatus) -> str:
@@ -118,17 +129,3 @@ def measures_words(measures: dict[str, float], data: RunData) -> str:
     """All measures with their titles and units."""
     task = data.started.job.task if data.started is not None else ""
     return ", ".join(measure_words(task, name, value) for name, value in measures.items())
-
-
-def loading_code(data: RunData, path: str) -> str:
-    """Two lines of PyTorch that load a checkpoint into the plain model."""
-    job = data.started.job if data.started is not None else Job()
-    classes = len(data.plan.classes) if data.plan is not None else 0
-    if job.model_is_file:
-        build = f'from runpy import run_path; model = run_path({job.model!r})["build_model"]({classes})'
-    elif load_catalogue().model(job.model) is not None and job.model != "mnist_cnn":
-        build = f"import torch, torchvision; model = torchvision.models.get_model({job.model!r}, num_classes={classes})"
-    else:
-        build = f"import torch; from engine.tasks.models import MnistCnn; model = MnistCnn({classes})"
-    lead = "import torch; " if "import torch" not in build else ""
-    return f'{lead}{build}\nmodel.load_state_dict(torch.load({path!r}, weights_only=True)["model"])'

@@ -8,6 +8,7 @@ plain torch and measured again on the validation pictures.
 from __future__ import annotations
 
 import argparse
+import gzip
 import platform
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from worker_group import Forker, WorkerGroup  # noqa: E402
 
 from engine.contract.events import Failed, Validation  # noqa: E402
 from engine.contract.job import Job  # noqa: E402
+from engine.tasks.mnist_cnn import MnistCnn  # noqa: E402
 
 DATASETS = ROOT.parent / "shared/datasets"
 
@@ -50,8 +52,7 @@ def hymenoptera(folder: Path, size: int) -> tuple[Tensor, Tensor]:
 
 
 def mnist(folder: Path) -> tuple[Tensor, Tensor]:
-    """The test pictures as mnist_cnn is given them, read by torchvision."""
-    import gzip
+    """The test pictures as mnist_cnn is given them, read by gzip and torch alone."""
 
     def read(stem: str, header: int) -> Tensor:
         path = next(path for path in sorted(folder.rglob(stem + "*")) if path.is_file())
@@ -59,7 +60,7 @@ def mnist(folder: Path) -> tuple[Tensor, Tensor]:
         return torch.frombuffer(bytearray(data[header:]), dtype=torch.uint8)
 
     pictures = read("t10k-images", 16).reshape(-1, 1, 28, 28)
-    return (pictures / 255 - 0.5) / 0.25, read("t10k-labels", 8).long()
+    return (pictures / 255 - 0.1307) / 0.3081, read("t10k-labels", 8).long()
 
 
 @torch.no_grad()
@@ -88,30 +89,28 @@ def train(forker: Forker, name: str, job: Job, model: nn.Module, inputs: Tensor,
         )
 
 
+def hymenoptera_runs(forker: Forker, folder: Path) -> None:
+    inputs, targets = hymenoptera(folder, 64)
+    for strategy, devices in (("single", 1), ("ddp", 2), ("pipeline", 2)):
+        cpus = ("cpu",) * devices
+        job = Job(dataset=str(folder), model="resnet18", strategy=strategy, devices=cpus, epochs=3, image_size=64)
+        train(forker, f"hymenoptera, resnet18, {strategy}", job, resnet18(num_classes=2), inputs, targets)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", type=Path, default=DATASETS)
-    datasets = parser.parse_args().datasets
+    parser.add_argument("--only", choices=("hymenoptera", "mnist"))
+    chosen = parser.parse_args()
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}")
     forker = Forker()
     try:
-        folder = datasets / "hymenoptera"
-        inputs, targets = hymenoptera(folder, 64)
-        for strategy, devices in (("single", 1), ("ddp", 2), ("pipeline", 2)):
-            job = Job(
-                dataset=str(folder),
-                model="resnet18",
-                strategy=strategy,
-                devices=("cpu",) * devices,
-                epochs=3,
-                image_size=64,
-            )
-            train(forker, f"hymenoptera, resnet18, {strategy}", job, resnet18(num_classes=2), inputs, targets)
-        from engine.tasks.mnist_cnn import MnistCnn
-
-        folder = datasets / "mnist"
-        job = Job(dataset=str(folder), model="mnist_cnn", epochs=5, batch_size=64)
-        train(forker, "mnist, mnist_cnn, single", job, MnistCnn(), *mnist(folder))
+        if chosen.only != "mnist":
+            hymenoptera_runs(forker, chosen.datasets / "hymenoptera")
+        if chosen.only != "hymenoptera":
+            folder = chosen.datasets / "mnist"
+            job = Job(dataset=str(folder), model="mnist_cnn", epochs=5, batch_size=64)
+            train(forker, "mnist, mnist_cnn, single", job, MnistCnn(), *mnist(folder))
     finally:
         forker.close()
 

@@ -31,6 +31,7 @@ def test_that_the_figures_of_a_model_are_torchvisions() -> None:
     assert (entry.title, entry.family, entry.image_size) == ("ResNet-50", "ResNet", 224)
     assert entry.parameters == weights.meta["num_params"]
     assert entry.weights == ("IMAGENET1K_V2", "IMAGENET1K_V1")
+    assert entry.weights_file == "resnet50-11ad3fa6.pth"
     assert entry.batch_norm
     assert entry.cut_places > 0
 

@@ -124,7 +124,8 @@ def test_that_a_fold_tells_of_a_change_and_leads_back_to_the_default(form: JobFo
 
 def test_that_a_fold_with_something_wrong_opens_by_itself(form: JobForm, qtbot: QtBot) -> None:
     data = next(fold for fold in form.folds if fold.title == "Data")
-    form.rows["image_size"].set_value(8)
+    form.rows["model"].set_value("inception_v3")
+    form.rows["image_size"].set_value(28)
     qtbot.waitUntil(lambda: data.body.isVisibleTo(form))
     assert "at least" in shown_at(form, "image_size")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract.problems import errors
@@ -162,7 +162,7 @@ def test_that_an_empty_folder_is_said(tmp_path: Path) -> None:
 
 def test_that_pictures_without_class_folders_are_said(tmp_path: Path) -> None:
     picture(tmp_path / "set/a.png")
-    assert "1 pictures but no folders" in message(look(tmp_path / "set"))
+    assert "holds pictures (1) but no folders" in message(look(tmp_path / "set"))
 
 
 def test_that_folders_without_pictures_are_said(tmp_path: Path) -> None:
@@ -201,6 +201,10 @@ def test_that_an_empty_class_of_training_is_an_error(tree: Tree) -> None:
     root = tree("train/cat", "train/dog", "val/cat", "val/dog")
     (root / "train/ant").mkdir()
     assert "The class folder ant in train holds no pictures" in message(look(root))
+
+
+def test_that_too_few_pictures_to_validate_on_is_an_error(tree: Tree) -> None:
+    assert "none can be kept for validation" in message(look(tree("cat", "dog", count=1)))
 
 
 def test_that_validation_without_training_is_an_error(tree: Tree) -> None:
@@ -245,6 +249,7 @@ def test_that_idx_classes_that_training_lacks_are_named(digits: Path) -> None:
     assert "Class 19 is in the validation labels" in message(look(digits))
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     counts=st.lists(st.integers(1, 30), min_size=1, max_size=5),
     fraction=st.floats(0.01, 0.99),
@@ -263,6 +268,7 @@ def test_that_validation_is_drawn_from_every_class_that_can_spare_one(
         assert abs(taken - count * fraction) <= 1
 
 
+@settings(deadline=None, max_examples=50)
 @given(seed=st.integers(0, 2**31 - 1), order=st.permutations(range(12)))
 def test_that_the_draw_does_not_depend_on_the_order_of_the_files(seed: int, order: list[int]) -> None:
     keys = [b"%d" % place for place in range(12)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.data.sampler import GlobalBatchSampler
@@ -25,6 +25,7 @@ def steps(length: int, batch: int, world: int, seed: int, *, epoch: int = 0, shu
     return found
 
 
+@settings(deadline=None, max_examples=50)
 @given(**sizes, world=st.integers(1, 9), epoch=st.integers(0, 50), shuffle=st.booleans())
 def test_that_the_union_of_the_shares_is_the_same_for_any_world_size(
     *, length: int, batch: int, seed: int, world: int, epoch: int, shuffle: bool
@@ -35,12 +36,14 @@ def test_that_the_union_of_the_shares_is_the_same_for_any_world_size(
     assert all(max(map(len, shares)) - min(map(len, shares)) <= 1 for shares in together)
 
 
+@settings(deadline=None, max_examples=50)
 @given(**sizes, world=st.integers(1, 9))
 def test_that_every_sample_is_validated_exactly_once(length: int, batch: int, seed: int, world: int) -> None:
     shares = [share for step in steps(length, batch, world, seed, shuffle=False) for share in step]
     assert np.concatenate(shares).tolist() == list(range(length))
 
 
+@settings(deadline=None, max_examples=50)
 @given(**sizes, epoch=st.integers(0, 50))
 def test_that_training_has_whole_batches_of_different_samples(length: int, batch: int, seed: int, epoch: int) -> None:
     found = [share for [share] in steps(length, batch, 1, seed, epoch=epoch, shuffle=True)]

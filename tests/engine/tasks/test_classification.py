@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -19,6 +19,7 @@ def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Ten
     return torch.randn(count, classes, generator=generator), torch.randint(0, classes, (count,), generator=generator)
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any),
     classes=st.integers(2, 12),

@@ -14,6 +14,7 @@ from engine.tasks import TASKS, TaskError, models, torchvision_models
 from engine.tasks.adapt import find_first_conv, find_head, match_channels
 from engine.tasks.meta import on_meta
 from engine.tasks.mnist_cnn import MnistCnn
+from engine.tasks.weights import resize_positions
 
 TASK = TASKS["classification"]
 RESNET18_FILE = "resnet18-f37072fd.pth"
@@ -190,12 +191,11 @@ def test_that_a_missing_weights_file_is_named(tmp_path: Path) -> None:
         TASK.build_model(Job(model="mnist_cnn", weights_file=str(tmp_path / "gone.pt")), 5, 1)
 
 
-def test_that_the_positions_of_a_vision_transformer_follow_the_size(tmp_path: Path) -> None:
-    given = {"num_classes": 5, "image_size": 64}
-    torch.save(torchvision_models.construct("vit_b_32", given).state_dict(), tmp_path / "vit.pt")
-    job = Job(model="vit_b_32", image_size=96, weights_file=str(tmp_path / "vit.pt"))
-    model = TASK.build_model(job, 5, 3)
-    assert model.encoder.pos_embedding.shape == (1, 10, 768)
+def test_that_the_positions_of_a_vision_transformer_follow_the_size() -> None:
+    state = {"encoder.pos_embedding": torch.rand(1, 2 * 2 + 1, 768)}
+    assert resize_positions("vit_b_32", state, 64) is state
+    assert resize_positions("vit_b_32", state, 96)["encoder.pos_embedding"].shape == (1, 3 * 3 + 1, 768)
+    assert resize_positions("resnet18", state, 96) is state
 
 
 @pytest.mark.parametrize(("have", "want"), [(3, 1), (1, 3), (3, 3)])

@@ -171,6 +171,20 @@ def test_that_stop_ends_all_ranks_at_the_same_step(
     assert group.of(PhaseChanged)[-1].phase == "stopping"
 
 
+def test_that_stop_breaks_a_validation_off(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    fields = model_file(GATED.format(gate=str(gate)).replace("if self.training:", "if not self.training:"))
+    group = start(job(cpus=2, strategy="ddp", batch_size=3, epochs=1000, **fields))
+    group.read(lambda _, message: isinstance(message, PhaseChanged) and message.phase == "validating")
+    group.send(Stop(), rank=0)
+    gate.touch()
+    assert group.finish() == [0, 0]
+    assert [done.stopped for done in group.of(WorkerDone)] == [True, True]
+    assert not group.of(Validation)
+    assert _last(group)["step"] == 24
+    assert not (group.folder / "checkpoints/best.pt").exists()
+
+
 def test_that_stop_ends_a_pipeline(job: Make, start: Start) -> None:
     group = start(job(cpus=2, strategy="pipeline", epochs=1000), every_step=True)
     group.read_steps(3)

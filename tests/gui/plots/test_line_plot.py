@@ -73,7 +73,7 @@ def test_that_the_wheel_zooms_around_the_pointer_and_a_double_click_goes_back(sh
     shown.data(1000)
     viewport = shown.plot._view.viewport()
     place = QPointF(viewport.width() * 0.75, viewport.height() / 2)
-    before = shown.plot._view.getPlotItem().vb.mapSceneToView(place).x()
+    before = shown.plot._view.box.mapSceneToView(place).x()
     QApplication.sendEvent(
         viewport,
         QWheelEvent(
@@ -89,7 +89,7 @@ def test_that_the_wheel_zooms_around_the_pointer_and_a_double_click_goes_back(sh
     )
     low, high = shown.seen
     assert high - low < 900
-    assert shown.plot._view.getPlotItem().vb.mapSceneToView(place).x() == pytest.approx(before, rel=0.01)
+    assert shown.plot._view.box.mapSceneToView(place).x() == pytest.approx(before, rel=0.01)
     assert shown.group.range == pytest.approx((low, high))
     shown.qtbot.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=place.toPoint())
     assert shown.group.following

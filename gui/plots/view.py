@@ -1,0 +1,86 @@
+"""The drawing area of a plot: two axes and a box of curves."""
+
+from __future__ import annotations
+
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtGui import QColor, QMouseEvent, QResizeEvent
+from PySide6.QtWidgets import QGraphicsGridLayout, QGraphicsItem
+
+from gui import theme
+from gui.plots.axes import BottomAxis, LeftAxis
+from gui.plots.group import PlotGroup
+
+_GRID_ALPHA = 64
+
+
+class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
+    """What pyqtgraph's PlotWidget is, without the menus, buttons and hidden axes that make up most of its cost.
+
+    Signals: double_clicked(); left(): the mouse has left; resized().
+    """
+
+    double_clicked = Signal()
+    left = Signal()
+    resized = Signal()
+
+    def __init__(self, group: PlotGroup) -> None:
+        super().__init__()
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setFrameShape(PlotView.Shape.NoFrame)
+        self.box = pg.ViewBox(enableMenu=False, defaultPadding=0)
+        self.box.disableAutoRange()
+        self.box.setMouseEnabled(x=True, y=False)
+        self.left_axis = LeftAxis()
+        self.bottom_axis = BottomAxis(group)
+        place = pg.GraphicsWidget()
+        grid = QGraphicsGridLayout(place)
+        grid.setContentsMargins(0, 6, 10, 0)
+        grid.setSpacing(0)
+        grid.addItem(self.left_axis, 0, 0)
+        grid.addItem(self.box, 0, 1)
+        grid.addItem(self.bottom_axis, 1, 1)
+        for axis in (self.left_axis, self.bottom_axis):
+            axis.linkToView(self.box)
+            axis.setZValue(0.5)
+            axis.setGrid(_GRID_ALPHA)
+            # Setting numbers anew takes several times as long as drawing all curves; they rarely change.
+            axis.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
+        self.cursor_line = pg.InfiniteLine(angle=90, movable=False)
+        self.cursor_line.hide()
+        self.add(self.cursor_line)
+        self.setCentralItem(place)
+        self.recolor()
+
+    def add(self, item: pg.GraphicsObject) -> None:
+        """Adds a curve; the ranges are set by hand, so that its bounds are never asked for."""
+        self.box.addItem(item, ignoreBounds=True)
+
+    def remove(self, item: pg.GraphicsObject) -> None:
+        self.box.removeItem(item)
+
+    @property
+    def columns(self) -> int:
+        """How many columns of pixels the curves have."""
+        return max(2, int(self.box.width()))
+
+    def recolor(self) -> None:
+        """Takes on the colours of the present scheme."""
+        scheme = theme.colors()
+        self.setBackground(scheme.panel)
+        for axis in (self.left_axis, self.bottom_axis):
+            axis.setPen(pg.mkPen(scheme.border))
+            axis.setTextPen(pg.mkPen(scheme.muted))
+        self.cursor_line.setPen(pg.mkPen(QColor(scheme.text), width=1, style=Qt.PenStyle.DotLine))
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.double_clicked.emit()
+        event.accept()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self.left.emit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.resized.emit()

@@ -1,0 +1,40 @@
+"""The lines of PyTorch that load a run's best checkpoint into the plain model."""
+
+from __future__ import annotations
+
+from engine.contract.events import Planned
+from engine.contract.job import Job
+
+_TRANSFORMERS = ("vit_",)
+_WITHOUT_SIDE_HEADS = ("googlenet", "inception_v3")
+_GREY = """
+name = next(name for name, part in model.named_modules() if isinstance(part, torch.nn.Conv2d))
+old = model.get_submodule(name)
+grey = torch.nn.Conv2d(1, old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None)
+model.set_submodule(name, grey)"""
+
+
+def loading_code(job: Job, plan: Planned, path: str, kind: str) -> str:
+    """Python that builds the model of `job` and loads the checkpoint at `path`.
+
+    `kind` is "best", which holds the model's state alone, or "last", which holds what resuming needs, too.
+    """
+    state = f"torch.load({path!r}, weights_only=True)" + ('["model"]' if kind == "last" else "")
+    return f"{_building(job, plan)}\nmodel.load_state_dict({state})"
+
+
+def _building(job: Job, plan: Planned) -> str:
+    classes = len(plan.classes)
+    grey = _GREY if plan.channels == 1 else ""
+    if job.model_is_file:
+        return f'import torch, runpy; model = runpy.run_path({job.model!r})["build_model"]({classes}){grey}'
+    if job.model == "mnist_cnn":
+        return (
+            "import torch; from engine.tasks.mnist_cnn import MnistCnn; "
+            f"model = MnistCnn({classes}, channels={plan.channels})"
+        )
+    more = ", aux_logits=False" if job.model in _WITHOUT_SIDE_HEADS else ""
+    if job.model.startswith(_TRANSFORMERS):
+        more = f", image_size={plan.image_size}"
+    call = f"torchvision.models.get_model({job.model!r}, num_classes={classes}{more})"
+    return f"import torch, torchvision; model = {call}{grey}"

@@ -1,0 +1,147 @@
+"""What it costs to repaint the plots of a long run: forced frames, drawn by software, without a screen.
+
+    python tests/benchmarks/plot_repaint.py [--points 36000] [--frames 60]
+
+Eight plots of four lines each, as for a run on four GPUs. One frame takes in a new point on every line and paints
+all plots. It is compared with the same lines in pyqtgraph's own PlotWidget with its defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+import pyqtgraph as pg
+import PySide6
+from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
+
+from gui import theme
+from gui.plots.columns import Column
+from gui.plots.group import PlotGroup
+from gui.plots.line import LineStyle
+from gui.plots.plot import LinePlot
+
+PLOTS, LINES = 8, 4
+SIZE = (1200, 1000)
+Frame = Callable[[], None]
+
+
+def series(points: int, seed: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return np.exp(-np.arange(points) / points) + 0.1 * random.normal(size=points)
+
+
+class Ours:
+    """Eight `LinePlot`s of one group."""
+
+    def __init__(self, points: int, smoothing: float = 0.0) -> None:
+        self.window = QWidget()
+        self.group = PlotGroup("elapsed")
+        self.x = Column()
+        self.x.extend(np.arange(float(points)))
+        self.columns = [Column() for _ in range(PLOTS * LINES)]
+        self.plots = [LinePlot(f"Plot {n}", self.group) for n in range(PLOTS)]
+        grid = QGridLayout(self.window)
+        for number, plot in enumerate(self.plots):
+            grid.addWidget(plot, number // 2, number % 2)
+            for line in range(LINES):
+                style = LineStyle(f"{line}", lambda line=line: theme.device_color(str(line)), smooth=True)  # type: ignore[misc]
+                plot.add_line(f"{line}", style)
+            plot.set_smoothing(smoothing)
+        for number, column in enumerate(self.columns):
+            column.extend(series(points, number))
+
+    def frame(self) -> None:
+        self.x.append(self.x.last + 1)
+        for column in self.columns:
+            column.append(0.5)
+        self.group.set_extent(0.0, self.x.last)
+        for number, plot in enumerate(self.plots):
+            for line in range(LINES):
+                plot.set_data(f"{line}", self.x.values, self.columns[number * LINES + line].values)
+            plot.redraw()
+            plot._view.viewport().repaint()
+
+
+class Plain:
+    """The same in pyqtgraph's PlotWidget, as one would write it first."""
+
+    def __init__(self, points: int) -> None:
+        self.window = QWidget()
+        grid = QGridLayout(self.window)
+        self.plots = [pg.PlotWidget() for _ in range(PLOTS)]
+        self.curves = []
+        for number, plot in enumerate(self.plots):
+            grid.addWidget(plot, number // 2, number % 2)
+            self.curves += [plot.plot(pen=pg.mkPen(line)) for line in range(LINES)]
+        self.x = np.arange(float(points))
+        self.values = [series(points, n) for n in range(PLOTS * LINES)]
+
+    def frame(self) -> None:
+        self.x = np.append(self.x, self.x[-1] + 1)
+        for number, curve in enumerate(self.curves):
+            self.values[number] = np.append(self.values[number], 0.5)
+            curve.setData(self.x, self.values[number])
+        for plot in self.plots:
+            plot.viewport().repaint()
+
+
+def measure(window: QWidget, frame: Frame, frames: int) -> tuple[float, float]:
+    """The median and the longest of `frames` frames, in milliseconds, after three to warm up."""
+    window.resize(*SIZE)
+    window.show()
+    QApplication.processEvents()
+    times = []
+    for _ in range(frames + 3):
+        begun = time.perf_counter()
+        frame()
+        times.append(1000 * (time.perf_counter() - begun))
+        QApplication.processEvents()
+    window.close()
+    return statistics.median(times[3:]), max(times[3:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=36_000)
+    parser.add_argument("--frames", type=int, default=60)
+    options = parser.parse_args()
+    app = QApplication([])
+    theme.apply(app)
+    ours, smoothed, plain = Ours(options.points), Ours(options.points, 0.9), Plain(options.points)
+    results = {
+        "ours": measure(ours.window, ours.frame, options.frames),
+        "ours, smoothed": measure(smoothed.window, smoothed.frame, options.frames),
+        "pyqtgraph's defaults": measure(plain.window, plain.frame, max(5, options.frames // 6)),
+    }
+    machine = {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "PySide6": PySide6.__version__,
+        "pyqtgraph": pg.__version__,
+        "plots": PLOTS,
+        "lines in each": LINES,
+        "points in each line": options.points,
+        "window": SIZE,
+    }
+    print(json.dumps(machine))
+    for name, (median, longest) in results.items():
+        print(f"{name:24}  median {median:7.1f} ms   longest {longest:7.1f} ms")
+    (ours_ms, _), *_, (plain_ms, _) = results.values()
+    print(f"the defaults take {plain_ms / ours_ms:.1f} times as long")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""The page of a run: past runs, live ones, and how it is used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from engine.contract.events import LogLine, Planned
+from engine.contract.runs import RunFolder, create_run
+from gui import theme
+from gui.plots.plot import LinePlot
+from gui.run.data import Line
+from gui.run.loading import loading_code
+from gui.run.log_view import LogView
+from gui.run.page import RunPage
+from gui.run.store import RunStore
+from tests.gui.run.written import a_run, job, write
+
+Open = Callable[[RunFolder], RunPage]
+
+
+@pytest.fixture
+def page(styled: QApplication, qtbot: QtBot) -> RunPage:
+    store = RunStore()
+    made = RunPage(store)
+    store.setParent(made)
+    qtbot.addWidget(made, before_close_func=lambda _page: store.close())
+    made.resize(1000, 1000)
+    made.show()
+    return made
+
+
+@pytest.fixture
+def show(page: RunPage, qtbot: QtBot) -> Open:
+    """Opens a run and waits until all of it is on screen."""
+
+    def opened(run: RunFolder) -> RunPage:
+        page.store.open(run)
+        qtbot.waitUntil(lambda: not page.store.loading and page.charts is not None, timeout=10_000)
+        qtbot.waitUntil(lambda: not page.store._teller.isActive(), timeout=3000)
+        return page
+
+    return opened
+
+
+def texts(widget: QWidget) -> str:
+    return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisible())
+
+
+def button(widget: QWidget, text: str) -> QPushButton:
+    return next(found for found in widget.findChildren(QPushButton) if found.text() == text)
+
+
+def test_that_without_a_run_the_page_says_what_to_do(page: RunPage) -> None:
+    assert "press Train" in texts(page)
+
+
+def test_that_a_completed_run_shows_what_it_was_and_what_came_of_it(show: Open) -> None:
+    run = a_run(80, strategy="ddp", devices=("cpu", "cpu"), name="first try")
+    page = show(run)
+    shown = texts(page)
+    assert "first try · ResNet-18 · flowers · DistributedDataParallel on 2 CPU workers" in shown
+    assert "Completed · 4 epochs · best top-1 80.0 %" in shown
+    assert "Top-1 accuracy 80.0 %" in shown
+    assert "(epoch 3)" in shown
+    assert str(run.path / "checkpoints/best.pt") in shown
+
+
+def test_that_two_lines_of_pytorch_load_the_best_checkpoint_and_can_be_copied(show: Open) -> None:
+    run = a_run(80)
+    page = show(run)
+    code = page.result.code
+    assert len(code.splitlines()) == 2
+    assert "get_model('resnet18', num_classes=2)" in code
+    assert f"torch.load({str(run.path / 'checkpoints/best.pt')!r}, weights_only=True)" in code
+    compile(code, "shown", "exec")
+    button(page, "Copy code").click()
+    assert QGuiApplication.clipboard().text() == code
+
+
+@pytest.mark.parametrize("model", ["resnet18", "vit_b_16", "googlenet", "mnist_cnn", "/home/anna/it's mine.py"])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("kind", ["best", "last"])
+def test_that_the_lines_that_load_a_checkpoint_are_python_for_every_kind_of_model(
+    model: str, channels: int, kind: str
+) -> None:
+    plan = Planned(
+        epochs=1, steps_per_epoch=1, train_pictures=1, val_pictures=1, classes=("a", "b"), image_size=64,
+        channels=channels, parameters=1, trainable_parameters=1,
+    )  # fmt: skip
+    code = loading_code(job(model=model), plan, f"/runs/it's/{kind}.pt", kind)
+    compile(code, "shown", "exec")
+    assert code.startswith("import torch")
+    assert ('["model"])' in code) == (kind == "last")
+
+
+def test_that_a_failed_run_says_why_in_plain_words(show: Open) -> None:
+    page = show(a_run(12, "failed", cause="Out of memory on NVIDIA H200 at step 12"))
+    assert texts(page).count("Failed: Out of memory on NVIDIA H200 at step 12") == 2
+    assert "Error: Out of memory on NVIDIA H200 at step 12" in page.log.text.toPlainText()
+
+
+def test_that_an_interrupted_run_without_checkpoints_offers_no_code(show: Open) -> None:
+    run = a_run(1, None, strategy="single")
+    os.utime(run.job_file, (0, 0))
+    run.events_file.write_bytes(b"\n".join(run.events_file.read_bytes().split(b"\n")[:6]) + b"\n")
+    page = show(run)
+    assert "Interrupted" in texts(page)
+    assert "No checkpoint was saved." in texts(page)
+    assert page.result.code == ""
+    assert not button(page, "Copy code").isVisible()
+
+
+def test_that_every_plot_has_a_name_and_tells_its_latest_values(show: Open, qtbot: QtBot) -> None:
+    page = show(a_run(80))
+    plots = {plot.accessibleName(): plot for plot in page.findChildren(LinePlot)}
+    assert len(plots) == len(page.findChildren(LinePlot))
+
+    def told(name: str) -> str:
+        return plots[name].accessibleDescription()
+
+    qtbot.waitUntil(lambda: "validation 0.5" in told("Loss"), timeout=5000)
+    assert told("Accuracy") == "Latest: training 100.0 %, validation top-1 80.0 %, validation top-5 99.0 %"
+    assert told("Speed") == "Latest: all devices 880 images/s"
+    assert told("Time per step") == "Latest: waiting 2.0 ms, computing 40.0 ms"
+    assert told("Utilization of the run's devices") == "Latest: AMD EPYC 90 %"
+    assert told("Memory of the run's devices") == "Latest: AMD EPYC 3.0 GiB"
+
+
+def test_that_loss_and_devices_share_one_time_axis_which_can_count_steps(show: Open, qtbot: QtBot) -> None:
+    page = show(a_run(80))
+    assert page.charts is not None
+    loss, devices = page.charts.loss, page.charts.devices["utilization_percent"]
+    assert loss.horizontal_range == devices.horizontal_range
+    assert loss.horizontal_range[1] == pytest.approx(8.0, rel=0.1)
+    page.header.axis.setCurrentIndex(1)
+    assert loss.horizontal_range == devices.horizontal_range
+    assert loss.horizontal_range[1] == pytest.approx(80, rel=0.1)
+
+
+def test_that_smoothing_and_the_logarithmic_axis_act_on_the_loss(show: Open, qtbot: QtBot) -> None:
+    page = show(a_run(80))
+    assert page.charts is not None
+    unsmoothed = page.charts.loss.describe()
+    page.header.smoothing.setValue(90)
+    assert page.charts.loss.describe() != unsmoothed
+    page.header.smoothing.setValue(0)
+    assert page.charts.loss.describe() == unsmoothed
+    page.header.log_scale.setChecked(True)
+    qtbot.waitUntil(lambda: page.charts is not None and page.charts.loss.vertical_range[1] < 1, timeout=3000)
+
+
+def test_that_a_zoomed_run_keeps_its_place_while_more_comes_and_a_button_leads_back(
+    page: RunPage, qtbot: QtBot
+) -> None:
+    run = a_run(80, None)
+    page.store.open(run)  # made just now, so that it counts as starting and is read on
+    qtbot.waitUntil(lambda: page.charts is not None, timeout=5000)
+    assert page.charts is not None
+    group = page.charts.group
+    qtbot.waitUntil(lambda: group.extent[1] == pytest.approx(8.0, abs=0.1), timeout=5000)
+    qtbot.keyClick(page.charts.loss, Qt.Key.Key_Plus)
+    seen = group.range
+    assert page.header.newest.isEnabled()
+    last = page.store.data.last_n
+    write(run.events_file, [LogLine(time=page.store.data.last_time + 60, text="later")], first_n=last + 1)
+    more = [event for event in a_run(200, None).events() if event.n > last]
+    write(run.events_file, more, first_n=last + 2)
+    qtbot.waitUntil(lambda: group.extent[1] > 15, timeout=5000)
+    assert group.range == seen
+    page.header.newest.click()
+    assert page.charts.loss.horizontal_range[1] >= page.store.data.steps.seconds.last
+    assert not page.header.newest.isEnabled()
+
+
+def test_that_opening_another_run_leaves_nothing_of_the_one_before(show: Open) -> None:
+    show(a_run(80, "failed", cause="a fault"))
+    page = show(a_run(8))
+    assert "a fault" not in texts(page)
+    assert "a fault" not in page.log.text.toPlainText()
+    assert page.charts is not None
+    assert page.charts.loss.horizontal_range[1] < 2
+
+
+def test_that_the_log_marks_warnings_by_word(show: Open, qtbot: QtBot) -> None:
+    page = show(a_run(8))
+    qtbot.waitUntil(lambda: "That was all" in page.log.text.toPlainText(), timeout=3000)
+    assert "0:00:00  Warning: 3 pictures could not be read and are left out" in page.log.text.toPlainText()
+
+
+def test_that_the_log_follows_its_end_unless_it_has_been_scrolled_up(styled: QApplication, qtbot: QtBot) -> None:
+    log = LogView()
+    qtbot.addWidget(log)
+    log.resize(500, 200)
+    log.show()
+    lines = [Line(float(n), "info", f"line {n}") for n in range(100)]
+    log.show_lines(lines)
+    bar = log.text.verticalScrollBar()
+    qtbot.waitUntil(lambda: bar.maximum() > 0 and bar.value() == bar.maximum(), timeout=3000)
+    bar.setValue(10)
+    lines += [Line(200.0, "info", "later")]
+    log.show_lines(lines)
+    assert bar.value() == 10
+    log.scroll_to_newest()
+    lines += [Line(201.0, "info", "last")]
+    log.show_lines(lines)
+    assert bar.value() == bar.maximum()
+
+
+def test_that_a_huge_log_is_taken_in_piece_by_piece_and_ends_with_its_newest(
+    styled: QApplication, qtbot: QtBot
+) -> None:
+    log = LogView()
+    qtbot.addWidget(log)
+    lines = [Line(float(n), "info", f"line {n}") for n in range(30_000)]
+    calls = 1
+    while log.show_lines(lines):
+        calls += 1
+    assert calls > 10
+    text = log.text.toPlainText()
+    assert text.endswith("line 29999")
+    assert "line 1\n" not in text
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_that_the_log_and_the_plots_follow_the_scheme(
+    show: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, dark: bool
+) -> None:
+    page = show(a_run(8))
+    monkeypatch.setattr(theme, "is_dark", lambda: dark)
+    theme.notifier.changed.emit()
+    assert page.charts is not None
+    wanted = theme.DARK if dark else theme.LIGHT
+    assert page.charts.loss._view.backgroundBrush().color().name() == wanted.panel
+    warning = page.log.text.document().find("Warning")
+    assert warning.charFormat().foreground().color().name() == wanted.warning
+    readout = page.charts.loss._readout
+    qtbot.waitUntil(lambda: wanted.accent in readout.text, timeout=3000)
+
+
+def test_that_a_job_without_a_first_event_still_has_a_title(page: RunPage, qtbot: QtBot) -> None:
+    page.store.open(create_run(job()))
+    qtbot.waitUntil(lambda: page.charts is not None, timeout=3000)
+    assert "ResNet-18 · flowers · Single device on CPU" in texts(page)
+    qtbot.waitUntil(lambda: "Starting" in texts(page), timeout=3000)

@@ -1,0 +1,93 @@
+"""What assistive technologies are told of the window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAccessible
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractScrollArea,
+    QAbstractSpinBox,
+    QComboBox,
+    QLabel,
+    QLineEdit,
+    QTabBar,
+    QWidget,
+)
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import CPU
+from gui.main_window import MainWindow
+
+FIELDS = ("Dataset folder", "Task", "Model", "Strategy", "Epochs", "Batch size", "Learning rate")
+
+
+def spoken_name(widget: QWidget) -> str:
+    """What a screen reader says of the widget: its own accessible name, or else what its label or text says."""
+    interface = QAccessible.queryAccessibleInterface(widget)
+    return interface.text(QAccessible.Text.Name) if interface is not None else ""
+
+
+def reachable(window: MainWindow) -> list[QWidget]:
+    """All that Tab stops at, shown or not, but for the parts of spin boxes and drop-down lists."""
+    return [
+        widget
+        for widget in window.findChildren(QWidget)
+        if widget.focusPolicy() & Qt.FocusPolicy.TabFocus
+        and not isinstance(widget.parent(), QAbstractSpinBox | QComboBox | QAbstractScrollArea)
+        and widget.focusProxy() is None
+        and widget.window() is window
+    ]
+
+
+def test_that_every_control_has_a_name(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+    window = open_window()
+    controls = reachable(window)
+    assert len(controls) > 40
+    nameless = [
+        f"{type(widget).__name__} in {type(widget.parent()).__name__}"
+        for widget in controls
+        if not spoken_name(widget).strip()
+    ]
+    assert nameless == []
+
+
+def test_that_the_fixed_names_are_there_once_each(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+    window = open_window()
+    fields = [w for w in window.findChildren(QWidget) if isinstance(w, QLineEdit | QComboBox | QAbstractSpinBox)]
+    names = [widget.accessibleName() for widget in fields]
+    for name in (*FIELDS, "CPU workers"):
+        assert names.count(name) == 1, name
+    buttons = [button.accessibleName() for button in window.findChildren(QAbstractButton)]
+    for name in ("Train", "Stop"):
+        assert buttons.count(name) == 1, name
+    assert sum(name.startswith("CPU") for name in buttons) == 1
+    labels = [label.accessibleName() for label in window.findChildren(QLabel)]
+    assert labels.count("Run status") == 1
+    tables = [widget.accessibleName() for widget in window.findChildren(QAbstractScrollArea)]
+    assert tables.count("Runs") == 1
+
+
+def test_that_fields_have_a_label_as_buddy(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+    window = open_window()
+    buddies = {label.buddy() for label in window.findChildren(QLabel) if label.buddy() is not None}
+    fields = [w for w in reachable(window) if isinstance(w, QLineEdit | QComboBox | QAbstractSpinBox)]
+    without = [widget.accessibleName() for widget in fields if widget not in buddies]
+    assert without == []
+
+
+def test_that_no_page_is_called_as_the_button_that_trains(open_window: Callable[[], MainWindow]) -> None:
+    tabs = open_window().findChild(QTabBar)
+    assert tabs is not None
+    assert [tabs.accessibleTabName(number) for number in range(3)] == ["Train page", "Monitor page", "Runs page"]
+
+
+def test_that_the_status_begins_with_a_state(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+    window = open_window()
+    assert window.form.values()["devices"] == [CPU]
+    qtbot.waitUntil(window.form.train.isEnabled, timeout=20_000)
+    interface = QAccessible.queryAccessibleInterface(window.status.status)
+    assert window.status.status.text().split()[0] == "Idle"
+    assert interface.text(QAccessible.Text.Name) == "Run status"
