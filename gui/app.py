@@ -72,5 +72,6 @@ def main() -> int:
     faults.install(window.show_message)
     interruptions = signals.Interruptions(app)
     interruptions.interrupted.connect(window.close)
+    window.completed.connect(faults.open_log)
     window.show()
     return app.exec()

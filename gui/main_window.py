@@ -14,7 +14,6 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.contract.runs import RunFolder, list_runs
 from gui.background import in_background
 from gui.form.form import JobForm
 from gui.header import PAGES, Header
@@ -22,8 +21,10 @@ from gui.inspector import Inspector
 from gui.message_line import MessageLine
 from gui.settings import Settings
 from gui.status_bar import StatusBar
+from gui.tab_order import order_tabs
 
 if TYPE_CHECKING:
+    from engine.contract.runs import RunFolder
     from gui.track import Track
 
 TRAIN, MONITOR, RUNS = range(len(PAGES))
@@ -31,6 +32,11 @@ LOOKED_AT_FOR_RUNNING = 50
 """How many of the newest runs are looked at for those that still go on."""
 
 COUNT_EVERY_MS = 3000
+
+KEYS = (
+    "Ctrl+Return trains · Ctrl+. stops · Ctrl+O browses for a dataset · Ctrl+1, 2, 3 show Train, Monitor, Runs · "
+    "F7 and F8 hide or show the panels · Ctrl+Q closes the window; runs go on"
+)
 
 
 def sample_job() -> Job:
@@ -123,6 +129,7 @@ class MainWindow(QMainWindow):
             ("Ctrl+1", lambda: self.header.show_page(TRAIN)),
             ("Ctrl+2", lambda: self.header.show_page(MONITOR)),
             ("Ctrl+3", lambda: self.header.show_page(RUNS)),
+            ("F1", lambda: self.message.say(KEYS, "info")),
             ("Ctrl+Q", self.close),
         ):
             QShortcut(QKeySequence(keys), self).activated.connect(act)
@@ -166,6 +173,7 @@ class MainWindow(QMainWindow):
         self.devices_place = self.track.devices
         self.devices_place.setHidden(hidden)
         self.splitter.setSizes(sizes)
+        self._order_tabs()
         self._connect_track(self.track)
         if self._wanted_devices is not None:
             self.track.devices.set_selection(self._wanted_devices)
@@ -176,11 +184,16 @@ class MainWindow(QMainWindow):
         self._counter.start(COUNT_EVERY_MS)
         self.completed.emit()
 
+    def _order_tabs(self) -> None:
+        order_tabs(self, (self.header, self.devices_place, self.pages, self.form, self.message, self.status))
+
     def _connect_track(self, track: Track) -> None:
         track.devices.selection_changed.connect(lambda: self.form.set_devices(track.devices.selection()))
         track.sampler.snapshot.connect(self._snapshot)
         track.sampler.trouble.connect(track.devices.show_trouble)
         track.store.changed.connect(self._show_status)
+        # A run's page is made when the first run is opened.
+        track.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
         track.runs.run_chosen.connect(self.show_run)
         track.launcher.started.connect(self._started)
         track.launcher.failed.connect(self._not_started)
@@ -301,11 +314,15 @@ class MainWindow(QMainWindow):
 
 def runs_going_on() -> list[RunFolder]:
     """Those of the newest runs that have not ended, newest first."""
+    from engine.contract.runs import list_runs
+
     return [run for run in list_runs()[:LOOKED_AT_FOR_RUNNING] if run.state() in ("starting", "running")]
 
 
 def run_to_show() -> RunFolder | None:
     """The newest run that goes on, else the newest of all."""
+    from engine.contract.runs import list_runs
+
     runs = runs_going_on() or list_runs()
     return runs[0] if runs else None
 

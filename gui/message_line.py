@@ -1,11 +1,15 @@
-"""The one line in which the window says what went wrong in itself."""
+"""The one line in which the window speaks of itself: what went wrong in it, and its keys."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton
 
 from gui import icons, theme
+
+Kind = Literal["warning", "info"]
 
 
 class MessageLine(QFrame):
@@ -15,7 +19,7 @@ class MessageLine(QFrame):
         super().__init__()
         self.setObjectName("card")
         self._mark = QLabel()
-        self._mark.setAccessibleName("Warning")
+        self._kind: Kind = "warning"
         self._text = QLabel()
         self._text.setAccessibleName("Message")
         self._text.setTextFormat(Qt.TextFormat.PlainText)
@@ -34,7 +38,9 @@ class MessageLine(QFrame):
         self._paint()
         self.hide()
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, kind: Kind = "warning") -> None:
+        self._kind = kind
+        self._paint()
         self._text.setText(text)
         self.show()
 
@@ -42,5 +48,7 @@ class MessageLine(QFrame):
         return self._text.text()
 
     def _paint(self) -> None:
-        self._mark.setPixmap(icons.pixmap("warning", theme.colors().warning, 16, self.devicePixelRatioF()))
+        color = theme.colors().warning if self._kind == "warning" else theme.colors().accent
+        self._mark.setPixmap(icons.pixmap(self._kind, color, 16, self.devicePixelRatioF()))
+        self._mark.setAccessibleName("Warning" if self._kind == "warning" else "Information")
         self._close.setIcon(icons.icon("close", theme.colors().muted))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -85,7 +86,14 @@ def is_dark() -> bool:
     if not isinstance(app, QGuiApplication):
         return False
     scheme = app.styleHints().colorScheme()
-    return scheme == Qt.ColorScheme.Dark
+    return _first_palette_is_dark() if scheme == Qt.ColorScheme.Unknown else scheme == Qt.ColorScheme.Dark
+
+
+@lru_cache(maxsize=1)
+def _first_palette_is_dark() -> bool:
+    """For desktops that do not name their scheme: whether they gave the program a dark palette to begin with."""
+    given = QGuiApplication.palette()
+    return given.window().color().lightness() < given.windowText().color().lightness()
 
 
 def colors() -> Colors:

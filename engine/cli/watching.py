@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED
 from engine.cli.progress import Progress
 from engine.contract.connection import NotRunning, RunConnection
-from engine.contract.events import EVENT, RunFinished
+from engine.contract.events import EVENT, DevicesFree, RunFinished
 from engine.contract.protocol import Stop
 from engine.contract.runs import RunFolder, find_run, list_runs
 
@@ -42,6 +42,7 @@ class Watcher:
         self._waker.setblocking(False)
         self.connection: RunConnection | None = None
         self.finished: RunFinished | None = None
+        self.freed: DevicesFree | None = None
 
     def interrupt(self) -> int:
         """To be called from a signal handler; tells how many interrupts there were."""
@@ -66,6 +67,12 @@ class Watcher:
             if self._interrupts > handled + 1:
                 raise Detached
             self._wait()
+
+    def ask_to_stop(self) -> None:
+        """Sends a stop; where the supervisor has just gone, `follow` will see it."""
+        if self.connection is not None:
+            with suppress(OSError):
+                self.connection.send(Stop())
 
     def close(self) -> None:
         self._disconnect()
@@ -118,7 +125,9 @@ class Watcher:
             return
         self._next_n = event.n + 1
         self._on_line(line)
-        if isinstance(event, RunFinished):
+        if isinstance(event, DevicesFree):
+            self.freed = event
+        elif isinstance(event, RunFinished):
             self.finished = event
 
 
@@ -134,8 +143,7 @@ def follow(run: RunFolder, *, json: bool, stop_on_interrupt: bool) -> int:
     def interrupted(count: int) -> None:
         if not stop_on_interrupt or count > 2:
             raise Detached
-        assert watcher.connection is not None
-        watcher.connection.send(Stop())
+        watcher.ask_to_stop()
         if not json:
             again = "Ctrl-C again does not wait for it." if count == 1 else "Ctrl-C again leaves it alone."
             progress.say(f"Stopping after the step in hand. {again}" if count == 1 else f"Stopping now. {again}")
@@ -185,7 +193,8 @@ def stop(options: argparse.Namespace) -> int:
     finally:
         watcher.close()
     state = watcher.finished.outcome if watcher.finished is not None else run.state()
-    print(f"{run.run_id} is {state}; its devices are free.")
+    free = watcher.freed is not None and watcher.freed.verified
+    print(f"{run.run_id} is {state}; its devices {'are free' if free else 'were not seen to be free again'}.")
     return COMPLETED
 
 

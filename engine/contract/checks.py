@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, did_you_mean
@@ -18,6 +19,12 @@ def model_file_sha256(path: str) -> str | None:
         return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()
     except OSError:
         return None
+
+
+def weights_cache() -> Path:
+    """Where torchvision keeps the weights it has fetched (the rules of `torch.hub.get_dir`)."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch"
+    return Path(os.environ.get("TORCH_HOME") or cache).expanduser() / "hub" / "checkpoints"
 
 
 def problems(
@@ -122,6 +129,17 @@ def _model(job: Job, model: ModelEntry) -> list[Problem]:
                 "pretrained",
                 f"There are no pretrained weights for {model.title}.",
                 "Give a weights file, or train from scratch.",
+            )
+        )
+    elif job.pretrained and not job.weights_file and not (weights_cache() / model.weights_file).is_file():
+        found.append(
+            Problem(
+                "pretrained",
+                f"The pretrained weights of {model.title} are not on this machine yet; the run fetches them at its "
+                f"start, which needs a network.",
+                f"Without one, train from scratch, give a weights file, or put {model.weights_file} into "
+                f"{weights_cache()}.",
+                "warning",
             )
         )
     if job.weights_file and not Path(job.weights_file).expanduser().is_file():

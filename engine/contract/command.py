@@ -8,10 +8,10 @@ from engine.contract.job import FIELDS, Job, changed_fields
 
 
 def command_arguments(job: Job) -> list[str]:
-    """The arguments of `footplate` that make this job; fields at their default are left away."""
+    """The arguments of `footplate` that make this job; fields at their default are left away, but for the devices."""
     arguments = ["train", *_positional(job.dataset)]
     trusted = False
-    for name, value in changed_fields(job).items():
+    for name, value in {**changed_fields(job), "devices": job.devices}.items():
         flag = FIELDS[name].flag
         if name == "dataset" or value is None:
             continue

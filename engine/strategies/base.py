@@ -137,7 +137,7 @@ class Strategy(ABC):
         precision = self.spec.job.precision
         return torch.autocast(self.device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST)
 
-    def teardown(self) -> None:
+    def teardown(self) -> None:  # noqa: B027 - most have nobody to part from
         """Parts from the other ranks, after all has gone well."""
 
 

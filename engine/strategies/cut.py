@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, fx, nn
 
 
-class CannotCut(ValueError):
+class CannotCut(ValueError):  # noqa: N818 - it is an answer about a model, not a fault
     """The model cannot be cut into stages; the text is the reason, a clause in plain words."""
 
 
@@ -199,11 +199,9 @@ def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     for user in node.users:
         if user.args and user.args[0] is node and _is_in_place(user, modules):
             return True
-        if not user.op.startswith("call_"):
-            continue
-        if not _is_fresh_tensor(user, modules) and _function(user) not in NOT_TENSORS:
-            if _changed_in_place(user, modules):
-                return True
+        shares = user.op.startswith("call_") and _function(user) not in NOT_TENSORS
+        if shares and not _is_fresh_tensor(user, modules) and _changed_in_place(user, modules):
+            return True
     return False
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import traceback
+from pathlib import Path
 
 import torch
 
 from engine.contract.worker import WorkerSpec
+from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.strategies.base import StrategyError, worker_device
+from engine.tasks.base import TaskError
 from engine.training.tally import NotFinite
 
 _LOST_PEER = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo|nccl|socket|timed out waiting", re.I)
@@ -16,19 +19,29 @@ _LOST_PEER = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo|ncc
 
 def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     """The cause of a worker's end and, where there is one, the remedy. `where` says where the worker was."""
-    from engine.data.pictures import DatasetError, UnreadablePicture
-    from engine.tasks.base import TaskError
-
-    if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadablePicture):
-        return str(error)
     text = str(error).strip()
+    if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadablePicture):
+        return text
+    told = (
+        _out_of_memory(error, spec, where) or _in_model_file(error, spec, where) or _between_workers(error, spec, where)
+    )
+    if told:
+        return told
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} cannot be used: {error.strerror}."
+    return f"{type(error).__name__} {where}: {_first_line(text)}"
+
+
+def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
     if isinstance(error, torch.OutOfMemoryError):
         return f"Out of memory on {_device(spec)} {where}. Set a smaller batch or image size, or choose bf16."
-    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text:
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
         return f"Out of main memory {where}. Set a smaller batch or image size, or fewer workers."
-    own = _in_model_file(error, spec)
-    if own:
-        return f"The model file raised {type(error).__name__} in {own} {where}: {text}"
+    return ""
+
+
+def _between_workers(error: BaseException, spec: WorkerSpec, where: str) -> str:
+    text = str(error)
     if "Expected to have finished reduction" in text:
         return (
             "Parts of the model do not take part in its output, which DistributedDataParallel does not allow. "
@@ -36,9 +49,7 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
         )
     if spec.world_size > 1 and isinstance(error, RuntimeError) and _LOST_PEER.search(text):
         return f"Lost touch with another worker {where}: {_first_line(text)}"
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename} cannot be used: {error.strerror}."
-    return f"{type(error).__name__} {where}: {_first_line(text)}"
+    return ""
 
 
 def _first_line(text: str) -> str:
@@ -52,10 +63,13 @@ def _device(spec: WorkerSpec) -> str:
     return f"GPU {device.index} of the run ({torch.cuda.get_device_name(device)}, {spec.devices[device.index or 0]})"
 
 
-def _in_model_file(error: BaseException, spec: WorkerSpec) -> str:
-    """The place in the user's model file where `error` was raised, if it was there."""
+def _in_model_file(error: BaseException, spec: WorkerSpec, where: str) -> str:
+    """For an error that was raised in the user's model file, its place there."""
     if not spec.job.model_is_file:
         return ""
-    frames = traceback.extract_tb(error.__traceback__)
-    inside = [frame for frame in frames if frame.filename.endswith(spec.job.model.rsplit("/", 1)[-1])]
-    return f"line {inside[-1].lineno} ({inside[-1].name})" if inside else ""
+    name = Path(spec.job.model).name
+    inside = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == name]
+    if not inside:
+        return ""
+    line = f"line {inside[-1].lineno} ({inside[-1].name})"
+    return f"The model file raised {type(error).__name__} in {line} {where}: {_first_line(str(error))}"

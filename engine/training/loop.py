@@ -38,9 +38,10 @@ class Loop:
         spec: WorkerSpec,
         strategy: Strategy,
         updater: Updater,
+        reporter: Reporter,
+        *,
         train: Feed,
         val: Feed,
-        reporter: Reporter,
         every_step: bool = False,
     ) -> None:
         self.job = spec.job

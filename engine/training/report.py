@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -105,10 +106,8 @@ class Reporter:
             self._closing = True
             self._changed.notify()
         self._writer.join(CLOSE_DEADLINE_S)
-        try:
+        with contextlib.suppress(OSError):  # the other end may have closed already
             self._channel.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the other end has closed already
         self._writer.join()
         self._reader.join()
         self._channel.close()

@@ -13,13 +13,13 @@ from torch import Tensor
 from engine.strategies.base import StepResult
 
 
-class NotFinite(Exception):
+class NotFinite(Exception):  # noqa: N818 - named for what the loss is
     """The loss became NaN or infinite; the text names the step."""
 
     def __init__(self, step: int, what: str, saved: bool) -> None:
         kept = "The last good checkpoint is kept." if saved else "No checkpoint had been saved yet."
         super().__init__(
-            f"{what} became NaN or infinite at step {step}. {kept} Try a lower learning rate, or fp32 if it is not."
+            f"{what} became NaN or infinite at step {step}. {kept} Try a lower learning rate, or fp32 if another precision was chosen."
         )
         self.step = step
 

@@ -13,7 +13,7 @@ from torch import nn
 from engine.contract.events import Failed, Planned, Warned
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loader import BatchLoader
-from engine.data.pictures import PictureSet, Splits, open_splits
+from engine.data.pictures import Splits, open_splits
 from engine.data.sampler import GlobalBatchSampler
 from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
@@ -67,8 +67,8 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
     strategy.wrap(model, task, (splits.channels, size, size))
     del model, parameters  # a pipeline's rank keeps its own stage alone
-    train = _feed(spec, strategy, task, splits, splits.train, reporter)
-    val = _feed(spec, strategy, task, splits, splits.val, reporter)
+    train = _feed(spec, strategy, task, splits, reporter, training=True)
+    val = _feed(spec, strategy, task, splits, reporter, training=False)
     try:
         updater = Updater(strategy.parameters(), job, train.steps, strategy.device)
         if spec.rank == 0:
@@ -87,7 +87,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
             )
         # Dropout draws differently on every rank.
         torch.manual_seed(job.seed + spec.rank)
-        done = Loop(spec, strategy, updater, train, val, reporter, every_step).run()
+        done = Loop(spec, strategy, updater, reporter, train=train, val=val, every_step=every_step).run()
     finally:
         train.close()
         val.close()
@@ -109,11 +109,11 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
 
 
 def _feed(
-    spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits, pictures: PictureSet, reporter: Reporter
+    spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits, reporter: Reporter, *, training: bool
 ) -> Feed:
-    """This worker's share of a split."""
+    """This worker's share of the training or the validation split."""
     job = spec.job
-    training = pictures is splits.train
+    pictures = splits.train if training else splits.val
     sampler = GlobalBatchSampler(
         len(pictures), job.batch_size, strategy.data_rank, strategy.data_world, job.seed, shuffle=training
     )

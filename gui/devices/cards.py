@@ -93,7 +93,7 @@ class GpuCard(QFrame):
             f"{gpu.uuid}\n{words.gpu_number_origin(gpu)}\nPCI {gpu.pci_bus_id or 'address unknown'}"
         )
         self._identity.setAccessibleName(f"{title} UUID {gpu.uuid}, {words.gpu_number_origin(gpu)}")
-        note = words.lost(gpu) if gpu.lost else words.busy(gpu.processes)
+        note = words.lost(gpu) if gpu.lost else words.busy(gpu.processes, words.own_user())
         self._note.setText(note[:1].upper() + note[1:])
         self._note.setVisible(bool(note))
         for widget in (self._body, self._memory_bar, self._name):

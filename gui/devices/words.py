@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import math
 import time
+from functools import lru_cache
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess
 
@@ -82,8 +84,8 @@ def short_uuid(uuid: str) -> str:
     return f"{uuid[:12]}…" if len(uuid) > 13 else uuid
 
 
-def busy(processes: tuple[GpuProcess, ...] | None) -> str:
-    """Who holds the GPU: "busy: root, 12.0 GiB", "" where nobody is known to."""
+def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
+    """Who holds the GPU: "busy: root, 12.0 GiB", or "in use by you, …" where it is `me` alone; "" for nobody."""
     if not processes:
         return ""
     held: dict[str, int | None] = {}
@@ -91,8 +93,22 @@ def busy(processes: tuple[GpuProcess, ...] | None) -> str:
         who = process.user or process.name or f"process {process.pid}"
         before = held.get(who, 0)
         held[who] = None if before is None or process.memory_used_bytes is None else before + process.memory_used_bytes
-    parts = [who if held_bytes is None else f"{who}, {gib(held_bytes)}" for who, held_bytes in held.items()]
-    return "busy: " + "; ".join(parts)
+    if me is not None and set(held) == {me}:
+        return "in use by " + _holding("you", held[me])
+    return "busy: " + "; ".join(_holding("you" if who == me else who, held_bytes) for who, held_bytes in held.items())
+
+
+def _holding(who: str, held_bytes: int | None) -> str:
+    return who if held_bytes is None else f"{who}, {gib(held_bytes)}"
+
+
+@lru_cache(maxsize=1)
+def own_user() -> str | None:
+    """The name of the user who runs this window, None where the system does not tell."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return None
 
 
 def lost(gpu: Gpu) -> str:
@@ -111,7 +127,7 @@ def describe_gpu(gpu: Gpu) -> str:
         f"memory {used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}" if gpu.memory_used_bytes is not None else "",
         celsius(gpu.temperature_c) if gpu.temperature_c is not None else "",
         watts(gpu.power_w) if gpu.power_w is not None else "",
-        busy(gpu.processes),
+        busy(gpu.processes, own_user()),
     ]
     return f"{gpu.name} {gpu.uuid}, {gpu_number_origin(gpu)}: " + (", ".join(filter(None, parts)) or "nothing known")
 

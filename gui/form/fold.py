@@ -29,7 +29,7 @@ class Fold(QWidget):
         self.reset = QToolButton()
         self.reset.setObjectName("flat")
         self.reset.setText("Reset")
-        self.reset.setAccessibleName(f"Reset all of {title}")
+        self.reset.setAccessibleName(f"Reset all {title} options")
         self.reset.clicked.connect(self._reset_all)
         self.body = QWidget()
         self._lay_out()
@@ -76,7 +76,8 @@ class Fold(QWidget):
         self.mark.setText(f"● {count} changed" if count else "")
         self.reset.setVisible(count > 0)
         said = f"{count} changed from the default" if count else "all at their defaults"
-        self.button.setAccessibleName(self.title)
+        # Not the title alone: there are fields called Model, Strategy and Precision.
+        self.button.setAccessibleName(f"{self.title} options")
         self.button.setAccessibleDescription(f"{'Open' if self.button.isChecked() else 'Folded'}, {said}")
 
     def _reset_all(self) -> None:

@@ -136,8 +136,8 @@ class FieldRow(QWidget):
         grid.setVerticalSpacing(2)
         if stacked:
             grid.addWidget(self.label, 0, 0)
-            grid.addWidget(self.reset, 0, 1)
             grid.addWidget(self.editor, 1, 0, 1, 2)
+            grid.addWidget(self.reset, 0, 1)
             grid.setColumnStretch(0, 1)
             return
         self.label.setMinimumWidth(LABEL_WIDTH)

@@ -13,8 +13,15 @@ from gui.plots.group import PlotGroup
 _TIME_STEPS_S = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000,
 )  # fmt: skip
-_PIXELS_PER_TICK = 90
+_PIXELS_PER_TICK = 80
 _PIXELS_PER_ROW = 26
+_LOG_FACTORS = (
+    (math.log10(10 / 9), tuple(range(1, 10))),
+    (math.log10(4 / 3), (1, 2, 3, 4, 6, 8)),
+    (math.log10(2), (1, 2, 5)),
+    (math.log10(3), (1, 3)),
+)
+"""What stands between the powers of ten, by the least distance of two of them."""
 _OVERHANG = 8
 """Pixels by which a number may stand out above and below its axis."""
 
@@ -68,6 +75,16 @@ def _round_step(least: float) -> float:
     return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= least * 0.999)
 
 
+def log_ticks(low: float, high: float, most: float) -> list[float]:
+    """Logarithms of round numbers from 10^`low` to 10^`high`, as many as have room where `most` would fill it."""
+    room = (high - low) / max(1.0, most)
+    factors = next((f for least, f in _LOG_FACTORS if room <= least), (1,))
+    decades = max(1, math.ceil(room))
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    values = [power + math.log10(f) for power in powers if power % decades == 0 for f in factors]
+    return [value for value in values if low <= value <= high]
+
+
 class LeftAxis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
     """The vertical axis; its width is fixed, so that plots under one another stay aligned."""
 
@@ -82,9 +99,12 @@ class LeftAxis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
         # With a grid, pyqtgraph leaves no room for numbers at the very ends and would leave them out.
         return super().boundingRect().adjusted(0, -_OVERHANG, 0, _OVERHANG)
 
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        if not self.logMode:
+            return super().tickValues(low, high, size)  # type: ignore[no-any-return,unused-ignore]
+        return [(1.0, log_ticks(low, high, size / _PIXELS_PER_ROW))]
+
     def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:
-        if self.logMode:
-            return super().tickSpacing(low, high, size)  # type: ignore[no-any-return,unused-ignore]
         return [(_round_step((high - low) / max(1.0, size / _PIXELS_PER_ROW)), 0.0)]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from PySide6.QtCore import QPointF, QSize, Qt
-from PySide6.QtGui import QKeyEvent, QShowEvent
+from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from gui import theme
@@ -15,6 +15,8 @@ from gui.plots.group import PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
 from gui.plots.readout import Readout, place_words
 from gui.plots.view import PlotView
+
+_FOCUS_WIDTH = 2
 
 
 class LinePlot(QWidget):
@@ -53,7 +55,7 @@ class LinePlot(QWidget):
         self._readout = Readout(title, unit, scale, write or (lambda value: f"{value:.4g}{unit and ' ' + unit}"))
         self._build_view()
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setContentsMargins(*(4 * (_FOCUS_WIDTH,)))
         layout.setSpacing(2)
         layout.addWidget(self._readout)
         layout.addWidget(self._view, 1)
@@ -147,7 +149,7 @@ class LinePlot(QWidget):
 
     def describe(self) -> str:
         """The latest values in words."""
-        return self._readout.describe(self._lines.values()) or self._empty_text
+        return self._readout.describe(self._lines.values(), self.group.cursor, self._place) or self._empty_text
 
     def say(self) -> None:
         """Tells screen readers the latest values."""
@@ -159,6 +161,20 @@ class LinePlot(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._range_changed()
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.hasFocus():
+            painter = QPainter(self)
+            painter.setPen(QPen(QColor(theme.colors().accent), _FOCUS_WIDTH))
+            painter.drawRect(self.rect().adjusted(1, 1, -1, -1))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
@@ -244,6 +260,7 @@ class LinePlot(QWidget):
         if cursor is not None:
             self._view.cursor_line.setPos(cursor)
         self._write_values()
+        self.touch()
 
     def _set_span(self, spans: list[tuple[float, float]]) -> None:
         """Sets the vertical range to what is drawn, but keeps the present one while that fits well enough."""
@@ -261,10 +278,13 @@ class LinePlot(QWidget):
         if tuple(view.viewRange()[1]) != self._span:
             view.setYRange(*self._span, padding=0)
 
-    def _write_values(self) -> None:
+    @property
+    def _place(self) -> str:
         cursor = self.group.cursor
-        place = "" if cursor is None else place_words(self.group, cursor)
-        self._readout.show_values(self._lines.values(), cursor, place)
+        return "" if cursor is None else place_words(self.group, cursor)
+
+    def _write_values(self) -> None:
+        self._readout.show_values(self._lines.values(), self.group.cursor, self._place)
 
 
 def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:

@@ -52,14 +52,19 @@ class Readout(QWidget):
         if text != self._values.text():
             self._values.setText(text)
 
-    def describe(self, lines: Iterable[Line]) -> str:
-        """The newest values in words, "" where there is none."""
-        told = [
-            f"{line.style.label} {self._write(value * self._scale)}"
-            for line in lines
-            if (value := line.latest) is not None
-        ]
-        return "Latest: " + ", ".join(told) if told else ""
+    def describe(self, lines: Iterable[Line], cursor: float | None, place: str) -> str:
+        """The newest values in words, and those at the crosshair where there is one; "" where there are none."""
+        lines = list(lines)
+        latest = self._told((line, line.latest) for line in lines)
+        if not latest:
+            return ""
+        at_cursor = "" if cursor is None else self._told((line, line.value_at(cursor)) for line in lines)
+        return f"Latest: {latest}" + (f". At {place}: {at_cursor}" if at_cursor else "")
+
+    def _told(self, values: Iterable[tuple[Line, float | None]]) -> str:
+        return ", ".join(
+            f"{line.style.label} {self._write(value * self._scale)}" for line, value in values if value is not None
+        )
 
     def _entry(self, line: Line, value: float | None) -> str:
         written = "–" if value is None else self._write(value * self._scale)

@@ -28,7 +28,7 @@ class RunCharts(QWidget):
         self.loss = LinePlot("Loss", self.group)
         self.accuracy = LinePlot("Accuracy", self.group, unit="%", scale=100, write=lambda v: f"{v:.1f} %")
         self.speed = LinePlot("Speed", self.group, unit="images/s", low=0, write=lambda v: f"{v:,.0f} images/s")
-        self.times = LinePlot("Time per step", self.group, unit="ms", scale=1000, low=0, write=lambda v: f"{v:.1f} ms")
+        self.times = LinePlot("Time per step", self.group, unit="ms", scale=1000, low=0, write=_milliseconds)
         self.devices = _device_plots(self.group)
         self._data = RunData()
         self._lines()
@@ -97,8 +97,8 @@ class RunCharts(QWidget):
         self.accuracy.add_line("top1", LineStyle("validation top-1", lambda: theme.colors().warning, markers=True))
         self.accuracy.add_line("top5", LineStyle("validation top-5", lambda: theme.colors().ok, markers=True))
         self.speed.add_line("speed", LineStyle("all devices", lambda: theme.colors().accent))
-        self.times.add_line("wait", LineStyle("waiting", lambda: theme.colors().warning))
-        self.times.add_line("compute", LineStyle("computing", lambda: theme.colors().accent))
+        self.times.add_line("wait", LineStyle("data wait", lambda: theme.colors().warning))
+        self.times.add_line("compute", LineStyle("compute", lambda: theme.colors().accent))
         for plot in (self.loss, self.accuracy, self.speed, self.times):
             plot.set_empty_text("Appears with the first steps")
         self.times.setToolTip("Where each step's time goes: waiting for the next batch of pictures, or computing")
@@ -150,6 +150,10 @@ def device_titles(data: RunData) -> dict[str, str]:
         alone = names.count(device.name) == 1
         titles[device.id] = device.name.removeprefix("NVIDIA ") if alone else f"device {place}"
     return titles
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.1f} ms" if value < 100 else f"{value:,.0f} ms"
 
 
 def _color_of(device: str) -> Callable[[], str]:

@@ -137,6 +137,7 @@ class RunData:
     devices_free: DevicesFree | None = None
     finished: RunFinished | None = None
     stop_asked: bool = False
+    _entered: set[Phase] = field(default_factory=set)
 
     def seconds(self, event: AnyEvent) -> float:
         """When `event` was, in seconds since the run's start."""
@@ -172,8 +173,7 @@ class RunData:
                 self.stop_asked = False
                 self._say(event, "info", f"Run {event.run_id} started with {_workers(event.world_size)}")
             case PhaseChanged():
-                self.phase, self.phase_detail = event.phase, event.detail
-                self._say(event, "info", event.phase.capitalize() + (f": {event.detail}" if event.detail else ""))
+                self._enter(event)
             case Planned():
                 self.plan = event
             case EpochStarted():
@@ -199,6 +199,15 @@ class RunData:
             case RunFinished():
                 self.finished = event
                 self._say(event, "error" if event.outcome == "failed" else "info", _ENDINGS[event.outcome])
+
+    def _enter(self, event: PhaseChanged) -> None:
+        """Every epoch validates and saves; the log tells of a phase once, unless there is more to say of it."""
+        self.phase, self.phase_detail = event.phase, event.detail
+        if event.detail:
+            self._say(event, "info", f"{event.phase.capitalize()}: {event.detail}")
+        elif event.phase not in self._entered:
+            self._say(event, "info", event.phase.capitalize())
+        self._entered.add(event.phase)
 
     def _add_samples(self, seconds: float, samples: tuple[DeviceSample, ...]) -> None:
         step = self.steps.step.last if len(self.steps.step) else 0.0

@@ -53,7 +53,7 @@ class RunStore(QObject):
         self._rest = b""
         self._connection: RunConnection | None = None
         self._patience_ms = _START_POLL_MS
-        self._gap_after = -1
+        self._gap_after = self._ended_at = -1
         self._notifier: QSocketNotifier | None = None
         self._reader = QTimer(self, interval=0)
         self._reader.timeout.connect(self._read_slice)
@@ -85,7 +85,7 @@ class RunStore(QObject):
         self.data = RunData()
         self._state = run.state()
         self._stopping = self._followed = False
-        self._patience_ms, self._gap_after = _START_POLL_MS, -1
+        self._patience_ms, self._gap_after, self._ended_at = _START_POLL_MS, -1, -1
         self.loading = True
         self.opened.emit()
         self._changed()
@@ -175,10 +175,11 @@ class RunStore(QObject):
             return
         before, self._state = self._state, self.run.state()
         if self._state in _ENDED:
-            if self._state == "interrupted" or self.data.finished is not None:
+            if self.data.finished is not None or self._ended_at == self.data.last_n:
                 self._end()
             else:
-                self._reader.start()  # its last lines have come since the file was read
+                self._ended_at = self.data.last_n
+                self._reader.start()  # its last lines may have come since the file was read
             return
         self._followed = True
         if self._state == "starting" or not self._connect():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QModelIndex, QSortFilterProxyModel, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QKeyEvent
+from PySide6.QtCore import QModelIndex, QSortFilterProxyModel, Qt, QTimer, Signal
+from PySide6.QtGui import QCloseEvent, QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
@@ -31,6 +31,9 @@ _EMPTY = (
     "every run is listed here and can be opened again."
 )
 
+
+_LOOK_EVERY_MS = 3000
+"""Runs may be started and ended elsewhere, so that the list is read anew while it is in sight."""
 
 _ROWS_MEASURED = 100
 """Rows that decide how wide the columns are at first."""
@@ -97,6 +100,8 @@ class RunsPage(QWidget):
         self._stack.addWidget(self.table)
         self._lay_out()
         self._fitted = False
+        self._timer = QTimer(self, interval=_LOOK_EVERY_MS)
+        self._timer.timeout.connect(self.refresh)
         self._summaries = Summaries(self)
         self._summaries.found.connect(self._found)
         self._summaries.complete.connect(self._complete)
@@ -115,6 +120,14 @@ class RunsPage(QWidget):
     def selected(self) -> RunFolder | None:
         index = self.table.currentIndex()
         return RunFolder(Path(self._run_folder(index))) if index.isValid() else None
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._timer.start()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._timer.stop()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.close_reading()

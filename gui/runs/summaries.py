@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from engine.contract.events import EVENT, RunFinished, RunStarted
-from engine.contract.runs import RunFolder, RunSummary, list_runs
+from engine.contract.events import EVENT, RunFinished, RunStarted, Validation
+from engine.contract.runs import RunFolder, RunSummary, State, list_runs
 
 _BATCH = 50
+_TAIL_BYTES = 1 << 22
+_VALIDATION = b'{"type":"validation"'
+"""How a line of that event begins: the encoder writes the tag first."""
 _Stamp = tuple[int, int]
 
 
 def summarize(run: RunFolder) -> RunSummary | None:
-    """`run.summary()`, from the first and last event alone where these tell everything."""
-    last = run.last_event()
-    if not isinstance(last, RunFinished):
-        return run.summary()
-    first = _first_event(run)
+    """`run.summary()`, from the first and the last events alone: logs may be long, and the list looks at all of them.
+
+    The measures of a run that has not finished are those of its last validation.
+    """
     job = run.job()
-    if first is None or job is None:
-        return run.summary()
+    if job is None:
+        return None
+    first, last = _first_event(run), run.last_event()
+    finished = last if isinstance(last, RunFinished) else None
+    begun = first.time if first is not None else run.job_file.stat().st_mtime
+    state: State = finished.outcome if finished is not None else run.state()
+    over = state not in ("running", "starting")
     return RunSummary(
         run_id=run.run_id,
         folder=str(run.path),
@@ -33,11 +42,11 @@ def summarize(run: RunFolder) -> RunSummary | None:
         strategy=job.strategy,
         devices=job.devices,
         dataset=job.dataset,
-        state=last.outcome,
-        started=first.time,
-        seconds=last.time - first.time,
-        best=last.best,
-        cause=last.cause,
+        state=state,
+        started=begun,
+        seconds=(last.time if last is not None and over else time.time()) - begun,
+        best=finished.best if finished is not None else _last_measures(run),
+        cause=finished.cause if finished is not None else "",
     )
 
 
@@ -48,6 +57,24 @@ def _first_event(run: RunFolder) -> RunStarted | None:
     except (OSError, msgspec.DecodeError):
         return None
     return event if isinstance(event, RunStarted) else None
+
+
+def _last_measures(run: RunFolder) -> dict[str, float]:
+    try:
+        with run.events_file.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            tail = stream.read()
+    except OSError:
+        return {}
+    begin = tail.rfind(_VALIDATION)
+    end = tail.find(b"\n", begin)
+    if begin < 0 or end < 0:
+        return {}
+    try:
+        event = EVENT.decode(tail[begin:end])
+    except msgspec.DecodeError:
+        return {}
+    return event.measures if isinstance(event, Validation) else {}
 
 
 class Summaries(QObject):

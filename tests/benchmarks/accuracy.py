@@ -56,7 +56,8 @@ def mnist(folder: Path) -> tuple[Tensor, Tensor]:
 
     def read(stem: str, header: int) -> Tensor:
         path = next(path for path in sorted(folder.rglob(stem + "*")) if path.is_file())
-        data = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
+        data = path.read_bytes()
+        data = gzip.decompress(data) if path.suffix == ".gz" else data
         return torch.frombuffer(bytearray(data[header:]), dtype=torch.uint8)
 
     pictures = read("t10k-images", 16).reshape(-1, 1, 28, 28)
@@ -72,7 +73,7 @@ def accuracy(model: nn.Module, checkpoint: Path, inputs: Tensor, targets: Tensor
     return float((outputs.argmax(1) == targets).double().mean())
 
 
-def train(forker: Forker, name: str, job: Job, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:
+def train(forker: Forker, name: str, job: Job, *, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:
     with tempfile.TemporaryDirectory() as folder:
         begun = time.monotonic()
         group = WorkerGroup(forker, job, Path(folder))
@@ -94,7 +95,14 @@ def hymenoptera_runs(forker: Forker, folder: Path) -> None:
     for strategy, devices in (("single", 1), ("ddp", 2), ("pipeline", 2)):
         cpus = ("cpu",) * devices
         job = Job(dataset=str(folder), model="resnet18", strategy=strategy, devices=cpus, epochs=3, image_size=64)
-        train(forker, f"hymenoptera, resnet18, {strategy}", job, resnet18(num_classes=2), inputs, targets)
+        train(
+            forker,
+            f"hymenoptera, resnet18, {strategy}",
+            job,
+            model=resnet18(num_classes=2),
+            inputs=inputs,
+            targets=targets,
+        )
 
 
 def main() -> None:
@@ -110,7 +118,8 @@ def main() -> None:
         if chosen.only != "hymenoptera":
             folder = chosen.datasets / "mnist"
             job = Job(dataset=str(folder), model="mnist_cnn", epochs=5, batch_size=64)
-            train(forker, "mnist, mnist_cnn, single", job, MnistCnn(), *mnist(folder))
+            inputs, targets = mnist(folder)
+            train(forker, "mnist, mnist_cnn, single", job, model=MnistCnn(), inputs=inputs, targets=targets)
     finally:
         forker.close()
 

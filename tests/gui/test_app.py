@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import subprocess
@@ -78,9 +79,11 @@ def test_that_an_unexpected_exception_is_one_line_in_the_window_and_a_traceback_
         qtbot.waitUntil(window.message.isVisible)
     finally:
         sys.excepthook = hook
-        for handler in faults.log.handlers[:]:
+        faults.open_log.cache_clear()
+        log = logging.getLogger(faults.LOG_NAME)
+        for handler in log.handlers[:]:
             handler.close()
-            faults.log.removeHandler(handler)
+            log.removeHandler(handler)
     assert "KeyError" in window.message.text()
     assert str(faults.log_file()) in window.message.text()
     assert "Traceback" in faults.log_file().read_text()

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractScrollArea,
     QAbstractSpinBox,
+    QApplication,
     QComboBox,
     QLabel,
     QLineEdit,
@@ -56,18 +57,11 @@ def test_that_every_control_has_a_name(open_window: Callable[[], MainWindow], qt
 
 def test_that_the_fixed_names_are_there_once_each(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
-    fields = [w for w in window.findChildren(QWidget) if isinstance(w, QLineEdit | QComboBox | QAbstractSpinBox)]
-    names = [widget.accessibleName() for widget in fields]
-    for name in (*FIELDS, "CPU workers"):
+    names = [widget.accessibleName() for widget in window.findChildren(QWidget)]
+    for name in (*FIELDS, "CPU workers", "Train", "Stop", "Run status", "Runs"):
         assert names.count(name) == 1, name
     buttons = [button.accessibleName() for button in window.findChildren(QAbstractButton)]
-    for name in ("Train", "Stop"):
-        assert buttons.count(name) == 1, name
     assert sum(name.startswith("CPU") for name in buttons) == 1
-    labels = [label.accessibleName() for label in window.findChildren(QLabel)]
-    assert labels.count("Run status") == 1
-    tables = [widget.accessibleName() for widget in window.findChildren(QAbstractScrollArea)]
-    assert tables.count("Runs") == 1
 
 
 def test_that_fields_have_a_label_as_buddy(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
@@ -76,6 +70,20 @@ def test_that_fields_have_a_label_as_buddy(open_window: Callable[[], MainWindow]
     fields = [w for w in reachable(window) if isinstance(w, QLineEdit | QComboBox | QAbstractSpinBox)]
     without = [widget.accessibleName() for widget in fields if widget not in buddies]
     assert without == []
+
+
+def test_that_tab_goes_through_the_window_as_it_is_read(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+    window = open_window()
+    qtbot.waitUntil(window.form.train.isEnabled, timeout=20_000)
+    qtbot.waitActive(window)
+    window.header.tabs.setFocus()
+    seen: list[str] = []
+    while not seen or QApplication.focusWidget() is not window.header.tabs:
+        seen.append(QApplication.focusWidget().accessibleName())
+        window.focusNextChild()
+        assert len(seen) < 200
+    wanted = ["Pages", "CPU", *FIELDS, "Train", "Copy as command"]
+    assert [name for name in seen if name in wanted] == wanted
 
 
 def test_that_no_page_is_called_as_the_button_that_trains(open_window: Callable[[], MainWindow]) -> None:

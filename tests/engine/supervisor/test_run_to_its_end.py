@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -22,7 +23,10 @@ from engine.contract.events import (
     StepMetrics,
     Warned,
 )
+from engine.contract.job import Job
+from engine.contract.launch import start_supervisor
 from engine.contract.protocol import Stop
+from engine.contract.runs import create_run
 from engine.supervisor.endpoint import sweep
 from tests.engine.supervisor.supervised import Start, Supervised, events, messages, wait_until
 
@@ -93,7 +97,7 @@ def test_that_stop_ends_every_rank_and_says_when_the_devices_are_free(start: Sta
         last = [event for event in stream if not isinstance(event, StepMetrics)]
     kinds = [type(event) for event in last if not isinstance(event, EpochStarted)]
     assert kinds.index(CommandReceived) < kinds.index(DevicesFree) < kinds.index(RunFinished)
-    assert PhaseChanged(phase="stopping", n=0).phase in [e.phase for e in last if isinstance(e, PhaseChanged)]
+    assert "stopping" in [e.phase for e in last if isinstance(e, PhaseChanged)]
     supervised.wait()
     assert supervised.process.returncode == 0
     assert supervised.run.state() == "stopped"
@@ -203,11 +207,30 @@ def test_that_no_worker_survives_a_killed_supervisor(start: Start, words: tuple[
     assert not stale.exists()
 
 
-def test_that_a_job_that_cannot_be_read_is_a_failed_run_in_words(start: Start) -> None:
-    from engine.contract.job import Job
-    from engine.contract.launch import start_supervisor
-    from engine.contract.runs import create_run
+def test_that_a_full_disk_holds_up_neither_the_training_nor_its_clients(start: Start) -> None:
+    supervised = start("forever")
+    with supervised.connect() as connection:
+        stream = events(connection)
+        next(event for event in stream if isinstance(event, StepMetrics))
+        size = supervised.run.events_file.stat().st_size
+        limits = resource.prlimit(supervised.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(supervised.process.pid, resource.RLIMIT_FSIZE, (size + 50, limits[1]))
+        warned = next(event for event in stream if isinstance(event, Warned))
+        assert warned.code == "log_unwritable"
+        assert "Make room" in warned.message
+        live = [event.n for event, _ in zip(stream, range(50), strict=False)]
+        assert live == list(range(warned.n + 1, warned.n + 51))
+        assert supervised.run.events_file.stat().st_size <= size + 50
+        resource.prlimit(supervised.process.pid, resource.RLIMIT_FSIZE, limits)
+        assert next(event for event in stream if isinstance(event, Warned)).code == "log_delayed"
+        connection.send(Stop())
+        list(stream)
+    told = supervised.wait()
+    assert [event.n for event in told] == list(range(1, len(told) + 1))
+    assert supervised.run.state() == "stopped"
 
+
+def test_that_a_job_that_cannot_be_read_is_a_failed_run_in_words() -> None:
     run = create_run(Job())
     run.job_file.write_text("epochs = 'many'\n")
     pid = start_supervisor(run)

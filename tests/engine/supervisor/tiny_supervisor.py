@@ -7,10 +7,11 @@ from pathlib import Path
 
 import engine.supervisor.supervisor as module
 from engine.contract.runs import RunFolder
-from engine.supervisor import ending
+from engine.supervisor import ending, stdio
 from engine.supervisor.supervisor import Supervisor
 
 if __name__ == "__main__":
+    stdio.make_forgiving()
     run = RunFolder(Path(sys.argv[1]))
     job = run.job()
     assert job is not None

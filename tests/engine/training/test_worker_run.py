@@ -155,7 +155,7 @@ def test_that_best_loads_with_plain_torchvision_and_is_as_good(
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
 def test_that_stop_ends_all_ranks_at_the_same_step(
-    job: Make, start: Start, model_file: Write, tmp_path: Path, strategy: str, cpus: int
+    job: Make, start: Start, model_file: Write, tmp_path: Path, *, strategy: str, cpus: int
 ) -> None:
     gate = tmp_path / "gate"
     fields = model_file(GATED.format(gate=str(gate)))

@@ -11,8 +11,9 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QSpinBox
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import CPU
+from engine.contract.devices import CPU, GpuProcess
 from gui import theme
+from gui.devices import words
 from gui.devices.panel import DevicesPanel
 from gui.devices.sparkline import Sparkline
 from tests.gui.devices.snapshots import UUIDS, gpu, held_by, snapshot
@@ -64,10 +65,27 @@ def test_that_a_gpu_that_cuda_does_not_list_carries_nvmls_number_and_says_so(
 
 
 def test_that_a_card_tells_what_the_gpu_does(panel: DevicesPanel) -> None:
-    panel.update_snapshot(snapshot(gpu(0, processes=held_by("root", 12 << 30))))
+    panel.update_snapshot(snapshot(gpu(0, processes=held_by("anna", 12 << 30))))
     shown = texts(panel)
-    for part in ("87 %", "512 W", "61 °C", "41.0 of 141.0 GiB", "Busy: root, 12.0 GiB", "GPU-0aaaaaaa…"):
+    for part in ("87 %", "512 W", "61 °C", "41.0 of 141.0 GiB", "Busy: anna, 12.0 GiB", "GPU-0aaaaaaa…"):
         assert part in shown.replace("\u2007", "")
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        (None, ""),
+        ((), ""),
+        ([("anna", 1)], "busy: anna, 1.0 GiB"),
+        ([("anna", 1), ("anna", 2)], "busy: anna, 3.0 GiB"),
+        ([("me", 1)], "in use by you, 1.0 GiB"),
+        ([("me", 1), ("anna", None)], "busy: you, 1.0 GiB; anna"),
+        ([(None, 2)], "busy: process 7, 2.0 GiB"),
+    ],
+)
+def test_that_a_gpu_in_use_says_by_whom(held: list[tuple[str | None, int | None]] | None, told: str) -> None:
+    processes = held and tuple(GpuProcess(pid=7, user=user, memory_used_bytes=gib and gib << 30) for user, gib in held)
+    assert words.busy(processes or None, me="me") == told  # type: ignore[arg-type]
 
 
 def test_that_every_small_graph_tells_its_latest_value_in_words(panel: DevicesPanel) -> None:

@@ -128,6 +128,7 @@ def test_that_the_crosshair_reads_values_by_keyboard(shown: Shown) -> None:
     assert shown.group.cursor == 90
     assert "1:30" in shown.values
     assert "9" in shown.values
+    assert shown.plot.describe() == "Latest: training 9.9. At 1:30: training 9"
     shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Escape)
     assert shown.group.cursor is None
 

@@ -128,7 +128,7 @@ def test_that_every_plot_has_a_name_and_tells_its_latest_values(show: Open, qtbo
     qtbot.waitUntil(lambda: "validation 0.5" in told("Loss"), timeout=5000)
     assert told("Accuracy") == "Latest: training 100.0 %, validation top-1 80.0 %, validation top-5 99.0 %"
     assert told("Speed") == "Latest: all devices 880 images/s"
-    assert told("Time per step") == "Latest: waiting 2.0 ms, computing 40.0 ms"
+    assert told("Time per step") == "Latest: data wait 2.0 ms, compute 40.0 ms"
     assert told("Utilization of the run's devices") == "Latest: AMD EPYC 90 %"
     assert told("Memory of the run's devices") == "Latest: AMD EPYC 3.0 GiB"
 

@@ -240,3 +240,23 @@ def test_that_a_run_without_a_reachable_supervisor_is_followed_through_its_file(
         write(run.events_file, events[10:], first_n=11)
     assert ended.args == ["completed"]
     assert len(store.data.steps.loss) == 12
+
+
+def test_that_a_run_that_is_resumed_goes_on_with_its_curves(store: RunStore, qtbot: QtBot) -> None:
+    run = a_run(20, "stopped")
+    loaded(store, qtbot, run)
+    first = store.data.last_n
+    again = [event for event in story(job(), 30, "completed") if not isinstance(event, StepMetrics) or event.step > 20]
+    write(run.events_file, again, first_n=first + 1)
+    loaded(store, qtbot, run)
+    assert store.data.steps.step.values.tolist() == list(range(1, 31))
+    assert store.status.word == "Completed"
+    assert (store.data.steps.seconds.values >= 0).all()
+
+
+def test_that_stopping_a_past_run_or_none_does_nothing(store: RunStore, qtbot: QtBot) -> None:
+    store.stop()
+    assert store.status.word == "Idle"
+    loaded(store, qtbot, a_run(8))
+    store.stop()
+    assert store.status.word == "Completed"

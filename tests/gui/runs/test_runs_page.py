@@ -62,6 +62,19 @@ def test_that_an_interrupted_run_is_read_whole() -> None:
     assert summary.best["top1"] == 0.8
 
 
+def test_that_a_run_that_goes_on_is_read_without_its_middle() -> None:
+    run = a_run(60, None)
+    before = run.events_file.read_bytes().splitlines(keepends=True)
+    summary = summarize(run)
+    assert summary is not None
+    assert summary.state == "starting"
+    assert summary.best == {"loss": 0.5, "top1": 0.8, "top5": 0.99}
+    run.events_file.write_bytes(before[0] + b"not even an event\n" + b"".join(before[-3:]))
+    again = summarize(run)
+    assert again is not None
+    assert again.started == summary.started
+
+
 def test_that_without_runs_the_page_says_what_to_do(page: RunsPage, refresh: Refresh) -> None:
     refresh()
     assert any("No runs yet" in label.text() for label in page.findChildren(QLabel) if label.isVisible())
@@ -147,6 +160,14 @@ def test_that_the_list_follows_what_becomes_of_runs(page: RunsPage, refresh: Ref
     os.utime(going.job_file, (0, 0))
     refresh()
     assert list(zip(column(page, "Name"), column(page, "State"), strict=True)) == [("going", "Interrupted")]
+
+
+def test_that_the_list_renews_itself_while_it_is_in_sight(page: RunsPage, qtbot: QtBot) -> None:
+    page._timer.setInterval(50)
+    a_run(8, name="from a terminal")
+    qtbot.waitUntil(lambda: column(page, "Name") == ["from a terminal"], timeout=5000)
+    page.hide()
+    assert not page._timer.isActive()
 
 
 def test_that_the_selection_survives_a_refresh(page: RunsPage, refresh: Refresh) -> None:

@@ -1,0 +1,140 @@
+"""The parts of the supervisor that decide something: causes, environments, whether a GPU is free, endpoints."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from pathlib import Path
+
+import pytest
+
+from engine.contract.devices import Cpu, Gpu, GpuProcess, Nvml, Snapshot
+from engine.contract.events import Failed
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.supervisor import failures
+from engine.supervisor.endpoint import open_endpoint
+from engine.supervisor.environment import run_devices
+from engine.supervisor.sampling import Sampler, samples_of
+from engine.supervisor.supervisor import world_size
+from engine.supervisor.worker_process import worker_environment
+
+A, B = "GPU-aaaa", "GPU-bbbb"
+OURS, THEIRS = 100, 200
+
+
+def snapshot(*gpus: Gpu) -> Snapshot:
+    cpu = Cpu(name="c", core_load_percent=(5.0,), load_percent=5.0, memory_used_bytes=1, memory_total_bytes=2)
+    return Snapshot(time=0.0, host="h", nvml=Nvml("ok", driver_version="1"), gpus=gpus, cpu=cpu)
+
+
+def gpu(used: int | None, *pids: int, known: bool = True, uuid: str = A, lost: bool = False) -> Gpu:
+    processes = tuple(GpuProcess(pid) for pid in pids) if known else None
+    return Gpu(uuid=uuid, name="one", nvml_index=0, memory_used_bytes=used, processes=processes, lost=lost)
+
+
+@pytest.mark.parametrize(
+    ("before", "during", "after", "free"),
+    [
+        # NVML names our pids: their absence is the proof, whatever others do meanwhile.
+        (gpu(0), gpu(1 << 30, OURS), gpu(1 << 30, OURS), False),
+        (gpu(0), gpu(1 << 30, OURS), gpu(0), True),
+        (gpu(0), gpu(1 << 30, OURS), gpu(9 << 30, THEIRS), True),
+        # In a container it does not: the memory has to be back to what it was.
+        (gpu(5 << 30, THEIRS), gpu(6 << 30, THEIRS, 4242), gpu(6 << 30, THEIRS, 4242), False),
+        (gpu(5 << 30, THEIRS), gpu(6 << 30, THEIRS, 4242), gpu(5 << 30, THEIRS), True),
+        (gpu(None, known=False), gpu(None, known=False), gpu(None, known=False), False),
+        (gpu(0), gpu(1 << 30, OURS), gpu(0, lost=True), False),
+        (gpu(0), gpu(1 << 30, OURS), gpu(0, uuid=B), False),
+    ],
+)
+def test_that_a_gpu_counts_as_free_only_when_it_was_seen_so(before: Gpu, during: Gpu, after: Gpu, free: bool) -> None:
+    with selectors.DefaultSelector() as selector:
+        sampler = Sampler(selector, (A,), lambda _: None)
+        sampler._take(snapshot(before))
+        sampler.own({OURS})
+        sampler._take(snapshot(during))
+        gone_at = sampler.latest_at
+        assert not sampler.free(gone_at), "nothing newer has been seen"
+        sampler._take(snapshot(after))
+        assert sampler.free(gone_at) is free
+
+
+def test_that_a_run_on_the_cpu_has_nothing_to_be_freed() -> None:
+    with selectors.DefaultSelector() as selector:
+        assert Sampler(selector, ("cpu", "cpu"), lambda _: None).free(0.0)
+
+
+def test_that_samples_are_of_the_runs_own_devices_and_missing_stays_missing() -> None:
+    samples = samples_of(snapshot(gpu(7), gpu(8, uuid=B)), ("cpu", B, "GPU-gone"))
+    assert [sample.device for sample in samples] == ["cpu", B]
+    assert samples[1].memory_used_bytes == 8
+    assert samples[1].power_w is None
+    assert samples_of(snapshot(gpu(7, lost=True)), (A,)) == ()
+
+
+def test_that_workers_see_the_runs_gpus_in_the_jobs_order_and_none_on_the_cpu(tmp_path: Path) -> None:
+    def spec(*devices: str) -> WorkerSpec:
+        job = Job(devices=devices)
+        return WorkerSpec(
+            run_folder="r", job=job, rank=0, world_size=2, devices=devices, rendezvous=str(tmp_path), threads=3
+        )
+
+    assert worker_environment(spec(B, A))["CUDA_VISIBLE_DEVICES"] == f"{B},{A}"
+    assert worker_environment(spec("cpu", "cpu"))["CUDA_VISIBLE_DEVICES"] == ""
+    assert worker_environment(spec("cpu"))["OMP_NUM_THREADS"] == "3"
+
+
+def test_that_devices_are_named_once_with_their_ranks() -> None:
+    named = run_devices((B, A), 2, snapshot(gpu(1), gpu(2, uuid=B)))
+    assert [(device.id, device.name, device.ranks) for device in named] == [(B, "one", (0,)), (A, "one", (1,))]
+    assert [device.ranks for device in run_devices((B, A), 1, None)] == [(0,), (0,)]
+    assert [device.ranks for device in run_devices(("cpu", "cpu", "cpu"), 3, None)] == [(0, 1, 2)]
+
+
+def test_that_one_worker_drives_all_devices_of_data_parallel() -> None:
+    assert world_size(Job(strategy="dp", devices=(A, B))) == 1
+    assert world_size(Job(strategy="ddp", devices=(A, B))) == 2
+    assert world_size(Job(strategy="single")) == 1
+
+
+def test_that_the_cause_is_the_failure_that_others_follow_from() -> None:
+    lost = Failed(cause="Rank 0: Connection closed by peer [127.0.0.1]", rank=0)
+    own = Failed(cause="Rank 1: out of memory", rank=1)
+    killed = failures.Failure(Failed(cause="Rank 2 was ended by SIGKILL", rank=2), failures.BY_SIGNAL)
+    told = [failures.Failure(event, failures.weight(event)) for event in (lost, own)]
+    assert failures.root_cause(told).event is own
+    assert failures.root_cause([*told, killed]) is killed
+    assert failures.root_cause(told[:1]).event is lost
+
+
+def test_that_a_worker_without_a_log_is_still_told_of_in_words(tmp_path: Path) -> None:
+    event = failures.death(3, -11, tmp_path / "worker-3.log")
+    assert event.cause == "Rank 3 was ended by SIGSEGV (signal 11). It said nothing in worker-3.log."
+    (tmp_path / "worker-3.log").write_bytes(b"\xff\xfe\n\n" + b"line\n" * 10_000)
+    assert failures.death(3, 1, tmp_path / "worker-3.log").cause.endswith("line\nline\nline\nline\nline")
+
+
+def test_that_a_runtime_folder_too_deep_for_a_socket_means_loopback_with_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    endpoint = open_endpoint(tmp_path)
+    try:
+        kind, port, token = endpoint.text.split(":")
+        assert kind == "tcp"
+        assert len(token) > 30
+        assert token == endpoint.token
+        assert endpoint.listener.getsockname() == ("127.0.0.1", int(port))
+    finally:
+        endpoint.close()
+
+
+def test_that_a_peer_of_our_own_is_admitted(tmp_path: Path) -> None:
+    endpoint = open_endpoint(tmp_path)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert endpoint.admits(theirs)
+    endpoint.close()

@@ -1,0 +1,68 @@
+"""The numbers at the axes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PySide6.QtWidgets import QApplication
+
+from gui.plots.axes import BottomAxis, LeftAxis, elapsed, fine_elapsed, log_ticks
+from gui.plots.group import PlotGroup
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (5.4, "0:05"), (760, "12:40"), (11050, "3:04:10"), (-65, "-1:05")]
+)
+def test_that_elapsed_time_reads_as_a_clock_does(seconds: float, text: str) -> None:
+    assert elapsed(seconds) == text
+
+
+def test_that_places_closer_than_a_second_are_told_apart() -> None:
+    assert [fine_elapsed(value, 0.05) for value in (0.1, 0.15)] == ["0.10 s", "0.15 s"]
+
+
+@given(st.floats(-6, 6), st.floats(0.05, 12), st.floats(3, 20))
+def test_that_logarithmic_numbers_are_round_rise_and_have_room(low: float, length: float, most: float) -> None:
+    ticks = log_ticks(low, low + length, most)
+    assert ticks == sorted(set(ticks))
+    assert all(low <= tick <= low + length for tick in ticks)
+    assert all(after - before >= length / most * 0.99 for before, after in zip(ticks, ticks[1:], strict=False))
+    for tick in ticks:
+        mantissa = 10 ** (tick - math.floor(tick + 1e-9))
+        assert mantissa == pytest.approx(round(mantissa))
+
+
+@pytest.mark.parametrize("size", [200.0, 700.0])
+@pytest.mark.parametrize("length", [0.3, 7.0, 90.0, 4000.0, 90_000.0, 3e6])
+def test_that_numbers_of_time_are_neither_crowded_nor_missing(qapp: QApplication, size: float, length: float) -> None:
+    axis = BottomAxis(PlotGroup("elapsed"))
+    ((step, _),) = axis.tickSpacing(0.0, length, size)
+    assert step * size / length >= 50
+    assert step < length
+    labels = axis.tickStrings([0.0, step], 1.0, step)
+    assert labels[0] != labels[1]
+
+
+def test_that_steps_are_counted_in_whole_numbers(qapp: QApplication) -> None:
+    axis = BottomAxis(PlotGroup("count"))
+    assert axis.tickSpacing(0.0, 3.0, 700.0) == [(1.0, 0.0)]
+    assert axis.tickStrings([12_000.0], 1.0, 1000.0) == ["12,000"]
+
+
+def test_that_the_time_of_day_stands_on_whole_minutes(qapp: QApplication) -> None:
+    group = PlotGroup("clock", span=600)
+    group.origin = 1_700_000_015.0
+    axis = BottomAxis(group)
+    ((step, offset),) = axis.tickSpacing(0.0, 600.0, 700.0)
+    assert step % 60 == 0
+    assert (group.origin + offset) % 60 == 0
+
+
+def test_that_numbers_have_the_digits_that_tell_them_apart(qapp: QApplication) -> None:
+    axis = LeftAxis()
+    assert axis.tickStrings([0.15, 0.2], 1.0, 0.05) == ["0.15", "0.20"]
+    assert axis.tickStrings([1000.0, 2000.0], 1.0, 1000.0) == ["1,000", "2,000"]
+    assert axis.tickStrings([0.000001, 0.000002], 1.0, 0.000001) == ["1.0e-06", "2.0e-06"]

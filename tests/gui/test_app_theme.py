@@ -1,0 +1,69 @@
+"""Colours that can be read and told apart, in both schemes."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QApplication, QLabel
+from pytestqt.qtbot import QtBot
+
+from gui import theme
+from gui.theme import DARK, LIGHT, Colors
+
+
+def luminance(color: str) -> float:
+    """Relative luminance after WCAG 2.1."""
+    channels = [
+        channel / 12.92 if channel <= 0.03928 else ((channel + 0.055) / 1.055) ** 2.4
+        for channel in QColor(color).getRgbF()[:3]
+    ]
+    return 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2]
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
+def test_that_texts_stand_out_from_all_that_they_are_written_on(scheme: Colors) -> None:
+    for text in (scheme.text, scheme.muted, scheme.ok, scheme.warning, scheme.error):
+        for ground in (scheme.panel, scheme.raised):
+            assert contrast(text, ground) >= 4.5, (text, ground)
+    assert contrast(scheme.accent_text, scheme.accent) >= 4.5
+    assert contrast(scheme.accent, scheme.panel) >= 3
+
+
+@pytest.mark.parametrize(
+    ("scheme", "wheel"), [(LIGHT, theme._DEVICES_LIGHT), (DARK, theme._DEVICES_DARK)], ids=["light", "dark"]
+)
+def test_that_devices_differ_from_each_other_and_from_the_ground(scheme: Colors, wheel: tuple[str, ...]) -> None:
+    for color in wheel:
+        assert contrast(color, scheme.panel) >= 3, color
+    for one, other in combinations(wheel, 2):
+        assert one != other
+
+
+def test_that_a_device_keeps_its_colour_when_others_appear(styled: QApplication) -> None:
+    first = theme.device_color("GPU-colour-a")
+    theme.register_devices(["GPU-colour-b", "GPU-colour-a"])
+    assert theme.device_color("GPU-colour-a") == first
+    assert theme.device_color("GPU-colour-b") != first
+
+
+def test_that_the_whole_program_changes_with_the_desktop(
+    styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label = QLabel("text")
+    qtbot.addWidget(label)
+    label.show()
+    monkeypatch.setattr(theme, "is_dark", lambda: True)
+    with qtbot.waitSignal(theme.notifier.changed):
+        theme._repaint(styled)
+    assert theme.colors() is DARK
+    assert styled.palette().window().color() == QColor(DARK.window)
+    monkeypatch.undo()
+    theme._repaint(styled)
+    assert styled.palette().window().color() == QColor(theme.colors().window)
