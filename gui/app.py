@@ -8,21 +8,27 @@ import os
 import sys
 
 NO_DISPLAY = "There is no display to open a window on; use `footplate train` in a terminal instead."
-NO_CURSOR_LIBRARY = (
-    "The window needs libraries that are missing here; run\n"
-    "  sudo apt install libxcb-cursor0 libxcb-icccm4 libxcb-keysyms1 libxcb-image0 libxcb-render-util0 "
-    "libxcb-xkb1 libxkbcommon-x11-0 libegl1\n"
-    "or use `footplate train` in a terminal instead."
+NO_ANSWER = "The display {display} does not answer; use `footplate train` in a terminal instead."
+NO_LIBRARY = (
+    "The window needs {library}, which is missing here; run\n"
+    "  sudo apt install --no-install-recommends libegl1 libgl1 libglib2.0-0 libfontconfig1 libdbus-1-3 libxkbcommon0 "
+    "libxkbcommon-x11-0 libxcb-cursor0 libxcb-icccm4 libxcb-keysyms1 libxcb-shape0\n"
+    "(or your system's like), or use `footplate train` in a terminal instead."
 )
 X_LIBRARIES = (
     "libxcb-cursor.so.0",
     "libxcb-icccm.so.4",
-    "libxcb-keysyms.so.1",
     "libxcb-image.so.0",
+    "libxcb-keysyms.so.1",
+    "libxcb-randr.so.0",
     "libxcb-render-util.so.0",
+    "libxcb-shape.so.0",
+    "libxcb-sync.so.1",
+    "libxcb-xfixes.so.0",
     "libxcb-xkb.so.1",
     "libxkbcommon-x11.so.0",
 )
+"""What Qt's plugin for X loads beyond what comes with it, and a bare Debian or Ubuntu lacks."""
 
 
 def why_no_window() -> str | None:
@@ -36,7 +42,10 @@ def why_no_window() -> str | None:
     if not platform and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
         return NO_DISPLAY
     if platform.startswith("xcb") or (not platform and not os.environ.get("WAYLAND_DISPLAY")):
-        return None if all(map(_loads, X_LIBRARIES)) else NO_CURSOR_LIBRARY
+        missing = next((library for library in X_LIBRARIES if not _loads(library)), None)
+        if missing:
+            return NO_LIBRARY.format(library=missing)
+        return None if _x_answers() else NO_ANSWER.format(display=os.environ.get("DISPLAY", ""))
     return None
 
 
@@ -48,14 +57,28 @@ def _loads(library: str) -> bool:
     return True
 
 
+def _x_answers() -> bool:
+    """Whether the X server that DISPLAY names takes a connection (it does not in a terminal left from an old session)."""
+    xcb = ctypes.CDLL("libxcb.so.1")
+    xcb.xcb_connect.restype = ctypes.c_void_p
+    connection = ctypes.c_void_p(xcb.xcb_connect(None, None))
+    refused = xcb.xcb_connection_has_error(connection)
+    xcb.xcb_disconnect(connection)
+    return not refused
+
+
 def main() -> int:
     """Opens the window; returns the exit code, 2 where there is no screen for it."""
     why = why_no_window()
     if why is not None:
         print(why, file=sys.stderr)
         return 2
+    try:
+        from PySide6.QtWidgets import QApplication
+    except ImportError as error:  # libEGL and its like, which even Qt's own libraries need
+        print(NO_LIBRARY.format(library=str(error).partition(":")[0]), file=sys.stderr)
+        return 2
     from PySide6.QtGui import QIcon
-    from PySide6.QtWidgets import QApplication
 
     from gui import faults, icons, signals, theme
     from gui.main_window import MainWindow

@@ -168,7 +168,9 @@ def problem_of(error: OSError) -> Problem:
     elsewhere = "set FOOTPLATE_HOME to another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return Problem(
-            "run", f"There is no permission to write to {where}.", f"Allow writing there, or {elsewhere} and start again."
+            "run",
+            f"There is no permission to write to {where}.",
+            f"Allow writing there, or {elsewhere} and start again.",
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Problem("run", f"The disk of {where} is full.", f"Make room there, or {elsewhere} and start again.")

@@ -81,7 +81,6 @@ class Pipeline(Distributed):
         self.task = task
         model.train()
         self.example_shape = example_shape
-        parameters = {id(parameter): name for name, parameter in model.named_parameters()}
         try:
             traces = trace(model)
             cuts = self._cuts(model, traces)
@@ -91,21 +90,28 @@ class Pipeline(Distributed):
             ) from error
         parts = split(model, traces.train, cuts)
         self.stages = tuple(_described(part, cuts, number) for number, part in enumerate(parts))
+        self._learn_names(model, parts)
         self.model = parts[self.spec.rank].to(self.device)
-        # What is shared under two names appears in a stage under one; the other is a copy of it.
-        held = {parameters[id(p)] for part in parts for p in part.parameters() if id(p) in parameters}
-        self._aliases = {
-            name: parameters[id(parameter)]
-            for name, parameter in model.named_parameters(remove_duplicate=False)
-            if name != parameters[id(parameter)] and parameters[id(parameter)] in held
-        }
-        state = model.state_dict()
-        self._names = list(state)
-        in_stages = {*self._aliases, *(name for part in parts for name in part.state_dict())}
-        self._unused = on_cpu({name: state[name] for name in self._names if name not in in_stages})
         evaluated = split(model, traces.eval, cuts)[self.spec.rank].to(self.device)
+        _share_buffers(self.model, evaluated)
         self._modes = {module: module.training for module in self.model.modules()}
         self._build_schedules(_Stage(self.model, self), _Stage(evaluated, self))
+
+    def _learn_names(self, model: nn.Module, parts: list[fx.GraphModule]) -> None:
+        """Where each name of the plain model's state is to be found when it is put together again."""
+        state = model.state_dict(keep_vars=True)
+        self._names = list(state)
+        in_stages = {name for part in parts for name in part.state_dict()}
+        stage_names = {id(tensor): name for name, tensor in state.items() if name in in_stages}
+        # What has two names appears in a stage under one of them.
+        self._aliases = {
+            name: stage_names[id(tensor)]
+            for name, tensor in state.items()
+            if name not in in_stages and id(tensor) in stage_names
+        }
+        self._unused = on_cpu(
+            {name: tensor for name, tensor in state.items() if name not in in_stages and name not in self._aliases}
+        )
 
     def _cuts(self, model: nn.Module, traces: Any) -> tuple[CutPlace, ...]:
         """The cuts that rank 0 finds by measuring, which all ranks then use."""
@@ -237,6 +243,15 @@ class _Stage(nn.Module):
         with self.autocast():
             outputs: Tensor = self.part(received)
         return outputs
+
+
+def _share_buffers(trained: nn.Module, evaluated: nn.Module) -> None:
+    """Makes both graphs of a stage use the same buffers, which moving to a device may have copied."""
+    names = {name for name, _ in evaluated.named_buffers()}
+    for name, buffer in trained.named_buffers():
+        if name in names:
+            module, _, own = name.rpartition(".")
+            evaluated.get_submodule(module)._buffers[own] = buffer
 
 
 def _filled(inputs: Tensor, size: int) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import socket
 import threading
 import traceback
@@ -15,14 +16,25 @@ LIGHT = ("torch", "torchvision", "engine.training.worker")
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.pipelining")
 """What several workers need besides; DistributedDataParallel alone imports torch._dynamo, over a second."""
 
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
 
 def modules_for(world_size: int) -> tuple[str, ...]:
     return LIGHT + DISTRIBUTED if world_size > 1 else LIGHT
 
 
 def import_all(names: Sequence[str]) -> None:
-    for name in names:
-        importlib.import_module(name)
+    """Imports `names` so that the process may be forked afterwards: without leaving a thread behind."""
+    # numpy's OpenBLAS starts its threads when it is loaded, unless it is told that it has one.
+    before = os.environ.get(_BLAS_THREADS)
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        for name in names:
+            importlib.import_module(name)
+    finally:
+        os.environ.pop(_BLAS_THREADS)
+        if before is not None:
+            os.environ[_BLAS_THREADS] = before
     # What is there by now will stay: keeping the collector off it keeps its pages shared after a fork.
     gc.collect()
     gc.freeze()

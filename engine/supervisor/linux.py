@@ -25,6 +25,11 @@ def die_with_parent(parent_pid: int) -> None:
             os._exit(1)
 
 
+def thread_count() -> int:
+    """How many threads this process has, those of native libraries included."""
+    return len(os.listdir("/proc/self/task"))
+
+
 def release_inherited_files(keep: set[int]) -> None:
     """In a forked child: lets go of every inherited file but `keep` and the standard three.
 

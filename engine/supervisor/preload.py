@@ -12,13 +12,13 @@ import os
 import select
 import signal
 import sys
-import threading
 import time
 import traceback
 from pathlib import Path
 
 from engine.supervisor import imports, linux, stdio
 from engine.supervisor.__main__ import supervise
+from engine.supervisor.worker_process import can_fork
 
 IDLE_S = 15 * 60.0
 _REAP_S = 2.0
@@ -28,8 +28,7 @@ def serve(idle_s: float = IDLE_S) -> int:
     """Serves until stdin ends or nothing was asked for in `idle_s`. Returns the exit code."""
     linux.name_process("footplate-pre")
     imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
-    if threading.active_count() > 1:
-        print("cannot fork: an import left a thread running", file=sys.stderr)
+    if not can_fork():
         return 1
     _answer("ready")
     rest = b""

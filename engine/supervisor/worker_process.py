@@ -28,6 +28,9 @@ WORKER = "engine.training.worker:run"
 FRAME_LIMIT = MAX_FRAME_BYTES - 256
 """A worker's event gets a number and a time before it goes on as a frame."""
 
+THREADS_S = 1.0
+"""How long native threads may take to end before a fork is given up."""
+
 _PACKAGES = Path(__file__).resolve().parents[2]
 _CHUNK = 1 << 18
 
@@ -113,8 +116,19 @@ class WorkerProcess:
 
 
 def can_fork() -> bool:
-    """Forking is kept to Linux (macOS's frameworks do not bear it) and to processes of one thread."""
-    return sys.platform == "linux" and threading.active_count() == 1
+    """Forking is kept to Linux (macOS's frameworks do not bear it) and to processes of one thread.
+
+    A thread that Python has joined may still be on its way out, with locks in hand: it is waited for.
+    """
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return False
+    deadline = time.monotonic() + THREADS_S
+    while linux.thread_count() > 1:
+        if time.monotonic() > deadline:
+            print("A thread of a library's own is left: the workers are started without forking.", flush=True)
+            return False
+        time.sleep(0.001)
+    return True
 
 
 def worker_environment(spec: WorkerSpec) -> dict[str, str]:

@@ -80,6 +80,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
                     val_pictures=val.pictures,
                     classes=splits.classes,
                     image_size=size,
+                    channels=splits.channels,
                     parameters=counts[0],
                     trainable_parameters=counts[1],
                     stages=strategy.stages,

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
+from engine.contract import paths
 from engine.contract.devices import Snapshot
 
 SILENCE_S = 10.0
@@ -76,7 +77,7 @@ class SamplerProcess(QObject):
     def _launch(self) -> None:
         process = QProcess(self)
         process.setWorkingDirectory(str(_ROOT))
-        process.setStandardErrorFile(QProcess.nullDevice())
+        process.setStandardErrorFile(_error_file())
         process.readyReadStandardOutput.connect(self._read)
         process.finished.connect(self._ended)
         process.errorOccurred.connect(self._could_not_start)
@@ -124,3 +125,13 @@ class SamplerProcess(QObject):
         if message or self._troubled:
             self._troubled = bool(message)
             self.trouble.emit(message)
+
+
+def _error_file() -> str:
+    """Where the sampler's own faults are written, in the log folder; nowhere where that cannot be made."""
+    logs = paths.home() / "logs"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return QProcess.nullDevice()
+    return str(logs / "sampler.log")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout
 
 from engine.contract.checks import model_file_sha256
@@ -37,7 +38,9 @@ class ConsentBar(QFrame):
         self._text.setReadOnly(True)
         self._text.setTabChangesFocus(True)
         self._text.setAccessibleName("Text of the model file")
-        self._text.setMinimumHeight(140)
+        self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self._text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self._text.setFixedHeight(180)
         self._text.hide()
         buttons = QHBoxLayout()
         buttons.addStretch(1)
@@ -45,8 +48,8 @@ class ConsentBar(QFrame):
         buttons.addWidget(self._allow)
         layout = QVBoxLayout(self)
         layout.addWidget(self._question)
-        layout.addWidget(self._text)
         layout.addLayout(buttons)
+        layout.addWidget(self._text)
         self.hide()
 
     def ask(self, path: str, trusted_sha256: str) -> None:

@@ -43,6 +43,7 @@ class DatasetCard(QFrame):
         self._cancel.setAccessibleName("Cancel looking through the folder")
         self._cancel.clicked.connect(self.cancelled)
         self._pictures = QWidget()
+        self._pictures.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._pictures_layout = QHBoxLayout(self._pictures)
         self._pictures_layout.setContentsMargins(0, 2, 0, 0)
         self._pictures_layout.setSpacing(4)

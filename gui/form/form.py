@@ -17,6 +17,7 @@ from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
 from gui.form.consent import ConsentBar
 from gui.form.dataset_card import DatasetCard
+from gui.form.editors import ChoiceEditor, PathEditor
 from gui.form.fold import Fold
 from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
 from gui.form.rows import make_row
@@ -88,7 +89,9 @@ class JobForm(QWidget):
 
     def browse(self) -> None:
         """Opens the dialog that chooses the dataset's folder."""
-        self.rows["dataset"].editor.open_browser()  # type: ignore[attr-defined]
+        editor = self.rows["dataset"].editor
+        assert isinstance(editor, PathEditor)
+        editor.open_browser()
 
     def set_devices(self, devices: tuple[str, ...]) -> None:
         """The devices chosen in the devices panel."""
@@ -308,7 +311,9 @@ class JobForm(QWidget):
         for entry in self.catalogue.strategies:
             if kinds and not kinds <= set(entry.device_kinds):
                 off[entry.id] = "CUDA GPUs only" if entry.device_kinds == ("cuda",) else "CPU only"
-        self.rows["strategy"].editor.set_off(off)  # type: ignore[attr-defined]
+        editor = self.rows["strategy"].editor
+        assert isinstance(editor, ChoiceEditor)
+        editor.set_off(off)
 
     def _show_whether_ready(self, elsewhere: list[Problem]) -> None:
         wrong = errors(self.problems)

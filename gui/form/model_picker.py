@@ -79,4 +79,3 @@ class ModelPicker(Editor):
     def _picked(self, text: str) -> None:
         # The completer writes its own text after this signal, so that the id has to come a turn later.
         QTimer.singleShot(0, self, lambda: self.set_value(self._by_text.get(text, text)))
-

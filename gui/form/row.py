@@ -77,6 +77,8 @@ class FieldRow(QWidget):
         self.label = QLabel(field.label)
         self.label.setBuddy(editor.control)
         self.reset = self._reset_button()
+        theme.notifier.changed.connect(self._paint_reset)
+        self._paint_reset()
         self._name_for_all()
         self._lay_out(stacked)
         editor.edited.connect(self._edited)
@@ -122,12 +124,10 @@ class FieldRow(QWidget):
         policy = button.sizePolicy()
         policy.setRetainSizeWhenHidden(True)
         button.setSizePolicy(policy)
-        self._paint_reset(button)
-        theme.notifier.changed.connect(lambda: self._paint_reset(button))
         return button
 
-    def _paint_reset(self, button: QToolButton) -> None:
-        button.setIcon(icons.icon("reset", theme.colors().muted))
+    def _paint_reset(self) -> None:
+        self.reset.setIcon(icons.icon("reset", theme.colors().muted))
 
     def _lay_out(self, stacked: bool) -> None:
         grid = QGridLayout(self)

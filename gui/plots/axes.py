@@ -17,7 +17,7 @@ _PIXELS_PER_TICK = 80
 _PIXELS_PER_ROW = 26
 _LOG_FACTORS = (
     (math.log10(10 / 9), tuple(range(1, 10))),
-    (math.log10(4 / 3), (1, 2, 3, 4, 6, 8)),
+    (math.log10(10 / 8), (1, 2, 3, 4, 6, 8)),
     (math.log10(2), (1, 2, 5)),
     (math.log10(3), (1, 3)),
 )

@@ -45,12 +45,29 @@ def test_that_without_a_display_one_sentence_names_the_terminals_command() -> No
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_that_libraries_missing_for_an_x_window_are_named_before_qt_would_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_a_display_that_does_not_answer_is_told_of_before_qt_would_abort() -> None:
+    if not all(map(app._loads, app.X_LIBRARIES)):
+        pytest.skip("the libraries for an X window are missing here, which would be told of first")
+    stale = {k: v for k, v in os.environ.items() if k not in ("WAYLAND_DISPLAY", "QT_QPA_PLATFORM")}
+    stale["DISPLAY"] = ":987"
+    done = subprocess.run(
+        [sys.executable, "footplate.py"], cwd=ROOT, env=stale, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert ":987 does not answer" in done.stderr
+    assert "footplate train" in done.stderr
+
+
+def test_that_libraries_missing_for_an_x_window_are_named_before_qt_would_abort(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
     monkeypatch.setattr(app, "X_LIBRARIES", ("libfootplate-surely-missing.so.0",))
     why = app.why_no_window()
     assert why is not None
-    assert "sudo apt install libxcb-cursor0" in why
+    assert "libfootplate-surely-missing.so.0" in why
+    assert "sudo apt install" in why
+    assert "libxcb-cursor0" in why
 
 
 def test_that_the_whole_window_opens_without_torch_and_keeps_the_number_format() -> None:
@@ -66,7 +83,10 @@ def test_that_the_whole_window_opens_without_torch_and_keeps_the_number_format()
 
 
 def test_that_an_unexpected_exception_is_one_line_in_the_window_and_a_traceback_in_the_log(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    open_window: Callable[[], MainWindow],
+    qtbot: QtBot,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     window = open_window()
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)

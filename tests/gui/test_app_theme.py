@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
+import shiboken6
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from gui import theme
+from gui.main_window import MainWindow
 from gui.theme import DARK, LIGHT, Colors
 
 
@@ -67,3 +69,14 @@ def test_that_the_whole_program_changes_with_the_desktop(
     monkeypatch.undo()
     theme._repaint(styled)
     assert styled.palette().window().color() == QColor(theme.colors().window)
+
+
+def test_that_a_window_that_is_gone_no_longer_follows_the_desktop(styled: QApplication, qtbot: QtBot) -> None:
+    window = MainWindow()
+    with qtbot.waitSignal(window.completed, timeout=20_000):
+        window.show()
+    window.close()
+    shiboken6.delete(window)
+    with qtbot.captureExceptions() as caught:
+        theme._repaint(styled)
+    assert caught == []

@@ -48,8 +48,12 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
     return st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20).map(str.strip)
 
 
-CHANGEABLE = [name for name in FIELDS if name not in ("dataset", "model", "devices", "weights_file", "model_file_sha256")]
-JOBS = st.fixed_dictionaries({}, optional={name: values_of(name) for name in CHANGEABLE}).map(lambda values: Job(**values))
+CHANGEABLE = [
+    name for name in FIELDS if name not in ("dataset", "model", "devices", "weights_file", "model_file_sha256")
+]
+JOBS = st.fixed_dictionaries({}, optional={name: values_of(name) for name in CHANGEABLE}).map(
+    lambda values: Job(**values)
+)
 
 
 @given(job=JOBS, devices=st.sampled_from([("cpu",), ("cpu", "cpu"), ("GPU-1", "GPU-2")]))

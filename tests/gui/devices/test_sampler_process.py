@@ -10,6 +10,7 @@ import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
+from engine.contract import paths
 from engine.contract.devices import Snapshot
 from gui.devices.sampler import SamplerProcess
 
@@ -52,7 +53,7 @@ def test_that_a_killed_sampler_is_started_again_and_the_trouble_is_told(qtbot: Q
 
 
 def test_that_a_sampler_that_always_ends_is_started_ever_more_slowly(qtbot: QtBot) -> None:
-    sampler = SamplerProcess(arguments=["-c", "raise SystemExit(1)"])
+    sampler = SamplerProcess(arguments=["-c", "raise SystemExit('a fault of mine')"])
     told: list[str] = []
     sampler.trouble.connect(told.append)
     try:
@@ -60,6 +61,7 @@ def test_that_a_sampler_that_always_ends_is_started_ever_more_slowly(qtbot: QtBo
         qtbot.waitUntil(lambda: len(told) >= 3, timeout=20_000)
     finally:
         sampler.stop()
+    assert "a fault of mine" in (paths.home() / "logs" / "sampler.log").read_text()
     assert ["0.5 s" in told[0], "1 s" in told[1], "2 s" in told[2]] == [True, True, True]
 
 

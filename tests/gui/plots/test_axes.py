@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,7 @@ def test_that_logarithmic_numbers_are_round_rise_and_have_room(low: float, lengt
     ticks = log_ticks(low, low + length, most)
     assert ticks == sorted(set(ticks))
     assert all(low <= tick <= low + length for tick in ticks)
-    assert all(after - before >= length / most * 0.99 for before, after in zip(ticks, ticks[1:], strict=False))
+    assert all(after - before >= length / most * 0.99 for before, after in pairwise(ticks))
     for tick in ticks:
         mantissa = 10 ** (tick - math.floor(tick + 1e-9))
         assert mantissa == pytest.approx(round(mantissa))
