@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from engine.contract.devices import CPU, Snapshot
+from engine.contract.devices import CPU, Gpu, Snapshot
 from engine.contract.events import RunDevice
 
 PACKAGES = ("footplate", "torch", "torchvision")
@@ -46,6 +46,11 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def _called(gpu: Gpu) -> str:
+    """The GPU's name with its number, since a machine's GPUs are mostly of one kind."""
+    return gpu.name if gpu.cuda_index is None else f"{gpu.name} (GPU {gpu.cuda_index})"
+
+
 def run_devices(devices: tuple[str, ...], world_size: int, snapshot: Snapshot | None) -> tuple[RunDevice, ...]:
     """The devices of a run by name, each once, with the ranks that run on it."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus} if snapshot is not None else {}
@@ -59,6 +64,6 @@ def run_devices(devices: tuple[str, ...], world_size: int, snapshot: Snapshot | 
         else:
             gpu = gpus.get(device)
             memory = gpu.memory_total_bytes if gpu is not None else None
-            name = gpu.name if gpu is not None else device
+            name = _called(gpu) if gpu is not None else device
         found.append(RunDevice(id=device, name=name, ranks=ranks, memory_total_bytes=memory))
     return tuple(found)

@@ -108,7 +108,7 @@ class RunCharts(QWidget):
             plot.hide_places()
         splitter = QSplitter(Qt.Orientation.Vertical)
         splitter.setChildrenCollapsible(False)
-        self.loss.setMinimumHeight(150)
+        self.loss.setMinimumHeight(190)
         self.accuracy.setMinimumHeight(110)
         splitter.addWidget(self.loss)
         splitter.addWidget(self.accuracy)
@@ -118,7 +118,7 @@ class RunCharts(QWidget):
         self._power_and_heat.hide()
         splitter.addWidget(self._power_and_heat)
         splitter.addWidget(_side_by_side(self.speed, self.times))
-        for index, stretch in enumerate((5, 3, 2, 2, 2)):
+        for index, stretch in enumerate((7, 3, 2, 2, 2)):
             splitter.setStretchFactor(index, stretch)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)

@@ -5,17 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFontDatabase, QGuiApplication
-from PySide6.QtWidgets import (
-    QFrame,
-    QHBoxLayout,
-    QLabel,
-    QPlainTextEdit,
-    QPushButton,
-    QToolButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from engine.contract.events import RunFinished
 from engine.contract.runs import RunFolder
@@ -25,13 +16,12 @@ from gui.run.loading import loading_code
 from gui.run.status import RunStatus, cause_of
 from gui.run.words import duration, measure_words
 
-_MOST_LINES = 6
-_CODE_MARGINS = 34
-"""Pixels for the frame and the horizontal scroll bar."""
-
 
 class ResultCard(QFrame):
-    """Shown once a run has ended, however it ended."""
+    """Shown once a run has ended, however it ended.
+
+    `code` holds the lines of Python that load the best checkpoint, "" where there is none.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -40,40 +30,26 @@ class ResultCard(QFrame):
         self._title = QLabel(wordWrap=True)
         self._title.setObjectName("heading")
         self._text = QLabel(wordWrap=True)
-        self._code = QPlainTextEdit(readOnly=True)
-        self._code.setAccessibleName("How to load the best checkpoint in PyTorch")
-        self._code.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self._code.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-        self._code.setTabChangesFocus(True)
-        self._code.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.code = ""
         self._open = QPushButton("Open folder")
         self._open.setAccessibleDescription("Opens the run's folder in the file manager")
         self._open.clicked.connect(self._open_folder)
-        self._copy = QPushButton("Copy code")
-        self._copy.setAccessibleDescription("Copies the lines that load the best checkpoint")
+        self._copy = QPushButton("Copy loading code")
+        self._copy.setAccessibleDescription("Copies the lines of PyTorch that load the best checkpoint")
         self._copy.clicked.connect(self._copy_code)
         hide = QToolButton()
         hide.setObjectName("flat")
         hide.setText("Hide")
         hide.setAccessibleName("Hide the result")
         hide.clicked.connect(self.hide)
-        buttons = QVBoxLayout()
-        buttons.addWidget(self._open)
-        buttons.addWidget(self._copy)
-        buttons.addWidget(hide, 0, Qt.AlignmentFlag.AlignRight)
-        buttons.addStretch(1)
+        row = QHBoxLayout(self)
         words = QVBoxLayout()
         words.addWidget(self._title)
         words.addWidget(self._text)
-        words.addWidget(self._code)
-        row = QHBoxLayout(self)
         row.addLayout(words, 1)
-        row.addLayout(buttons)
-
-    @property
-    def code(self) -> str:
-        """The lines of Python that load the best checkpoint, "" where there is none."""
-        return self._code.toPlainText()
+        for button in (self._copy, self._open, hide):
+            row.addWidget(button, 0, Qt.AlignmentFlag.AlignTop)
 
     def show_result(self, run: RunFolder, data: RunData, status: RunStatus) -> None:
         """Fills the card from a run that has ended."""
@@ -81,12 +57,9 @@ class ResultCard(QFrame):
         finished = data.finished
         self._title.setText(_title(data, status))
         self._text.setText("\n".join(_facts(run, data, finished)))
-        code = _code(run, data)
-        self._code.setPlainText(code)
-        lines = min(_MOST_LINES, code.count("\n") + 1)
-        self._code.setFixedHeight(lines * self._code.fontMetrics().lineSpacing() + _CODE_MARGINS)
-        for widget in (self._code, self._copy):
-            widget.setVisible(bool(code))
+        self.code = _code(run, data)
+        self._copy.setVisible(bool(self.code))
+        self._copy.setToolTip(self.code)
 
     def _open_folder(self) -> None:
         reveal(Path(self._folder))
@@ -116,8 +89,11 @@ def _facts(run: RunFolder, data: RunData, finished: RunFinished | None) -> list[
     if finished is not None and finished.best:
         where = f" (epoch {finished.best_epoch})" if finished.best_epoch is not None else ""
         facts.append(f"Best: {measures_words(finished.best, data)}{where}")
-    for kind, event in sorted(data.checkpoints.items()):
-        facts.append(f"{kind.capitalize()} checkpoint, {event.bytes / 1e6:.1f} MB: {run.path / event.path}")
+    if data.checkpoints:
+        files = [
+            f"{Path(saved.path).name} ({saved.bytes / 1e6:.1f} MB)" for _, saved in sorted(data.checkpoints.items())
+        ]
+        facts.append(f"{' and '.join(files)} in {run.checkpoints}")
     if data.failure is not None and data.failure.traceback_file:
         facts.append(f"The full report: {run.path / data.failure.traceback_file}")
     if not data.checkpoints:
