@@ -175,6 +175,8 @@ class Field(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    limits: str = ""
+    """What lies between them, in words."""
 
     @property
     def flag(self) -> str:
@@ -206,7 +208,21 @@ def _describe(info: msgspec.structs.FieldInfo) -> Field:
         choices=choices,
         minimum=meta.ge if meta.ge is not None else meta.gt,
         maximum=meta.le if meta.le is not None else meta.lt,
+        limits=_limits(meta),
     )
+
+
+def _limits(meta: Meta) -> str:
+    """A field's limits in words, which say whether the ends belong to them."""
+    if meta.max_length is not None:
+        return f"of at most {meta.max_length} characters"
+    if meta.ge is not None and meta.le is not None:
+        return f"from {meta.ge:,g} to {meta.le:,.10g}"
+    if meta.gt is not None and meta.le is not None:
+        return f"above {meta.gt:g}, up to {meta.le:g}"
+    if meta.gt is not None and meta.lt is not None:
+        return f"above {meta.gt:g} and below {meta.lt:g}"
+    return ""
 
 
 FIELDS: dict[str, Field] = {
@@ -243,8 +259,8 @@ def job_from_values(values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
             continue
         try:
             accepted[name] = msgspec.convert(value, _TYPES[name])
-        except msgspec.ValidationError as error:
-            problems.append(_wrong_value(name, value, str(error)))
+        except msgspec.ValidationError:
+            problems.append(_wrong_value(name, value))
         else:
             if isinstance(value, str) and not _is_unicode(value):
                 shown = value.encode(errors="backslashreplace").decode()
@@ -264,26 +280,34 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _wrong_value(name: str, value: Any, reason: str) -> Problem:
-    field = FIELDS.get(name)
-    label = field.label if field else name
-    if field is None:
-        remedy = f"Set version = {JOB_VERSION}."
-    elif field.choices:
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "text": "a text",
+    "list": "a list of texts",
+}
+
+
+def _wrong_value(name: str, value: Any) -> Problem:
+    if name not in FIELDS:
+        return Problem(name, f"{name}: {value!r} is not a version of a job.", f"Set version = {JOB_VERSION}.")
+    field = FIELDS[name]
+    if field.choices:
         near = difflib.get_close_matches(str(value), field.choices, n=1)
-        remedy = f"Choose one of {', '.join(field.choices)}." + (f" Did you mean “{near[0]}”?" if near else "")
-    elif field.minimum is not None and isinstance(value, int | float) and not isinstance(value, bool):
-        remedy = f"Give a value between {field.minimum:g} and {field.maximum:g}."
-    else:
-        wanted = {
-            "int": "a whole number",
-            "float": "a number",
-            "bool": "true or false",
-            "text": "a text",
-            "list": "a list of texts",
-        }
-        remedy = f"Give {wanted[field.kind]}."
-    return Problem(name, f"{label}: {value!r} cannot be used ({reason}).", remedy)
+        hint = f" Did you mean “{near[0]}”?" if near else ""
+        return Problem(
+            name, f"{field.label}: {value!r} is not one of its choices.", f"Choose {', '.join(field.choices)}.{hint}"
+        )
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if field.limits and number and not (field.kind == "int" and isinstance(value, float)):
+        return Problem(name, f"{field.label}: {value!r} is out of range.", f"Give a value {field.limits}.")
+    wanted = _KINDS[field.kind]
+    return Problem(
+        name,
+        f"{field.label}: {value!r} is not {wanted}.",
+        f"Give {wanted}{' ' + field.limits if field.limits else ''}.",
+    )
 
 
 def load_job(path: Path) -> tuple[Job | None, list[Problem]]:

@@ -33,7 +33,7 @@ def test_that_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         str(tmp_path / "nowhere"), "--epochs", "many", "--batch-size", "0", "--optmizer", "adam", "--model", "resnet81"
     )
     assert "DATASET: There is no folder" in said
-    assert "--epochs: Epochs: 'many' cannot be used" in said
+    assert "--epochs: Epochs: 'many' is not a whole number" in said
     assert "--batch-size:" in said
     assert "Did you mean --optimizer?" in said
     assert "--model: There is no model “resnet81”" in said
@@ -73,7 +73,7 @@ def test_that_a_bad_value_is_refused_at_its_flag(pictures: Path, words: tuple[st
     ("text", "expected"),
     [
         ("epoch = 3", ["epoch:", "Did you mean “epochs”?"]),
-        ("epochs = 'three'", ["--epochs:", "cannot be used"]),
+        ("epochs = 'three'", ["--epochs:", "is not a whole number"]),
         ("version = 99", ["version:", "newer Footplate", "Update Footplate"]),
         ("epochs = = 3", ["--job:", "not valid TOML"]),
         ("devices = 'cpu'", ["--devices:"]),

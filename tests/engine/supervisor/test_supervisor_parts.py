@@ -6,6 +6,7 @@ import selectors
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess, Nvml, Snapshot
@@ -88,7 +89,7 @@ def test_that_workers_see_the_runs_gpus_in_the_jobs_order_and_none_on_the_cpu(tm
 def test_that_devices_are_named_once_with_their_ranks() -> None:
     named = run_devices((B, A), 2, snapshot(gpu(1), gpu(2, uuid=B)))
     assert [(device.id, device.name, device.ranks) for device in named] == [(B, "one", (0,)), (A, "one", (1,))]
-    assert run_devices((A,), 1, snapshot(gpu(1, cuda_index=3)))[0].name == "one (GPU 3)"
+    assert run_devices((A,), 1, snapshot(msgspec.structs.replace(gpu(1), cuda_index=3)))[0].name == "one (GPU 3)"
     assert [device.ranks for device in run_devices((B, A), 1, None)] == [(0,), (0,)]
     assert [device.ranks for device in run_devices(("cpu", "cpu", "cpu"), 3, None)] == [(0, 1, 2)]
 
