@@ -76,6 +76,7 @@ class StatusBar(QWidget):
     def _say(self, text: str) -> None:
         if text != self.status.text():
             self.status.setText(text)
+            self.status.setAccessibleDescription(text)  # a label with a name of its own tells its text to nobody else
             self.status.setToolTip(text)
 
     def _paint(self) -> None:

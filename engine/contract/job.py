@@ -299,8 +299,10 @@ def _wrong_value(name: str, value: Any) -> Problem:
         return Problem(
             name, f"{field.label}: {value!r} is not one of its choices.", f"Choose {', '.join(field.choices)}.{hint}"
         )
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if field.limits and number and not (field.kind == "int" and isinstance(value, float)):
+    if field.kind == "text" and isinstance(value, str):
+        return Problem(name, f"{field.label} has {len(value)} characters.", f"Give a text {field.limits}.")
+    kind = {"int": int, "float": int | float}.get(field.kind, ())
+    if field.limits and isinstance(value, kind) and not isinstance(value, bool):
         return Problem(name, f"{field.label}: {value!r} is out of range.", f"Give a value {field.limits}.")
     wanted = _KINDS[field.kind]
     return Problem(

@@ -22,13 +22,18 @@ import msgspec
 import psutil
 
 from engine.contract import paths
-from engine.contract.events import ENCODE, EVENT, AnyEvent, Failed, Outcome, RunFinished, RunStarted, Validation
+from engine.contract.events import ENCODE, EVENT, AnyEvent, Outcome, RunFinished, RunStarted, Validation
 from engine.contract.job import Job, load_job, save_job
 
 State = Literal["starting", "running", "completed", "stopped", "failed", "interrupted"]
 
 START_GRACE_S = 30.0
 """How long after its making a run without a supervisor counts as starting rather than interrupted."""
+
+
+_TAIL_BYTES = 1 << 22
+_VALIDATION = b'{"type":"validation"'
+"""How a line of that event begins: the encoder writes the tag first."""
 
 
 class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -171,27 +176,19 @@ class RunFolder:
             return float("inf")
 
     def summary(self) -> RunSummary | None:
-        """The run in one line, or None where the folder holds no readable job."""
+        """The run in one line, or None where the folder holds no readable job.
+
+        Read from the first and the last events alone, since logs may be long and a list looks at all of them. The
+        measures of a run that has not finished are those of its last validation.
+        """
         job = self.job()
         if job is None:
             return None
-        started: float | None = None
-        cause = ""
-        best: dict[str, float] = {}
-        for event in self.events():
-            match event:
-                case RunStarted(time=moment) if started is None:
-                    started = moment
-                case Validation(measures=measures) if not best:
-                    best = measures
-                case Failed(cause=text):
-                    cause = text
-                case RunFinished():
-                    best = event.best or best
-                    cause = event.cause or cause
-        last = self.last_event()
-        begun = started if started is not None else self.job_file.stat().st_mtime
-        state = self.state()
+        first, last = self._first_event(), self.last_event()
+        finished = last if isinstance(last, RunFinished) else None
+        begun = first.time if first is not None else self.job_file.stat().st_mtime
+        state: State = finished.outcome if finished is not None else self.state()
+        over = state not in ("running", "starting")
         return RunSummary(
             run_id=self.run_id,
             folder=str(self.path),
@@ -202,10 +199,35 @@ class RunFolder:
             dataset=job.dataset,
             state=state,
             started=begun,
-            seconds=(last.time if last and state not in ("running", "starting") else time.time()) - begun,
-            best=best,
-            cause=cause,
+            seconds=(last.time if last is not None and over else time.time()) - begun,
+            best=finished.best if finished is not None else self._last_measures(),
+            cause=finished.cause if finished is not None else "",
         )
+
+    def _first_event(self) -> RunStarted | None:
+        try:
+            with self.events_file.open("rb") as stream:
+                event = EVENT.decode(stream.readline())
+        except (OSError, msgspec.DecodeError):
+            return None
+        return event if isinstance(event, RunStarted) else None
+
+    def _last_measures(self) -> dict[str, float]:
+        try:
+            with self.events_file.open("rb") as stream:
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                tail = stream.read()
+        except OSError:
+            return {}
+        begin = tail.rfind(_VALIDATION)
+        end = tail.find(b"\n", begin)
+        if begin < 0 or end < 0:
+            return {}
+        try:
+            event = EVENT.decode(tail[begin:end])
+        except msgspec.DecodeError:
+            return {}
+        return event.measures if isinstance(event, Validation) else {}
 
 
 def create_run(job: Job) -> RunFolder:

@@ -1,80 +1,17 @@
-"""Reading the list of runs without reading every log from end to end each time."""
+"""Reading the list of runs away from the window's thread, and none twice that cannot change any more."""
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from engine.contract.events import EVENT, RunFinished, RunStarted, Validation
-from engine.contract.runs import RunFolder, RunSummary, State, list_runs
+from engine.contract.runs import RunFolder, RunSummary, list_runs
 
 _BATCH = 50
-_TAIL_BYTES = 1 << 22
-_VALIDATION = b'{"type":"validation"'
-"""How a line of that event begins: the encoder writes the tag first."""
 _Stamp = tuple[int, int]
-
-
-def summarize(run: RunFolder) -> RunSummary | None:
-    """`run.summary()`, from the first and the last events alone: logs may be long, and the list looks at all of them.
-
-    The measures of a run that has not finished are those of its last validation.
-    """
-    job = run.job()
-    if job is None:
-        return None
-    first, last = _first_event(run), run.last_event()
-    finished = last if isinstance(last, RunFinished) else None
-    begun = first.time if first is not None else run.job_file.stat().st_mtime
-    state: State = finished.outcome if finished is not None else run.state()
-    over = state not in ("running", "starting")
-    return RunSummary(
-        run_id=run.run_id,
-        folder=str(run.path),
-        name=job.name,
-        model=job.model,
-        strategy=job.strategy,
-        devices=job.devices,
-        dataset=job.dataset,
-        state=state,
-        started=begun,
-        seconds=(last.time if last is not None and over else time.time()) - begun,
-        best=finished.best if finished is not None else _last_measures(run),
-        cause=finished.cause if finished is not None else "",
-    )
-
-
-def _first_event(run: RunFolder) -> RunStarted | None:
-    try:
-        with run.events_file.open("rb") as stream:
-            event = EVENT.decode(stream.readline())
-    except (OSError, msgspec.DecodeError):
-        return None
-    return event if isinstance(event, RunStarted) else None
-
-
-def _last_measures(run: RunFolder) -> dict[str, float]:
-    try:
-        with run.events_file.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            tail = stream.read()
-    except OSError:
-        return {}
-    begin = tail.rfind(_VALIDATION)
-    end = tail.find(b"\n", begin)
-    if begin < 0 or end < 0:
-        return {}
-    try:
-        event = EVENT.decode(tail[begin:end])
-    except msgspec.DecodeError:
-        return {}
-    return event.measures if isinstance(event, Validation) else {}
 
 
 class Summaries(QObject):
@@ -151,7 +88,7 @@ class Summaries(QObject):
         kept = self._kept.get(run.path)
         if kept is not None and kept[0] == stamp:
             return kept[1]
-        summary = summarize(run)
+        summary = run.summary()
         if summary is not None and summary.state in ("completed", "stopped", "failed"):
             self._kept[run.path] = (stamp, summary)
         return summary

@@ -18,7 +18,6 @@ from engine.contract.job import save_job
 from engine.contract.runs import RunFolder, create_run
 from gui.runs.model import COLUMNS, SORT_ROLE, RunsModel
 from gui.runs.page import RunsPage
-from gui.runs.summaries import summarize
 from tests.gui.run.written import a_run, job
 
 Refresh = Callable[[], None]
@@ -47,16 +46,19 @@ def column(page: RunsPage, title: str) -> list[str]:
     return [page.rows.index(row, number).data() for row in range(page.rows.rowCount())]
 
 
-def test_that_a_summary_from_the_ends_of_the_log_equals_the_one_from_all_of_it() -> None:
+def test_that_a_summary_tells_how_the_run_ended_and_how_good_it_was() -> None:
     for outcome in ("completed", "stopped", "failed"):
-        run = a_run(60, outcome, cause="a fault" if outcome == "failed" else "")  # type: ignore[arg-type]
-        assert summarize(run) == run.summary()
+        cause = "a fault" if outcome == "failed" else ""
+        summary = a_run(60, outcome, cause=cause).summary()  # type: ignore[arg-type]
+        assert summary is not None
+        assert (summary.state, summary.cause) == (outcome, cause)
+        assert summary.best["top1"] == 0.8
 
 
 def test_that_an_interrupted_run_is_read_whole() -> None:
     run = a_run(60, None)
     os.utime(run.job_file, (0, 0))
-    summary = summarize(run)
+    summary = run.summary()
     assert summary is not None
     assert summary.state == "interrupted"
     assert summary.best["top1"] == 0.8
@@ -65,12 +67,12 @@ def test_that_an_interrupted_run_is_read_whole() -> None:
 def test_that_a_run_that_goes_on_is_read_without_its_middle() -> None:
     run = a_run(60, None)
     before = run.events_file.read_bytes().splitlines(keepends=True)
-    summary = summarize(run)
+    summary = run.summary()
     assert summary is not None
     assert summary.state == "starting"
     assert summary.best == {"loss": 0.5, "top1": 0.8, "top5": 0.99}
     run.events_file.write_bytes(before[0] + b"not even an event\n" + b"".join(before[-3:]))
-    again = summarize(run)
+    again = run.summary()
     assert again is not None
     assert again.started == summary.started
 
@@ -98,7 +100,7 @@ def test_that_the_table_tells_of_each_run_what_it_was_and_what_came_of_it(page: 
 def test_that_the_model_keeps_qts_rules(qtmodeltester: ModelTester) -> None:
     model = RunsModel()
     qtmodeltester.check(model)
-    summaries = [summary for n in range(4) if (summary := summarize(a_run(8, name=f"run {n}"))) is not None]
+    summaries = [summary for n in range(4) if (summary := a_run(8, name=f"run {n}").summary()) is not None]
     model.merge(summaries[:3])
     model.merge(summaries)
     model.keep_only([summaries[1].run_id, summaries[3].run_id])
