@@ -94,7 +94,7 @@ class MainWindow(QMainWindow):
         self.splitter.setChildrenCollapsible(False)
         for widget in (self.devices_place, self.pages, self.form):
             self.splitter.addWidget(widget)
-        self.devices_place.setMinimumWidth(250)
+        self.devices_place.setMinimumWidth(290)
         self.pages.setMinimumWidth(360)
         self.form.setMinimumWidth(330)
         self.splitter.setStretchFactor(1, 1)
@@ -143,7 +143,7 @@ class MainWindow(QMainWindow):
         if sizes is not None:
             self.splitter.restoreState(sizes)
         else:
-            self.splitter.setSizes([270, 650, 360])
+            self.splitter.setSizes([295, 640, 345])
         self.header.devices.setChecked(self.settings.flag("show_devices", True))
         self.header.job.setChecked(self.settings.flag("show_job", True))
 

@@ -13,6 +13,8 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
+from engine.contract.devices import CPU
+
 
 @dataclass(frozen=True)
 class Colors:
@@ -63,8 +65,10 @@ DARK = Colors(
 
 # Okabe and Ito (2008), which the usual colour blindnesses tell apart, darkened or lightened until each
 # stands out against the panel of its scheme. Black and yellow are left out: one is the text, one the warning.
-_DEVICES_LIGHT = ("#0072b2", "#d55e00", "#008f6b", "#b3568f", "#2f93c8", "#a86f00", "#6a51a3", "#4d5666")
-_DEVICES_DARK = ("#4da3e0", "#ff8a3c", "#2fc79b", "#e08fbd", "#8fd0f5", "#e5b24a", "#b09ce6", "#a9b4c4")
+# The CPU, of which there is one, has a grey of its own.
+_DEVICES_LIGHT = ("#0072b2", "#d55e00", "#008f6b", "#b3568f", "#2f93c8", "#a86f00", "#6a51a3", "#6b7a00")
+_DEVICES_DARK = ("#4da3e0", "#ff8a3c", "#2fc79b", "#e08fbd", "#8fd0f5", "#e5b24a", "#b09ce6", "#c3cf4e")
+_CPU_LIGHT, _CPU_DARK = "#4d5666", "#a9b4c4"
 
 
 class Notifier(QObject):
@@ -109,6 +113,8 @@ def register_devices(keys: Iterable[str]) -> None:
 
 def device_color(key: str) -> str:
     """The colour of a device (a GPU's UUID, or "cpu"), the same in every graph of this window."""
+    if key == CPU:
+        return _CPU_DARK if is_dark() else _CPU_LIGHT
     register_devices([key])
     wheel = _DEVICES_DARK if is_dark() else _DEVICES_LIGHT
     return wheel[_order[key] % len(wheel)]

@@ -15,7 +15,8 @@ HOUR_AT_ONE_HZ = 3600
 class DeviceHistory:
     """A ring of times and quantities for each device; what a device could not tell is NaN.
 
-    `titles` names each device as its card does; `additions` counts the snapshots taken in.
+    `titles` names each device as its card does now (CUDA's numbers come a little after the first snapshot), in the
+    order of the cards, those no longer there last; `additions` counts the snapshots taken in.
     A device that is missing from a snapshot gets a row of NaN, so that its graphs show the gap.
     """
 
@@ -27,14 +28,15 @@ class DeviceHistory:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices seen so far: UUIDs and "cpu", in the order in which they were first seen."""
-        return tuple(self._rings)
+        """The devices seen so far: UUIDs and "cpu", in the order of `titles`."""
+        return tuple(self.titles)
 
     def add(self, snapshot: Snapshot) -> None:
         gpus = sorted(snapshot.gpus, key=card_order)
         seen: dict[str, tuple[float | None, ...]] = {gpu.uuid: _gpu_row(gpu) for gpu in gpus}
         seen[CPU] = _cpu_row(snapshot.cpu)
-        self.titles.update({gpu.uuid: gpu_title(gpu) for gpu in gpus} | {CPU: "CPU"})
+        titles = {gpu.uuid: gpu_title(gpu) for gpu in gpus} | {CPU: "CPU"}
+        self.titles = titles | {device: title for device, title in self.titles.items() if device not in titles}
         self.additions += 1
         for device in seen:
             if device not in self._rings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
@@ -32,7 +33,7 @@ class MonitorPage(QWidget):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self._history = history
         self._drawn = -1
-        self._devices: tuple[str, ...] = ()
+        self._titles: tuple[tuple[str, str], ...] = ()
         self.group = PlotGroup("clock", span=SPAN_S, parent=self)
         self.plots: dict[str, LinePlot] = {}
         self._newest = QPushButton("Back to newest")
@@ -64,15 +65,19 @@ class MonitorPage(QWidget):
         self._build()
         self._drawn = self._history.additions
         devices = self._history.devices
-        if devices != self._devices:
-            self._devices = devices
-            for device in devices:
-                for plot in self.plots.values():
-                    plot.add_line(device, _style(self._history.titles[device], device))
-        for device in devices:
-            times = self._times(device)
-            for quantity, plot in self.plots.items():
-                plot.set_data(device, times, self._history.values(device, quantity))
+        titles = tuple(self._history.titles.items())
+        if titles != self._titles:
+            self._titles = titles
+            for plot in self.plots.values():
+                plot.remove_lines()
+                for device, title in titles:
+                    plot.add_line(device, _style(title, device))
+        for quantity, plot in self.plots.items():
+            told = [self._history.values(device, quantity) for device in devices]
+            for device, values in zip(devices, told, strict=True):
+                plot.set_data(device, self._times(device), values)
+            # What no device here can tell gets no room.
+            plot.setVisible(not devices or any(np.isfinite(values).any() for values in told))
         if devices:
             times = self._times(devices[-1])
             first = min(self._times(device)[0] for device in devices)

@@ -54,7 +54,7 @@ class DevicesPanel(QWidget):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
-        self.setMinimumWidth(250)
+        self.setMinimumWidth(290)
         self._announced = self.selection()
 
     def selection(self) -> tuple[str, ...]:

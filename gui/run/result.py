@@ -43,13 +43,13 @@ class ResultCard(QFrame):
         hide.setText("Hide")
         hide.setAccessibleName("Hide the result")
         hide.clicked.connect(self.hide)
-        row = QHBoxLayout(self)
-        words = QVBoxLayout()
-        words.addWidget(self._title)
-        words.addWidget(self._text)
-        row.addLayout(words, 1)
+        top = QHBoxLayout()
+        top.addWidget(self._title, 1)
         for button in (self._copy, self._open, hide):
-            row.addWidget(button, 0, Qt.AlignmentFlag.AlignTop)
+            top.addWidget(button)
+        layout = QVBoxLayout(self)
+        layout.addLayout(top)
+        layout.addWidget(self._text)
 
     def show_result(self, run: RunFolder, data: RunData, status: RunStatus) -> None:
         """Fills the card from a run that has ended."""

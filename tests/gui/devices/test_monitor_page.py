@@ -46,6 +46,31 @@ def test_that_a_zoomed_page_stays_and_a_button_leads_back(styled: QApplication, 
     assert not back.isEnabled()
 
 
+def test_that_the_lines_are_renamed_when_cudas_numbers_arrive(styled: QApplication, qtbot: QtBot) -> None:
+    history = DeviceHistory()
+    page = MonitorPage(history)
+    qtbot.addWidget(page)
+    page.show()
+    history.add(snapshot(gpu(0, cuda_index=None, utilization_percent=10.0), time=1_700_000_000.0))
+    plot = page.plots["utilization_percent"]
+    qtbot.waitUntil(lambda: "GPU 0 10 %" in plot.accessibleDescription(), timeout=3000)
+    history.add(snapshot(gpu(0, utilization_percent=20.0), time=1_700_000_001.0))
+    qtbot.waitUntil(lambda: "GPU 1 20 %, CPU 37 %" in plot.accessibleDescription(), timeout=3000)
+    assert "GPU 0" not in plot.accessibleDescription()
+
+
+def test_that_what_no_device_can_tell_gets_no_room(styled: QApplication, qtbot: QtBot) -> None:
+    history = DeviceHistory()
+    page = MonitorPage(history)
+    qtbot.addWidget(page)
+    page.show()
+    history.add(snapshot(time=1_700_000_000.0))
+    qtbot.waitUntil(lambda: not page.plots["power_w"].isVisible(), timeout=3000)
+    assert page.plots["utilization_percent"].isVisible()
+    history.add(snapshot(gpu(0), time=1_700_000_001.0))
+    qtbot.waitUntil(page.plots["power_w"].isVisible, timeout=3000)
+
+
 def test_that_a_page_out_of_sight_does_nothing(styled: QApplication, qtbot: QtBot) -> None:
     history = DeviceHistory()
     page = MonitorPage(history)
