@@ -48,4 +48,5 @@ class Track(QObject):
         """Ends what belongs to the window alone; runs go on."""
         self.store.close()
         self.sampler.stop()
+        self.runs.close_reading()
         self.launcher.close()
