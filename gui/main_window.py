@@ -41,7 +41,7 @@ KEYS = (
 
 def sample_job() -> Job:
     """A job that trains at once on whatever the machine has."""
-    return Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28)
+    return Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, epochs=20)
 
 
 class MainWindow(QMainWindow):
