@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import PySide6
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication
@@ -180,7 +181,9 @@ def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
     data.setUrls([QUrl.fromLocalFile(str(pictures))])
     middle = window.rect().center()
     buttons, keys = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    enter = QDragEnterEvent(QPoint(middle), Qt.DropAction.CopyAction, data, buttons, keys)
+    # From 6.12 on Qt takes the place of a drag as floats, as it does that of a drop, and deprecates whole numbers.
+    place = middle.toPointF() if PySide6.__version_info__ >= (6, 12) else QPoint(middle)
+    enter = QDragEnterEvent(place, Qt.DropAction.CopyAction, data, buttons, keys)  # type: ignore[call-overload]
     QApplication.sendEvent(window, enter)
     assert enter.isAccepted()
     QApplication.sendEvent(window, QDropEvent(middle.toPointF(), Qt.DropAction.CopyAction, data, buttons, keys))
