@@ -192,6 +192,7 @@ class MainWindow(QMainWindow):
         track.sampler.snapshot.connect(self._snapshot)
         track.sampler.trouble.connect(track.devices.show_trouble)
         track.store.changed.connect(self._show_status)
+        track.store.finished.connect(lambda _outcome: self._count_running())
         # A run's page is made when the first run is opened.
         track.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
         track.runs.run_chosen.connect(self.show_run)

@@ -15,6 +15,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU, Snapshot, is_gpu
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
+from gui.devices.words import gpu_title
 from gui.form.consent import ConsentBar
 from gui.form.dataset_card import DatasetCard
 from gui.form.editors import ChoiceEditor, PathEditor
@@ -58,6 +59,7 @@ class JobForm(QWidget):
         self._machine: Snapshot | None = None
         self._report: DatasetReport | None = None
         self._start_problems: list[Problem] = []
+        self._focus_due = False
         self._inspected: tuple[Any, ...] | None = None
         self._checking = False
         self._starting = False
@@ -326,7 +328,7 @@ class JobForm(QWidget):
             why = "The folder is still being looked through."
         else:
             why = ""
-        self.train.setEnabled(not why)
+        self._enable_train(not why)
         self.train.setToolTip(why or "Starts the training (Ctrl+Return)")
         self.train.setAccessibleDescription(why)
         shown = list(elsewhere)
@@ -334,6 +336,16 @@ class JobForm(QWidget):
             shown.append(Problem("", why, "", "error"))
         self.reason.show_problems(tuple(shown))
         self.copy.setEnabled(self.job is not None)
+
+    def _enable_train(self, on: bool) -> None:
+        """Qt moves the keyboard on from a button that is switched off; it comes back unless somebody has moved it."""
+        if self.train.hasFocus() and not on:
+            self._focus_due = True
+        self.train.setEnabled(on)
+        if on and self._focus_due:
+            self._focus_due = False
+            if self.copy.hasFocus():
+                self.train.setFocus()
 
 
 def _single_shot(parent: JobForm, wait_ms: int, act: Any) -> QTimer:
@@ -345,13 +357,13 @@ def _single_shot(parent: JobForm, wait_ms: int, act: Any) -> QTimer:
 
 
 def _hardware(snapshot: Snapshot) -> tuple[Any, ...]:
-    return (snapshot.nvml, tuple((gpu.uuid, gpu.lost) for gpu in snapshot.gpus))
+    return (snapshot.nvml, tuple((gpu.uuid, gpu.cuda_index, gpu.lost) for gpu in snapshot.gpus))
 
 
 def _devices_in_words(devices: tuple[str, ...], machine: Snapshot | None) -> str:
     if not devices:
         return "None chosen; check one in Devices."
-    names = {gpu.uuid: f"GPU {gpu.nvml_index}" for gpu in machine.gpus} if machine else {}
+    names = {gpu.uuid: gpu_title(gpu) for gpu in machine.gpus} if machine else {}
     gpus = [names.get(device, device) for device in devices if is_gpu(device)]
     workers = sum(device == CPU for device in devices)
     cpu = [] if not workers else ["CPU"] if workers == 1 else [f"CPU, {workers} workers"]

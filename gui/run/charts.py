@@ -27,7 +27,7 @@ class RunCharts(QWidget):
         self.group = PlotGroup("elapsed", parent=self)
         self.loss = LinePlot("Loss", self.group)
         self.accuracy = LinePlot("Accuracy", self.group, unit="%", scale=100, write=lambda v: f"{v:.1f} %")
-        self.speed = LinePlot("Speed", self.group, unit="images/s", low=0, write=lambda v: f"{v:,.0f} images/s")
+        self.speed = LinePlot("Speed", self.group, low=0, write=lambda v: f"{v:,.0f} images/s")
         self.times = LinePlot("Time per step", self.group, unit="ms", scale=1000, low=0, write=_milliseconds)
         self.devices = _device_plots(self.group)
         self._data = RunData()
