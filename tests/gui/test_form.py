@@ -15,7 +15,9 @@ from engine.contract.checks import model_file_sha256
 from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
+from gui.devices.words import gpu_title
 from gui.form.form import JobForm
+from tests.gui.devices.snapshots import gpu, snapshot
 
 REPORT = DatasetReport(
     folder="",
@@ -58,6 +60,29 @@ def test_that_all_that_is_wrong_is_marked_at_once_and_each_at_its_field(form: Jo
     assert not form.train.isEnabled()
     for label in ("Dataset folder", "Model", "Strategy", "Learning rate"):
         assert label in form.train.toolTip()
+
+
+def test_that_the_form_calls_a_gpu_what_its_card_calls_it(form: JobForm, qtbot: QtBot) -> None:
+    seen = gpu(0)  # NVML's first, CUDA's second
+    form.set_devices((seen.uuid,))
+    form.set_machine(snapshot(gpu(0, cuda_index=None)))
+    qtbot.waitUntil(lambda: form.devices_label.text() == gpu_title(gpu(0, cuda_index=None)))
+    form.set_machine(snapshot(seen))
+    qtbot.waitUntil(lambda: form.devices_label.text() == gpu_title(seen))
+    assert form.devices_label.text() == "GPU 1"
+
+
+def test_that_the_keyboard_is_back_on_train_once_a_run_has_been_made(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    fill(form, pictures, qtbot)
+    form.show()
+    form.train.setFocus()
+    qtbot.waitUntil(form.train.hasFocus)
+    form.set_starting(True)
+    assert not form.train.hasFocus()
+    form.set_starting(False)
+    assert form.train.hasFocus()
 
 
 def test_that_a_marked_field_says_what_is_wrong_to_assistive_technologies(form: JobForm, qtbot: QtBot) -> None:
