@@ -56,6 +56,10 @@ def problems(
             found.append(Problem("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known)))
         else:
             found += _model(job, model)
+    if job.weights_file and not Path(job.weights_file).expanduser().is_file():
+        found.append(
+            Problem("weights_file", f"There is no file {job.weights_file}.", "Check the spelling, or browse for it.")
+        )
     strategy = catalogue.strategy(job.strategy)
     if strategy is None:
         known = [s.id for s in catalogue.strategies]
@@ -142,10 +146,6 @@ def _model(job: Job, model: ModelEntry) -> list[Problem]:
                 "warning",
             )
         )
-    if job.weights_file and not Path(job.weights_file).expanduser().is_file():
-        found.append(
-            Problem("weights_file", f"There is no file {job.weights_file}.", "Check the spelling, or browse for it.")
-        )
     if job.freeze_backbone and not (job.pretrained or job.weights_file):
         found.append(
             Problem(
@@ -200,7 +200,8 @@ def _strategy(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> li
     found = []
     count = len(job.devices)
     if count < strategy.min_devices:
-        workers = " (or set CPU workers higher)" if all(device == CPU for device in job.devices) else ""
+        on_cpu = "cpu" in strategy.device_kinds and all(device == CPU for device in job.devices)
+        workers = " (or set CPU workers higher)" if on_cpu else ""
         found.append(
             Problem(
                 "strategy",

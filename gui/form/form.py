@@ -339,12 +339,13 @@ class JobForm(QWidget):
 
     def _enable_train(self, on: bool) -> None:
         """Qt moves the keyboard on from a button that is switched off; it comes back unless somebody has moved it."""
-        if self.train.hasFocus() and not on:
+        window = self.window()  # whose focus widget is known before the window itself is active, too
+        if window.focusWidget() is self.train and not on:
             self._focus_due = True
         self.train.setEnabled(on)
         if on and self._focus_due:
             self._focus_due = False
-            if self.copy.hasFocus():
+            if window.focusWidget() in (self.copy, None):
                 self.train.setFocus()
 
 

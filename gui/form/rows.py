@@ -11,7 +11,7 @@ from gui.form.model_picker import ModelPicker
 from gui.form.row import FieldRow
 
 TITLES = {
-    "sgd": "SGD with momentum",
+    "sgd": "SGD, momentum",
     "adam": "Adam",
     "adamw": "AdamW",
     "none": "None",
