@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 
 from engine.supervisor import imports, linux, stdio
-from engine.supervisor.__main__ import supervise
+from engine.supervisor.execution import supervise
 from engine.supervisor.worker_process import can_fork
 
 IDLE_S = 15 * 60.0
