@@ -7,8 +7,6 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QS
 
 from gui import icons, theme
 
-ACTIVE = ("Starting", "Running", "Stopping")
-
 
 class StatusBar(QWidget):
     """Signals: stop_requested() - end the run shown."""

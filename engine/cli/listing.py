@@ -9,12 +9,12 @@ import msgspec
 
 from engine.cli import children
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.words import duration, number, size, table
+from engine.cli.words import duration, table
 from engine.contract import paths
 from engine.contract.catalogue import load_catalogue
-from engine.contract.devices import Gpu, Snapshot
 from engine.contract.protocol import ENCODE
 from engine.contract.runs import RunSummary, list_runs
+from engine.gpus.text import format_snapshot
 
 
 def runs(options: argparse.Namespace) -> int:
@@ -49,33 +49,11 @@ def gpus(options: argparse.Namespace) -> int:
             else:
                 if options.watch and sys.stdout.isatty():
                     print("\x1b[2J\x1b[H", end="")
-                print(_devices(snapshot), flush=True)
+                print(format_snapshot(snapshot), flush=True)
     except children.ChildFailed as error:
         print(f"footplate: the devices could not be read: {error}", file=sys.stderr)
         return BAD_REQUEST
     return COMPLETED
-
-
-def _devices(snapshot: Snapshot) -> str:
-    cpu = snapshot.cpu
-    memory = f"{size(cpu.memory_used_bytes)} / {size(cpu.memory_total_bytes)}"
-    rows = [_gpu_row(gpu) for gpu in snapshot.gpus]
-    rows.append(("CPU", cpu.name, number(cpu.load_percent, "%"), memory, number(cpu.temperature_c, "°C"), "–", "cpu"))
-    text = table(("DEVICE", "NAME", "BUSY", "MEMORY", "TEMPERATURE", "POWER", "ID"), rows)
-    return text if snapshot.nvml.status == "ok" else f"{text}\n{snapshot.nvml.message}"
-
-
-def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
-    name = "GPU –" if gpu.cuda_index is None else f"GPU {gpu.cuda_index}"
-    return (
-        name,
-        f"{gpu.name} (lost)" if gpu.lost else gpu.name,
-        number(gpu.utilization_percent, "%"),
-        f"{size(gpu.memory_used_bytes)} / {size(gpu.memory_total_bytes)}",
-        number(gpu.temperature_c, "°C"),
-        number(gpu.power_w, "W"),
-        gpu.uuid,
-    )
 
 
 def catalogue(options: argparse.Namespace) -> int:

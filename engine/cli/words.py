@@ -31,10 +31,6 @@ def size(count: int | None) -> str:
     return f"{value:.1f} TiB"
 
 
-def number(value: float | None, unit: str, digits: int = 0) -> str:
-    return "–" if value is None else f"{value:.{digits}f} {unit}"
-
-
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Columns set flush left, two spaces apart."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]

@@ -6,7 +6,6 @@ Ends quietly when interrupted, when nobody reads any more, and with its parent.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import signal
 import sys
@@ -15,12 +14,12 @@ from typing import NoReturn
 
 import msgspec
 
+from engine import linux
 from engine.contract.dataset import InspectionDone, InspectionMessage, InspectionProgress
 from engine.contract.job import FIELDS
 from engine.data.inspection import inspect
 
 PROGRESS_INTERVAL_S = 0.1
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
@@ -66,7 +65,7 @@ def _leave(code: int) -> NoReturn:
 def _die_with_parent() -> None:
     """On Linux the kernel ends this process with the one that started it; elsewhere the closed pipe does."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        linux.signal_at_parents_death(signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -11,7 +10,7 @@ from types import FrameType
 
 import psutil
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+from engine import linux
 
 
 class Parent:
@@ -27,7 +26,7 @@ class Parent:
         self._process = _process(self._pid) if os.name == "nt" else None
         if sys.platform == "linux":
             signal.signal(signal.SIGUSR2, self._on_signal)
-            _signal_at_parents_death(signal.SIGUSR2)
+            linux.signal_at_parents_death(signal.SIGUSR2)
 
     def alive(self) -> bool:
         """Whether the parent still runs."""
@@ -45,8 +44,8 @@ def end_with_parent() -> None:
 
     For children of the watchdog, which start from its main thread and hold a pipe as their standard input.
     """
-    if sys.platform == "linux":
-        _signal_at_parents_death(signal.SIGKILL)
+    if sys.platform == "linux":  # elsewhere there is no SIGKILL to name
+        linux.signal_at_parents_death(signal.SIGKILL)
     threading.Thread(target=_exit_at_end_of_input, name="lifeline", daemon=True).start()
 
 
@@ -54,10 +53,6 @@ def _exit_at_end_of_input() -> None:
     while os.read(0, 4096):
         pass
     os._exit(0)
-
-
-def _signal_at_parents_death(number: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def _process(pid: int) -> psutil.Process | None:

@@ -192,7 +192,6 @@ class Pipeline(Distributed):
         inputs: tuple[Tensor, ...] = ()
         targets = torch.full((size,), PADDING, dtype=torch.int64, device=self.device)
         if batch is not None:
-            assert batch.inputs is not None
             count = len(batch.targets)
             targets[:count] = batch.targets
             inputs = (_filled(batch.inputs, size),)

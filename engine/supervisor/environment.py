@@ -6,10 +6,10 @@ import os
 import platform
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from engine.contract.devices import CPU, Gpu, Snapshot
 from engine.contract.events import RunDevice
+from engine.gpus.cpu import cpu_name
 
 PACKAGES = ("footplate", "torch", "torchvision")
 
@@ -26,17 +26,6 @@ def describe(snapshot: Snapshot | None) -> dict[str, str]:
     if snapshot is not None and snapshot.nvml.driver_version:
         facts["driver"] = snapshot.nvml.driver_version
     return facts
-
-
-def cpu_name() -> str:
-    """The processor's name as the system tells it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:

@@ -16,7 +16,8 @@ import time
 import traceback
 from pathlib import Path
 
-from engine.supervisor import imports, linux, stdio
+from engine import linux
+from engine.supervisor import imports, stdio
 from engine.supervisor.execution import supervise
 from engine.supervisor.worker_process import can_fork
 

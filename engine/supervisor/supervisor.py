@@ -14,6 +14,7 @@ from types import FrameType
 import msgspec
 import psutil
 
+from engine import linux
 from engine.contract import paths
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import DeviceSample, is_gpu
@@ -35,7 +36,7 @@ from engine.contract.job import Job
 from engine.contract.protocol import FrameError, Stop
 from engine.contract.runs import RunFolder, SupervisorFile
 from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
-from engine.supervisor import endpoint, environment, failures, imports, linux
+from engine.supervisor import endpoint, environment, failures, imports
 from engine.supervisor.ending import FAILED_S, STOP_S, Ending
 from engine.supervisor.log import EventLog
 from engine.supervisor.sampling import Sampler

@@ -11,7 +11,8 @@ import threading
 import msgspec
 import psutil
 
-from engine.supervisor import linux, stdio
+from engine import linux
+from engine.supervisor import stdio
 from engine.supervisor.worker_process import SpawnOrders, run_worker
 
 

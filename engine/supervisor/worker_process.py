@@ -16,11 +16,13 @@ from pathlib import Path
 
 import msgspec
 
+from engine import linux
 from engine.contract.devices import is_gpu
 from engine.contract.events import AnyEvent
 from engine.contract.protocol import ENCODE, MAX_FRAME_BYTES, CheckpointNow, Frames, Stop
+from engine.contract.runs import RunFolder
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec
-from engine.supervisor import linux, stdio
+from engine.supervisor import stdio
 
 WORKER = "engine.training.worker:run"
 """The function that a worker runs, as MODULE:NAME; it takes (WorkerSpec, socket) and returns an exit code."""
@@ -42,7 +44,7 @@ class WorkerProcess:
 
     def __init__(self, spec: WorkerSpec, worker: str, *, fork: bool) -> None:
         self.rank = spec.rank
-        self.log = Path(spec.run_folder) / f"worker-{spec.rank}.log"
+        self.log = RunFolder(spec.run_folder).worker_log(spec.rank)
         self.exit_code: int | None = None
         self.done: WorkerDone | None = None
         self.heard_at = time.monotonic()

@@ -105,12 +105,6 @@ class LinePlot(QWidget):
         self._view.left_axis.setLogMode(y=log)
         self.touch()
 
-    def set_high(self, high: float | None) -> None:
-        """Fixes the upper edge of the vertical axis, in its unit."""
-        if high != self._edges[1]:
-            self._edges = (self._edges[0], high)
-            self.touch()
-
     def hide_places(self) -> None:
         """Leaves out the numbers of the horizontal axis, where the plot underneath has the same."""
         self._view.bottom_axis.setStyle(showValues=False)

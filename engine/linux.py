@@ -17,10 +17,16 @@ def name_process(name: str) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
+def signal_at_parents_death(number: int) -> None:
+    """Has the kernel send that signal to this process when the thread that started it ends. Nothing elsewhere."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
 def die_with_parent(parent_pid: int) -> None:
     """Has the kernel kill this process when the thread that forked it ends; ends now if that is past."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal_at_parents_death(signal.SIGKILL)
         if os.getppid() != parent_pid:
             os._exit(1)
 
