@@ -379,10 +379,14 @@ class Supervisor:
         self._log.retry(at_once=True)
         self._server.tick()
         deadline = time.monotonic() + DRAIN_S
-        while not self._server.drained and time.monotonic() < deadline:
-            for key, mask in self._selector.select(_SHORT_TICK_S):
+        while time.monotonic() < deadline:
+            ready = self._selector.select(_SHORT_TICK_S)
+            for key, mask in ready:
                 key.data(mask)
             self._server.tick()
+            # Somebody who has just connected or said hello is to hear the end, too.
+            if not ready and self._server.drained:
+                break
         self._server.close()
         self._sampler.close()
         self._log.close()

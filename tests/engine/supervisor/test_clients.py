@@ -6,6 +6,7 @@ import json
 import socket
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine.contract.connection import NotRunning, RunConnection
@@ -62,6 +63,26 @@ def test_that_every_client_gets_every_line_once_in_order_as_it_stands_in_the_fil
     assert [event.n for event in late_events] == [event.n for event in told]
     assert [event.n for event in partial_events] == [event.n for event in told][9:]
     assert b"\n".join(lines[1:]) + b"\n" == supervised.run.events_file.read_bytes()
+
+
+def test_that_a_client_that_comes_as_the_run_ends_still_hears_the_end(start: Start) -> None:
+    supervised = start("forever")
+    with supervised.connect() as early:
+        next(event for event in events(early) if isinstance(event, StepMetrics))
+    supervisor = psutil.Process(supervised.process.pid)
+    workers = [child for child in supervisor.children() if child.name().startswith("footplate-w")]
+    supervisor.suspend()
+    try:
+        for worker in workers:
+            worker.kill()
+        late = supervised.connect()
+    finally:
+        supervisor.resume()
+    with late:
+        told = list(events(late))
+    assert workers
+    assert isinstance(told[-1], RunFinished)
+    assert [event.n for event in told] == [event.n for event in supervised.wait()]
 
 
 def test_that_welcome_comes_first_and_names_the_run(start: Start) -> None:
