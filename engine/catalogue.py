@@ -61,11 +61,11 @@ def describe(name: str) -> ModelEntry:
     )
 
 
-def _cuts(model: nn.Module) -> tuple[int, str]:
+def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:
     try:
-        return len(cut_places(model)), ""
+        return tuple(place.node for place in cut_places(model)), ""
     except CannotCut as reason:
-        return 0, str(reason)
+        return (), str(reason)
 
 
 def encode(catalogue: Catalogue) -> bytes:

@@ -35,7 +35,9 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A model. Sizes are of the sides of square pictures, in pixels.
 
-    `cut_places` counts the places where a pipeline may cut it; 0 with `uncuttable` saying why.
+    `cut_places` names the places where it may be cut, in order; none with `uncuttable` saying why.
+    `blocks` counts the repeated parts that activation checkpointing and sharding go by; 0 where it has none.
+    `tied` names parameters that share memory with others.
     `weights` names torchvision's pretrained weights, best first, and `weights_file` the file in its cache that
     holds the first of them once it has been fetched.
     """
@@ -47,8 +49,10 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     parameters: int
     image_size: int
     min_image_size: int
-    cut_places: int
+    cut_places: tuple[str, ...] = ()
     uncuttable: str = ""
+    blocks: int = 0
+    tied: tuple[str, ...] = ()
     batch_norm: bool = False
     weights: tuple[str, ...] = ()
     weights_file: str = ""
@@ -60,6 +64,11 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     `process_per_device`: one worker per device, else one worker drives them all.
     `splits_batch`: each device takes a share of every batch, which so needs a picture per device.
     `cuts_model`: each device holds a part of the model, which so needs places to cut.
+    `schedules`: the batch goes through the parts in microbatches, by a pipeline schedule.
+    `shards`: each device keeps a share of every parameter.
+    `replicates`: the devices are divided into the job's `replicas` groups, each of which does the above.
+    `fields` are the job's fields that it alone, or it among others, goes by; the rest of the strategy's fields
+    have no effect under it.
     """
 
     id: str
@@ -71,6 +80,10 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     process_per_device: bool
     splits_batch: bool
     cuts_model: bool
+    schedules: bool = False
+    shards: bool = False
+    replicates: bool = False
+    fields: tuple[str, ...] = ()
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, did_
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU, Snapshot, is_gpu
 from engine.contract.job import Job
+from engine.contract.layout import choose_microbatches
 from engine.contract.problems import Problem
 
 
@@ -248,11 +249,11 @@ def _pipeline(job: Job, model: ModelEntry | None, stages: int) -> list[Problem]:
                 "Choose another model or strategy.",
             )
         )
-    elif model is not None and stages > model.cut_places + 1:
+    elif model is not None and stages > len(model.cut_places) + 1:
         found.append(
             Problem(
                 "devices",
-                f"{model.title} can be cut in {model.cut_places} places, so into {model.cut_places + 1} stages at most; {stages} devices are chosen.",
+                f"{model.title} can be cut in {len(model.cut_places)} places, so into {len(model.cut_places) + 1} stages at most; {stages} devices are chosen.",
                 "Use fewer devices, or a larger model.",
             )
         )
@@ -282,14 +283,3 @@ def _pipeline(job: Job, model: ModelEntry | None, stages: int) -> list[Problem]:
             )
         )
     return found
-
-
-def choose_microbatches(batch_size: int, stages: int, schedule: str) -> int | None:
-    """How many microbatches a pipeline uses where the user leaves it open.
-
-    The divisor of the batch nearest to four per stage (the bubble's share is (stages - 1) / (microbatches
-    + stages - 1) for GPipe and 1F1B, after Huang et al. 2019), and for 1F1B at least one per stage.
-    """
-    least = max(1, stages) if schedule == "1f1b" else 1
-    divisors = [n for n in range(least, batch_size + 1) if batch_size % n == 0]
-    return min(divisors, key=lambda n: (abs(n - 4 * stages), n), default=None)

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.contract.cut import Cut
 from engine.contract.devices import DeviceSample
 from engine.contract.job import Job
 
@@ -62,8 +63,10 @@ class Planned(Event, tag="planned", kw_only=True):
     """1 for grey pictures, 3 for colour."""
     parameters: int
     trainable_parameters: int
-    stages: tuple[str, ...] = ()
-    """For a pipeline, what each stage holds, in words."""
+    cut: Cut | None = None
+    """For a strategy that cuts the model: what each stage holds, and what it was measured to cost."""
+    shares: tuple[float, ...] = ()
+    """Each rank's share of every batch, where they are not equal; together 1."""
 
 
 class EpochStarted(Event, tag="epoch_started", kw_only=True):
@@ -86,6 +89,53 @@ class StepMetrics(Event, tag="step", kw_only=True):
     images_per_second: float
     data_wait_s: float
     compute_s: float
+
+
+class Action(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a rank of a pipeline did for one microbatch: forward (F), backward (B), or the backward of the inputs (I)
+    and of the weights (W) apart. Seconds since the first action of the step on any rank began."""
+
+    kind: Literal["F", "B", "I", "W"]
+    stage: int
+    microbatch: int
+    begin_s: float
+    end_s: float
+
+
+class ScheduleTraced(Event, tag="schedule", kw_only=True):
+    """What each rank of a pipeline (of the first replica) did in one step, by its place, in order.
+
+    `bubble` is the share of the ranks' time between the first action's begin and the last one's end in which they
+    did nothing; `theory` what the schedule leaves idle where all stages take the same time and a backward pass
+    twice a forward pass.
+    """
+
+    step: int
+    schedule: str
+    ranks: tuple[tuple[Action, ...], ...]
+    span_s: float
+    bubble: float
+    theory: float
+
+
+class RankTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One rank's seconds in one step: computing, communication that nothing was computed beside, and waiting
+    for slower ranks."""
+
+    compute_s: float
+    communication_s: float
+    waiting_s: float
+
+
+class RanksTimed(Event, tag="ranks", kw_only=True):
+    """Where the time of one step went on each rank of a data-parallel strategy, by rank.
+
+    `straggler` is the rank that the others wait for, None where none stands out.
+    """
+
+    step: int
+    ranks: tuple[RankTimes, ...]
+    straggler: int | None = None
 
 
 class Validation(Event, tag="validation", kw_only=True):
@@ -172,6 +222,8 @@ AnyEvent = (
     | Planned
     | EpochStarted
     | StepMetrics
+    | ScheduleTraced
+    | RanksTimed
     | Validation
     | CheckpointSaved
     | DevicesSampled
@@ -184,7 +236,7 @@ AnyEvent = (
     | RunFinished
 )
 
-DROPPABLE = (StepMetrics, DevicesSampled)
+DROPPABLE = (StepMetrics, ScheduleTraced, RanksTimed, DevicesSampled)
 """Events that may be thinned on the way to a slow reader."""
 
 EVENT = msgspec.json.Decoder(AnyEvent)

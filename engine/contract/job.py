@@ -79,6 +79,43 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["none", "step", "cosine", "onecycle"],
         _about("Schedule", "How the learning rate changes over the run.", "training"),
     ] = "cosine"
+    accumulation: Annotated[
+        int,
+        _about(
+            "Gradient accumulation",
+            "Parts that each batch is gone through in, one after another, before the optimizer steps once.",
+            "training",
+            ge=1,
+            le=4096,
+        ),
+    ] = 1
+    clip_norm: (
+        Annotated[
+            float,
+            _about(
+                "Clip gradients",
+                "The largest global norm of the gradients; larger ones are scaled down. Empty for no limit.",
+                "training",
+                gt=0,
+                le=1_000_000,
+            ),
+        ]
+        | None
+    ) = None
+    ema_decay: (
+        Annotated[
+            float,
+            _about(
+                "Weight average",
+                "Decay per step of an exponential moving average of the weights, which is what is validated and "
+                "kept as best. Empty for none.",
+                "training",
+                gt=0,
+                lt=1,
+            ),
+        ]
+        | None
+    ) = None
     seed: Annotated[
         int,
         _about(
@@ -92,6 +129,10 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     best_by: Annotated[
         str, _about("Keep best by", "The validation measure that decides which checkpoint is best.", "training")
     ] = "top1"
+    resume_from: Annotated[
+        str,
+        _about("Continue from", "A last.pt of any strategy: its weights, optimizer and place in the run.", "training"),
+    ] = ""
     image_size: (
         Annotated[
             int,
@@ -138,6 +179,28 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         str,
         _about("Trusted model file", "SHA-256 of the model file that the user has agreed to run.", "model"),
     ] = ""
+    activation_checkpointing: Annotated[
+        bool,
+        _about(
+            "Activation checkpointing",
+            "Computes the activations of each block again in the backward pass instead of keeping them.",
+            "strategy",
+        ),
+    ] = False
+    replicas: Annotated[
+        int,
+        _about(
+            "Replicas",
+            "Copies of the model that train side by side, each on its equal share of the devices.",
+            "strategy",
+            ge=2,
+            le=1024,
+        ),
+    ] = 2
+    pipeline_schedule: Annotated[
+        Literal["gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv"],
+        _about("Pipeline schedule", "GPipe, 1F1B, interleaved 1F1B, or the zero-bubble ZB1P and ZBV.", "strategy"),
+    ] = "gpipe"
     microbatches: (
         Annotated[
             int,
@@ -151,9 +214,69 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ]
         | None
     ) = None
-    pipeline_schedule: Annotated[
-        Literal["gpipe", "1f1b"], _about("Pipeline schedule", "GPipe or 1F1B.", "strategy")
-    ] = "gpipe"
+    stages_per_device: (
+        Annotated[
+            int,
+            _about(
+                "Stages per device",
+                "Parts of the model that each device holds under interleaved 1F1B; empty for two.",
+                "strategy",
+                ge=2,
+                le=64,
+            ),
+        ]
+        | None
+    ) = None
+    cuts: Annotated[
+        tuple[str, ...],
+        _about("Cuts", "The places where the model is cut, in order; empty to choose by measuring.", "strategy"),
+    ] = ()
+    balance: Annotated[
+        Literal["equal", "speed"],
+        _about(
+            "Shares of the batch",
+            "Equal, or in proportion to each device's speed, measured before the first step.",
+            "strategy",
+        ),
+    ] = "equal"
+    bucket_mib: Annotated[
+        float,
+        _about(
+            "Bucket size (MiB)",
+            "Gradients are joined in buckets of this size while the backward pass goes on.",
+            "strategy",
+            gt=0,
+            le=4096,
+        ),
+    ] = 25.0
+    gradient_compression: Annotated[
+        Literal["none", "fp16", "bf16"],
+        _about("Gradient compression", "The precision in which gradients travel between devices.", "strategy"),
+    ] = "none"
+    static_graph: Annotated[
+        bool,
+        _about(
+            "Static graph",
+            "Promises that every step uses the same parameters, which allows DDP more overlap.",
+            "strategy",
+        ),
+    ] = False
+    sync_batchnorm: Annotated[
+        bool,
+        _about("SyncBatchNorm", "BatchNorm takes its statistics over the batch of all devices.", "strategy"),
+    ] = False
+    shard_precision: Annotated[
+        Literal["fp32", "bf16"],
+        _about(
+            "Shards computed in",
+            "fp32, with autocast by the precision above, or bf16 throughout; gradients are joined in fp32.",
+            "strategy",
+        ),
+    ] = "fp32"
+    cpu_offload: Annotated[
+        bool,
+        _about("CPU offload", "Keeps shards, gradients and optimizer state in main memory.", "strategy"),
+    ] = False
     name: Annotated[str, _about("Run name", "A name of your own for the run.", "main", max_length=120)] = ""
 
     @property

@@ -17,6 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
+from engine.contract.cut import Cut
+from engine.contract.events import Event
+from engine.contract.layout import Layout, layout
 from engine.contract.worker import WorkerSpec
 
 if TYPE_CHECKING:
@@ -56,12 +59,17 @@ class Strategy(ABC):
     device: torch.device
     model: nn.Module
     task: Task
-    stages: tuple[str, ...] = ()
-    """For a pipeline, what each stage holds, in words."""
+    cut: Cut | None = None
+    """Where the model was cut and why, known after `wrap` on every rank."""
+    shares: tuple[float, ...] = ()
+    """Each data rank's share of every batch where they are not equal, known after `wrap`; together 1."""
+    recording: bool = False
+    """Whether the next step is to be timed, which `recorded` then tells of; the same on all ranks."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self.device = worker_device(spec)
+        self.layout: Layout = layout(spec.job, self.entry)
 
     @property
     def data_rank(self) -> int:
@@ -111,8 +119,31 @@ class Strategy(ABC):
         self.model.load_state_dict(state)
 
     def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
-        """The optimizer's state by the plain model's names, on rank 0; None elsewhere. All ranks call it."""
+        """What `updater` holds, whole, on the CPU and by the plain model's names, on rank 0; None elsewhere.
+
+        All ranks call it together.
+        """
         return updater.state_dict()
+
+    def load_optimizer_state(self, updater: Updater, state: dict[str, Any]) -> None:
+        """Takes over what `optimizer_state` of any strategy gave. All ranks call it with the same."""
+        updater.load_state_dict(state)
+
+    def over_parts(self, value: Tensor) -> Tensor:
+        """The sum of `value` (on this rank's device) over the ranks that together hold the parameters once.
+
+        So that the norm of all gradients, and whether any of them is not finite, is the same on all ranks.
+        All ranks call it together; where every rank holds all parameters it is `value` itself.
+        """
+        return value
+
+    def recorded(self, step: int) -> Event | None:
+        """Where the time of the step that was just made under `recording` went, on rank 0; None elsewhere.
+
+        All ranks call it together, and it ends the recording.
+        """
+        self.recording = False
+        return None
 
     def agree(self, flags: Sequence[int]) -> list[int]:
         """The largest of each flag over all ranks, the same on all of them. All ranks call it together."""

@@ -40,6 +40,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         process_per_device=True,
         splits_batch=True,
         cuts_model=False,
+        fields=("balance", "bucket_mib", "gradient_compression", "static_graph", "sync_batchnorm"),
     )
 
     @property

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 
 from engine.contract.catalogue import StrategyEntry
-from engine.contract.checks import choose_microbatches
+from engine.contract.layout import choose_microbatches
 from engine.strategies.base import StepResult, StrategyError, on_cpu
 from engine.strategies.cut import CannotCut, CutPlace, choose_cuts, measure, split, trace
 from engine.strategies.distributed import Distributed
@@ -43,6 +43,8 @@ class Pipeline(Distributed):
         process_per_device=True,
         splits_batch=False,
         cuts_model=True,
+        schedules=True,
+        fields=("pipeline_schedule", "microbatches", "stages_per_device", "cuts"),
     )
 
     _correct: Tensor | None = None
@@ -89,7 +91,6 @@ class Pipeline(Distributed):
                 f"The model cannot be cut into stages: {error}. Choose another model or strategy."
             ) from error
         parts = split(model, traces.train, cuts)
-        self.stages = tuple(_described(part, cuts, number) for number, part in enumerate(parts))
         self._learn_names(model, parts)
         self.model = parts[self.spec.rank].to(self.device)
         evaluated = split(model, traces.eval, cuts)[self.spec.rank].to(self.device)
@@ -261,11 +262,3 @@ def _filled(inputs: Tensor, size: int) -> Tensor:
     if count == 0:
         return inputs.new_zeros(size, *inputs.shape[1:])
     return inputs[torch.arange(size, device=inputs.device) % count]
-
-
-def _described(part: fx.GraphModule, cuts: tuple[CutPlace, ...], number: int) -> str:
-    """What a stage holds, in words."""
-    millions = sum(parameter.numel() for parameter in part.parameters()) / 1e6
-    begin = f"after {cuts[number - 1].module}" if number else "from the input"
-    end = f"through {cuts[number].module}" if number < len(cuts) else "to the output"
-    return f"{begin} {end}, {millions:.2f} M parameters"

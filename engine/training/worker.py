@@ -83,7 +83,8 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
                     channels=splits.channels,
                     parameters=counts[0],
                     trainable_parameters=counts[1],
-                    stages=strategy.stages,
+                    cut=strategy.cut,
+                    shares=strategy.shares,
                 )
             )
         # Dropout draws differently on every rank.

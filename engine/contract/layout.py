@@ -1,0 +1,77 @@
+"""How the ranks of a job are arranged: replicas, the stages of a pipeline, microbatches. Pure arithmetic."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.contract.catalogue import StrategyEntry
+from engine.contract.job import Job
+
+INTERLEAVED_STAGES = 2
+"""Stages per device under interleaved 1F1B where the job leaves it open."""
+PER_ROUND = frozenset({"interleaved_1f1b", "zb1p"})
+"""Schedules that go in rounds of as many microbatches as there are devices."""
+ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
+"""Schedules that divide the backward pass into that of the inputs and that of the weights."""
+
+
+class Layout(NamedTuple):
+    """The ranks of one job.
+
+    Rank `replica * group + place` is at `place` in its replica. `stage_places[s]` is the place that holds stage
+    s; it is empty for a strategy that does not cut the model. `microbatches` is None where the batch cannot be
+    divided so.
+    """
+
+    replicas: int
+    group: int
+    stage_places: tuple[int, ...]
+    microbatches: int | None
+
+    @property
+    def stages(self) -> int:
+        return len(self.stage_places)
+
+    def stages_at(self, place: int) -> tuple[int, ...]:
+        """The stages that the rank at `place` holds, in the order of the computation."""
+        return tuple(stage for stage, holder in enumerate(self.stage_places) if holder == place)
+
+
+def layout(job: Job, strategy: StrategyEntry) -> Layout:
+    """The layout of `job` on its devices; `checks` says whether it can be."""
+    replicas = job.replicas if strategy.replicates else 1
+    group = max(1, len(job.devices) // replicas)
+    if not strategy.cuts_model:
+        return Layout(replicas, group, (), None)
+    if not strategy.schedules:
+        return Layout(replicas, group, tuple(range(group)), 1)
+    places = stage_places(job.pipeline_schedule, group, job.stages_per_device)
+    part = job.batch_size // (replicas * job.accumulation)
+    return Layout(replicas, group, places, job.microbatches or choose_microbatches(part, group, job.pipeline_schedule))
+
+
+def stage_places(schedule: str, devices: int, per_device: int | None) -> tuple[int, ...]:
+    """Which of `devices` holds each stage: in a loop for interleaved 1F1B, there and back for ZBV."""
+    if schedule == "zbv":
+        return (*range(devices), *reversed(range(devices)))
+    rounds = (per_device or INTERLEAVED_STAGES) if schedule == "interleaved_1f1b" else 1
+    return tuple(range(devices)) * rounds
+
+
+def fits(schedule: str, microbatches: int, devices: int) -> bool:
+    """Whether `schedule` can go with so many microbatches (the rules of torch.distributed.pipelining)."""
+    if schedule == "gpipe":
+        return True
+    if schedule in PER_ROUND and microbatches % max(1, microbatches // devices):
+        return False
+    return microbatches >= (2 * devices - 1 if schedule == "zbv" else devices)
+
+
+def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | None:
+    """How many microbatches a pipeline uses where the user leaves it open.
+
+    The divisor of the batch nearest to four per device (the bubble's share is (devices - 1) / (microbatches
+    + devices - 1) for GPipe and 1F1B, after Huang et al. 2019) that fits the schedule; None where none does.
+    """
+    divisors = [n for n in range(1, batch_size + 1) if batch_size % n == 0 and fits(schedule, n, devices)]
+    return min(divisors, key=lambda n: (abs(n - 4 * devices), n), default=None)
