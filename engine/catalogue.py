@@ -15,9 +15,12 @@ from torch import nn
 
 import resources
 from engine.contract.catalogue import Catalogue, ModelEntry
+from engine.contract.cut import CannotCut
 from engine.contract.job import Job
 from engine.strategies import STRATEGIES
-from engine.strategies.cut import CannotCut, cut_places
+from engine.strategies.blocks import blocks
+from engine.strategies.cut import cut_places
+from engine.strategies.fsdp import tied_views
 from engine.tasks import TASKS, models, torchvision_models
 from engine.tasks.meta import on_meta
 from engine.tasks.weights import cache_path
@@ -55,6 +58,8 @@ def describe(name: str) -> ModelEntry:
         min_image_size=models.min_image_size(name),
         cut_places=places,
         uncuttable=uncuttable,
+        blocks=len(blocks(model)),
+        tied=tied_views(model),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
         weights=tuple(each.name for each in known),
         weights_file=cache_path(known[0]).name if known else "",

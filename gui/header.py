@@ -30,6 +30,7 @@ class Header(QWidget):
             # The button of that name is the one that trains.
             self.tabs.setAccessibleTabName(number, f"{title} page")
         self.tabs.currentChanged.connect(self.page_chosen)
+        self.tabs.tabBarClicked.connect(self._clicked)
         self.running = QLabel()
         self.running.setObjectName("muted")
         self.running.setAccessibleName("Runs going on")
@@ -46,10 +47,16 @@ class Header(QWidget):
         self._paint()
 
     def show_page(self, number: int) -> None:
+        if number == self.tabs.currentIndex():
+            self.page_chosen.emit(number)  # a page without a tab may be before it
         self.tabs.setCurrentIndex(number)
 
     def show_running(self, count: int) -> None:
         self.running.setText(f"{count} running" if count else "")
+
+    def _clicked(self, number: int) -> None:
+        if number == self.tabs.currentIndex():
+            self.page_chosen.emit(number)
 
     def _toggle(self, title: str, icon: str, panel: str, key: str) -> QToolButton:
         button = QToolButton()

@@ -159,6 +159,7 @@ def resolved(job: Job) -> Job:
         dataset=_whole(job.dataset),
         model=_whole(job.model) if job.model_is_file else job.model,
         weights_file=_whole(job.weights_file) if job.weights_file else "",
+        resume_from=_whole(job.resume_from) if job.resume_from else "",
     )
 
 

@@ -196,16 +196,22 @@ class MainWindow(QMainWindow):
         # A run's page is made when the first run is opened.
         track.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
         track.runs.run_chosen.connect(self.show_run)
+        track.cut.closed.connect(self._cut_closed)
+        track.cut.wanted.connect(self._show_cut)
+        track.cut.used.connect(self.form.cuts.set_value)
         track.launcher.started.connect(self._started)
         track.launcher.failed.connect(self._not_started)
         self.form.train_requested.connect(self._train)
         self.form.touched.connect(track.launcher.touch)
+        self.form.cut_wanted.connect(self._show_cut)
+        self.form.changed.connect(lambda: track.cut.set_job(self._cut_job()))
 
     # What happens
 
     def _snapshot(self, snapshot: Snapshot) -> None:
         if self.track is not None:
             self.track.devices.update_snapshot(snapshot)
+            self.track.run.set_machine(snapshot)
             self.form.set_machine(snapshot)
 
     def _inspect(self, folder: str, val_fraction: float, seed: int) -> None:
@@ -262,6 +268,20 @@ class MainWindow(QMainWindow):
         self.pages.setCurrentIndex(number)
         if self.track is not None and number == RUNS:
             self.track.runs.refresh()
+
+    def _show_cut(self) -> None:
+        if self.track is not None:
+            self.track.cut.show_job(self._cut_job(), self.form.problems, self.form.device_names())
+            self.pages.setCurrentWidget(self.track.cut)
+
+    def _cut_closed(self) -> None:
+        self._show_page(self.header.tabs.currentIndex())
+        self.form.cuts.show_button.setFocus()
+
+    def _cut_job(self) -> Job | None:
+        from gui.launcher import resolved
+
+        return resolved(self.form.job) if self.form.job is not None else None
 
     def _toggle_panel(self, panel: str, shown: bool) -> None:
         (self.devices_place if panel == "devices" else self.form).setVisible(shown)

@@ -208,6 +208,7 @@ QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus, QPlainTe
 QLineEdit[severity="error"], QComboBox[severity="error"], QSpinBox[severity="error"] { border-color: $error; }
 QLineEdit[severity="warning"], QComboBox[severity="warning"], QSpinBox[severity="warning"] { border-color: $warning; }
 QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled { color: $muted; background: $raised; }
+QLineEdit:read-only { background: $raised; }
 QComboBox::drop-down { border: none; width: 22px; }
 QComboBox::down-arrow { image: url($icons/arrow-down.svg); width: 12px; height: 12px; }
 QSpinBox, QDoubleSpinBox { padding: 2px 18px 3px 0; }

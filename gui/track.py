@@ -6,6 +6,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
 from engine.contract.runs import RunFolder
+from gui.cut.page import CutPage
 from gui.devices.history import DeviceHistory
 from gui.devices.monitor import MonitorPage
 from gui.devices.panel import DevicesPanel
@@ -29,11 +30,13 @@ class Track(QObject):
         self.run = RunPage(self.store)
         self.monitor = MonitorPage(history)
         self.runs = RunsPage()
+        self.cut = CutPage()
         self.has_run = False
 
     @property
-    def pages(self) -> tuple[QWidget, QWidget, QWidget]:
-        return self.run, self.monitor, self.runs
+    def pages(self) -> tuple[QWidget, ...]:
+        """Those that the header leads to, in its order, then the one that the form leads to."""
+        return self.run, self.monitor, self.runs, self.cut
 
     def start(self) -> None:
         """Begins to sample the devices and has a warm parent made ready."""
@@ -49,4 +52,5 @@ class Track(QObject):
         self.store.close()
         self.sampler.stop()
         self.runs.close_reading()
+        self.cut.planner.close()
         self.launcher.close()

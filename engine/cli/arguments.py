@@ -1,4 +1,4 @@
-"""The flags of ``footplate train``, made from the fields of a job, and the values that they give."""
+"""The flags of ``footplate train`` and ``cut``, made from the fields of a job, and the values that they give."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from engine.contract.catalogue import load_catalogue
 from engine.contract.checks import model_file_sha256
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import FIELDS, Field
@@ -20,24 +21,47 @@ _TITLES = {
     "data": "data",
     "precision": "precision",
     "model": "model",
-    "strategy": "strategy",
+    "strategy": "options of every strategy",
 }
 _OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file")
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
     """Adds DATASET and a flag for every other field; values are judged later, all of them at once."""
-    parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the pictures")
-    parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override what it says")
     parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
     parser.add_argument("--detach", action="store_true", help="start the run, print its id and return")
+    _add_fields(parser)
+
+
+def add_cut(parser: argparse.ArgumentParser) -> None:
+    """The same flags, for showing where a model would be cut."""
+    parser.add_argument("--json", action="store_true", help="print the cut and its stages as one JSON object")
+    _add_fields(parser)
+
+
+def _add_fields(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the pictures")
+    parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override what it says")
     parser.add_argument(
         "--trust-model-file", action="store_true", help="allow the Python file given as --model to run, as it is now"
     )
     groups = {name: parser.add_argument_group(title) for name, title in _TITLES.items()}
+    users = _users()
     for field in FIELDS.values():
-        if field.name != "dataset":
+        if field.name in users:
+            title = f"options of {', '.join(users[field.name])}"
+            if title not in groups:
+                groups[title] = parser.add_argument_group(title)
+            _add_flag(groups[title], field)
+        elif field.name != "dataset":
             _add_flag(groups[field.group], field)
+
+
+def _users() -> dict[str, tuple[str, ...]]:
+    """The strategies that go by each field which not all of them do."""
+    strategies = load_catalogue().strategies
+    names = dict.fromkeys(name for strategy in strategies for name in strategy.fields)
+    return {name: tuple(strategy.id for strategy in strategies if name in strategy.fields) for name in names}
 
 
 def _add_flag(group: argparse._ArgumentGroup, field: Field) -> None:
@@ -47,6 +71,10 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field) -> None:
         return
     if field.name == "devices":
         text = "Comma-separated: cpu (several times for several workers), CUDA indices, or UUIDs."
+    elif field.kind == "list":
+        text += " Comma-separated."
+    elif field.name == "strategy":
+        text += f" One of {', '.join(strategy.id for strategy in load_catalogue().strategies)}."
     default = ",".join(field.default) if field.kind == "list" else field.default
     shown = f" Default: {default}." if default not in (None, "") else ""
     choices = f" One of {', '.join(field.choices)}." if field.choices else ""
@@ -64,7 +92,7 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
         given = getattr(options, field.name)
         if given is not None:
             values[field.name] = _typed(field, given)
-    for name in ("dataset", "weights_file", "model"):
+    for name in ("dataset", "weights_file", "resume_from", "model"):
         value = values.get(name)
         if isinstance(value, str) and value and (name != "model" or value.endswith(".py")):
             values[name] = os.path.abspath(os.path.expanduser(value))

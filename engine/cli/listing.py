@@ -68,8 +68,15 @@ def catalogue(options: argparse.Namespace) -> int:
     print(table(("STRATEGY", "TITLE", "WHAT IT DOES"), rows))
     print()
     models = [
-        (m.id, m.family, f"{m.parameters / 1e6:.1f} M", f"{m.image_size} px", "yes" if m.weights else "–")
+        (
+            m.id,
+            m.family,
+            f"{m.parameters / 1e6:.1f} M",
+            f"{m.image_size} px",
+            "yes" if m.weights else "–",
+            str(len(m.cut_places)) if m.cut_places else m.uncuttable,
+        )
         for m in entries.models
     ]
-    print(table(("MODEL", "FAMILY", "PARAMETERS", "PICTURES", "PRETRAINED"), models))
+    print(table(("MODEL", "FAMILY", "PARAMETERS", "PICTURES", "PRETRAINED", "PLACES TO CUT"), models))
     return COMPLETED

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from engine.cli import arguments, doctor, listing, train, watching
+from engine.cli import arguments, cut, doctor, listing, train, watching
 from engine.cli.exit_codes import INTERRUPTED
 
 EPILOG = """exit codes: 0 done, 2 a bad request, 3 the training failed, 130 stopped or interrupted.
@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs one command and returns its exit code."""
     commands = parser()
     options, unknown = commands.parse_known_args(argv)
-    if unknown and options.command is not train.train:
+    if unknown and options.command not in (train.train, cut.cut):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
     try:
@@ -47,6 +47,10 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("train", help="train a model on a folder of pictures", allow_abbrev=False)
     arguments.add_train(command)
     command.set_defaults(command=train.train)
+
+    command = commands.add_parser("cut", help="show where a model would be cut into stages", allow_abbrev=False)
+    arguments.add_cut(command)
+    command.set_defaults(command=cut.cut)
 
     command = commands.add_parser("runs", help="list all runs, newest first")
     command.add_argument("--json", action="store_true", help="print one JSON object a line")

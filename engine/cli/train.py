@@ -21,7 +21,7 @@ from engine.contract.runs import create_run
 def train(options: argparse.Namespace) -> int:
     """Trains; the exit code tells how it went."""
     job, found = judge(options)
-    _report(found)
+    tell(found)
     if job is None or errors(found):
         return BAD_REQUEST
     try:
@@ -95,7 +95,8 @@ def _findings(report: DatasetReport) -> str:
     return text
 
 
-def _report(found: list[Problem]) -> None:
+def tell(found: list[Problem]) -> None:
+    """Tells the user what is wrong, each with its flag and the remedy."""
     for problem in found:
         kind = "warning: " if problem.severity == "warning" else ""
         print(f"footplate: {kind}{arguments.flag_of(problem)}: {problem.message}", file=sys.stderr)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, did_you_mean
 from engine.contract.dataset import DatasetReport
-from engine.contract.devices import CPU, Snapshot, is_gpu
+from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.job import Job
-from engine.contract.layout import choose_microbatches
 from engine.contract.problems import Problem
+from engine.contract.strategy_checks import options_without_effect, strategy_problems
 
 
 def model_file_sha256(path: str) -> str | None:
@@ -57,6 +57,14 @@ def problems(
             found.append(Problem("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known)))
         else:
             found += _model(job, model)
+    if job.resume_from and not Path(job.resume_from).expanduser().is_file():
+        found.append(
+            Problem(
+                "resume_from",
+                f"There is no file {job.resume_from}.",
+                "Give the last.pt in the checkpoints folder of a run, or leave it empty.",
+            )
+        )
     if job.weights_file and not Path(job.weights_file).expanduser().is_file():
         found.append(
             Problem("weights_file", f"There is no file {job.weights_file}.", "Check the spelling, or browse for it.")
@@ -67,7 +75,8 @@ def problems(
         found.append(Problem("strategy", f"There is no strategy “{job.strategy}”.", did_you_mean(job.strategy, known)))
     found += _devices(job, strategy, machine)
     if strategy is not None:
-        found += _strategy(job, strategy, model)
+        found += strategy_problems(job, strategy, model)
+        found += options_without_effect(job, strategy, catalogue)
     if job.precision == "fp16" and not any(map(is_gpu, job.devices)):
         found.append(
             Problem(
@@ -170,7 +179,13 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
         )
     twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     if twice:
-        found.append(Problem("devices", f"{', '.join(twice)} is named more than once.", "Name each GPU once."))
+        found.append(
+            Problem(
+                "devices",
+                f"{', '.join(twice)} is named more than once: NCCL allows one worker per GPU.",
+                "Name each GPU once.",
+            )
+        )
     if machine is not None:
         known = {gpu.uuid: gpu for gpu in machine.gpus}
         for uuid in dict.fromkeys(gpus):
@@ -194,92 +209,4 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
                     "strategy", f"{strategy.title} runs on {needed} only.", "Choose another strategy or other devices."
                 )
             )
-    return found
-
-
-def _strategy(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
-    found = []
-    count = len(job.devices)
-    if count < strategy.min_devices:
-        on_cpu = "cpu" in strategy.device_kinds and all(device == CPU for device in job.devices)
-        workers = " (or set CPU workers higher)" if on_cpu else ""
-        found.append(
-            Problem(
-                "strategy",
-                f"{strategy.title} needs at least {strategy.min_devices} devices; {count} is chosen.",
-                f"Check more devices{workers}, or choose Single device.",
-            )
-        )
-    if strategy.max_devices is not None and count > strategy.max_devices:
-        found.append(
-            Problem(
-                "strategy",
-                f"{strategy.title} uses one device; {count} are chosen.",
-                "Choose another strategy, or check one device.",
-            )
-        )
-    if strategy.splits_batch and job.batch_size < count:
-        found.append(
-            Problem(
-                "batch_size",
-                f"A batch of {job.batch_size} cannot be divided among {count} devices.",
-                f"Set {count} or more, or use fewer devices.",
-            )
-        )
-    if strategy.cuts_model:
-        found += _pipeline(job, model, count)
-    return found
-
-
-def _pipeline(job: Job, model: ModelEntry | None, stages: int) -> list[Problem]:
-    found = []
-    if job.precision == "fp16":
-        found.append(
-            Problem(
-                "precision",
-                "fp16 cannot be used in a pipeline: its stages would scale the loss each for itself.",
-                "Choose bf16 or fp32.",
-            )
-        )
-    if model is not None and model.uncuttable:
-        found.append(
-            Problem(
-                "strategy",
-                f"{model.title} cannot be cut into stages: {model.uncuttable}.",
-                "Choose another model or strategy.",
-            )
-        )
-    elif model is not None and stages > len(model.cut_places) + 1:
-        found.append(
-            Problem(
-                "devices",
-                f"{model.title} can be cut in {len(model.cut_places)} places, so into {len(model.cut_places) + 1} stages at most; {stages} devices are chosen.",
-                "Use fewer devices, or a larger model.",
-            )
-        )
-    if job.microbatches is not None:
-        if job.batch_size % job.microbatches:
-            found.append(
-                Problem(
-                    "microbatches",
-                    f"A batch of {job.batch_size} cannot be divided into {job.microbatches} equal microbatches.",
-                    f"Choose a divisor of {job.batch_size}, or leave it empty.",
-                )
-            )
-        elif job.pipeline_schedule == "1f1b" and job.microbatches < stages:
-            found.append(
-                Problem(
-                    "microbatches",
-                    f"1F1B needs at least as many microbatches as stages ({stages}).",
-                    f"Set {stages} or more, choose GPipe, or leave it empty.",
-                )
-            )
-    elif job.pipeline_schedule == "1f1b" and choose_microbatches(job.batch_size, stages, "1f1b") is None:
-        found.append(
-            Problem(
-                "batch_size",
-                f"A batch of {job.batch_size} has no divisor from {stages} up, which 1F1B needs.",
-                f"Set {stages} or more.",
-            )
-        )
     return found

@@ -275,7 +275,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = "fp32"
     cpu_offload: Annotated[
         bool,
-        _about("CPU offload", "Keeps shards, gradients and optimizer state in main memory.", "strategy"),
+        _about("Offload to CPU", "Keeps shards, gradients and optimizer state in main memory.", "strategy"),
     ] = False
     name: Annotated[str, _about("Run name", "A name of your own for the run.", "main", max_length=120)] = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from engine.contract.catalogue import StrategyEntry
@@ -59,12 +60,16 @@ def stage_places(schedule: str, devices: int, per_device: int | None) -> tuple[i
 
 
 def fits(schedule: str, microbatches: int, devices: int) -> bool:
-    """Whether `schedule` can go with so many microbatches (the rules of torch.distributed.pipelining)."""
-    if schedule == "gpipe":
-        return True
-    if schedule in PER_ROUND and microbatches % max(1, microbatches // devices):
-        return False
-    return microbatches >= (2 * devices - 1 if schedule == "zbv" else devices)
+    """Whether `schedule` can go with so many microbatches, by the rules of torch.distributed.pipelining.
+
+    1F1B needs one per stage; the schedules of `PER_ROUND` go in as many whole rounds of at least one microbatch
+    per device as there are, all rounds alike.
+    """
+    if schedule == "1f1b":
+        return microbatches >= devices
+    if schedule in PER_ROUND:
+        return microbatches % max(1, microbatches // devices) == 0
+    return True
 
 
 def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | None:
@@ -73,5 +78,6 @@ def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | N
     The divisor of the batch nearest to four per device (the bubble's share is (devices - 1) / (microbatches
     + devices - 1) for GPipe and 1F1B, after Huang et al. 2019) that fits the schedule; None where none does.
     """
-    divisors = [n for n in range(1, batch_size + 1) if batch_size % n == 0 and fits(schedule, n, devices)]
+    small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
+    divisors = {divisor for n in small for divisor in (n, batch_size // n) if fits(schedule, divisor, devices)}
     return min(divisors, key=lambda n: (abs(n - 4 * devices), n), default=None)

@@ -6,11 +6,21 @@ Both ends are on one socket pair with the frames of `protocol`: the worker sends
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from engine.contract.events import AnyEvent
 from engine.contract.job import Job
 from engine.contract.protocol import CheckpointNow, Stop
+
+Activity = Literal["", "data", "step", "agree", "evaluate", "save"]
+"""What a rank's main thread is about, by what it may be held up by: its preparations (""), the next batch of pictures,
+the strategy's step, the other ranks and the device's figures, a batch of the validation, or a checkpoint."""
+
+Standing = Literal["", "waiting", "reading", "working"]
+"""What the main thread's stack shows of one that stays long in one activity: it waits for other ranks or for the
+device, for pictures, or is at work itself; "" where it has not been looked at."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -32,9 +42,18 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Sent once a second while the worker makes progress or is in a phase that may take long."""
+    """Sent once a second for as long as the worker lives, by a thread of its own.
+
+    `step` counts the steps done, and `longest_step_s` is the longest of them but the first. The main thread has been
+    at one `activity` for `seconds`; where that is long, `standing` and `place` tell what it does there.
+    """
 
     step: int
+    activity: Activity = ""
+    seconds: float = 0.0
+    longest_step_s: float = 0.0
+    standing: Standing = ""
+    place: str = ""
 
 
 class WorkerDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):

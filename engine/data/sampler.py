@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,20 +22,31 @@ class GlobalBatchSampler(DistributedSampler[Any]):
     """Yields this rank's `Share` of each global batch.
 
     Step k's global batch is the k-th slice of `batch_size` of the epoch's permutation, which depends on
-    (seed, epoch) alone; the ranks get contiguous, nearly equal parts of it, in the order of ranks. So the
-    union over the ranks is the same whatever the world size.
+    (seed, epoch) alone; the ranks get contiguous parts of it, in the order of ranks, nearly equal ones or in the
+    proportion of `shares`. So the union over the ranks is the same whatever the world size.
+
+    `start` is how many steps of an epoch are passed over, as those that were made before a checkpoint.
 
     While shuffling (training), an incomplete last batch is dropped unless it is the only one. Without
     (validation), nothing is dropped or repeated.
     """
 
     def __init__(  # noqa: PLR0917 - the sampler of torch is called so, too
-        self, length: int, batch_size: int, rank: int, world_size: int, seed: int, shuffle: bool = True
+        self,
+        length: int,
+        batch_size: int,
+        rank: int,
+        world_size: int,
+        seed: int,
+        shuffle: bool = True,
+        shares: Sequence[float] = (),
     ) -> None:
         dataset: Any = range(length)  # all that is asked of it is its length
         super().__init__(dataset, num_replicas=world_size, rank=rank, shuffle=shuffle, seed=seed)
         self.length = length
         self.batch_size = batch_size
+        self.shares = tuple(shares) or (1.0,) * world_size
+        self.start = 0
 
     def __len__(self) -> int:
         """The number of global steps of an epoch."""
@@ -44,9 +55,11 @@ class GlobalBatchSampler(DistributedSampler[Any]):
 
     def __iter__(self) -> Iterator[Share]:
         order = self._order()
-        for step in range(len(self)):
+        for step in range(self.start, len(self)):
             whole = order[step * self.batch_size : (step + 1) * self.batch_size]
-            yield Share(np.array_split(whole, self.num_replicas)[self.rank], len(whole))
+            sizes = divide(len(whole), self.shares)
+            begin = sum(sizes[: self.rank])
+            yield Share(whole[begin : begin + sizes[self.rank]], len(whole))
 
     def _order(self) -> npt.NDArray[np.int64]:
         if not self.shuffle:
@@ -54,3 +67,16 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         generator = torch.Generator()
         generator.manual_seed(self.seed + self.epoch)
         return torch.randperm(self.length, generator=generator).numpy()
+
+
+def divide(count: int, shares: Sequence[float]) -> list[int]:
+    """Divides `count` things in the proportion of `shares`, by largest remainders, the first ones first.
+
+    Equal shares give the sizes of np.array_split.
+    """
+    exact = [count * share / sum(shares) for share in shares]
+    sizes = [int(part) for part in exact]
+    by_remainder = sorted(range(len(shares)), key=lambda place: (sizes[place] - exact[place], place))
+    for place in by_remainder[: count - sum(sizes)]:
+        sizes[place] += 1
+    return sizes

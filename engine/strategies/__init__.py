@@ -5,11 +5,25 @@ from __future__ import annotations
 from engine.strategies.base import StepResult, Strategy, StrategyError
 from engine.strategies.data_parallel import DataParallel
 from engine.strategies.ddp import DataParallelProcesses
+from engine.strategies.fsdp import FullySharded
+from engine.strategies.hsdp import HybridSharded
+from engine.strategies.hybrid import PipelineReplicas
+from engine.strategies.model_parallel import ModelParallel
 from engine.strategies.pipeline import Pipeline
 from engine.strategies.single import SingleDevice
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    strategy.entry.id: strategy for strategy in (SingleDevice, DataParallel, DataParallelProcesses, Pipeline)
+    strategy.entry.id: strategy
+    for strategy in (
+        SingleDevice,
+        DataParallel,
+        DataParallelProcesses,
+        FullySharded,
+        ModelParallel,
+        Pipeline,
+        PipelineReplicas,
+        HybridSharded,
+    )
 }
 """Every strategy by its id; nothing ever falls back from one to another."""
 

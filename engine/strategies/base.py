@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
-from engine.contract.events import Event
+from engine.contract.events import Event, Warned
 from engine.contract.layout import Layout, layout
 from engine.contract.worker import WorkerSpec
 
@@ -70,6 +70,8 @@ class Strategy(ABC):
         self.spec = spec
         self.device = worker_device(spec)
         self.layout: Layout = layout(spec.job, self.entry)
+        self.remarks: list[Warned] = []
+        """What the user should know of how the model was laid out, on rank 0 after `wrap`."""
 
     @property
     def data_rank(self) -> int:
@@ -102,6 +104,17 @@ class Strategy(ABC):
 
         `stop` is asked before every batch, on every rank alike; returns False where it broke off.
         """
+
+    def chunks(self, batch: Batch) -> list[Batch]:
+        """This rank's share of a batch in the parts that the job's accumulation goes through, in order.
+
+        Their sizes are those of np.array_split; where there are fewer pictures than parts, the last are empty.
+        """
+        count = self.spec.job.accumulation
+        if count == 1:
+            return [batch]
+        pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
+        return [replace(batch, inputs=inputs, targets=targets) for inputs, targets in pairs]
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """This rank's trainable parameters, by their names in the plain model."""
@@ -165,11 +178,15 @@ class Strategy(ABC):
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context in which the forward pass runs, by the job's precision."""
-        precision = self.spec.job.precision
-        return torch.autocast(self.device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST)
+        return autocast(self.device, self.spec.job.precision)
 
     def teardown(self) -> None:  # noqa: B027 - most have nobody to part from
         """Parts from the other ranks, after all has gone well."""
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
+    """The context in which a forward pass runs on `device` under a job's `precision`."""
+    return torch.autocast(device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST)
 
 
 def worker_device(spec: WorkerSpec) -> torch.device:

@@ -1,4 +1,4 @@
-"""Where a model may be cut into pipeline stages, and which cuts balance them.
+"""Where a model may be cut into pipeline stages, and the stages themselves.
 
 A model is traced with torch.fx, once in training and once in evaluation mode, because functional calls
 bake `training=self.training` into the graph. A place is the output of a node after which the graph may
@@ -14,17 +14,16 @@ be cut. It has to keep these rules, each of which gave wrong or failing stages w
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
-
-class CannotCut(ValueError):  # noqa: N818 - it is an answer about a model, not a fault
-    """The model cannot be cut into stages; the text is the reason, a clause in plain words."""
+from engine.contract.cut import CannotCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,7 @@ def trace(model: nn.Module) -> Traces:
         in_training = _graph(model.train())
         in_evaluation = _graph(model.eval())
     modules = dict(model.named_modules())
-    other = _places(model, in_evaluation, modules)
-    places = tuple(place for place, held in _places(model, in_training, modules).items() if other.get(place) == held)
+    places = _common(_places(model, in_training, modules), _places(model, in_evaluation, modules))
     if not places:
         raise CannotCut("there is no place where a single tensor passes from one part of it to the next")
     return Traces(in_training, in_evaluation, places)
@@ -107,36 +105,64 @@ def _graph(model: nn.Module) -> fx.Graph:
         raise CannotCut("it gives more than one output")
     if sum(node.op == "placeholder" and bool(node.users) for node in graph.nodes) != 1:
         raise CannotCut("it takes more than one input")
-    for node in [node for node in graph.nodes if node.op == "get_attr" and node.users]:
-        # Constants stand next to their first use, so that they do not cross where they need not.
-        order = {other: place for place, other in enumerate(graph.nodes)}
+    # Constants stand next to their first use, so that they do not cross where they need not. Moving them leaves the
+    # order of all others as it is, and none of them uses another.
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    for node in [node for node in order if node.op == "get_attr" and node.users]:
         min(node.users, key=order.__getitem__).prepend(node)
     return graph
 
 
-def _places(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[CutPlace, frozenset[int]]:
-    """The places of one graph, each with the ids of the parameters and buffers used before it."""
+@dataclass(frozen=True)
+class _Found:
+    """The places of one graph, each with its node's number and how many parameters and buffers are used until it."""
+
+    places: dict[CutPlace, tuple[int, int]]
+    first_used: dict[int, int]
+    """The number of the node that first uses a parameter or buffer, by its id; in order."""
+
+
+def _common(one: _Found, other: _Found) -> tuple[CutPlace, ...]:
+    """The places that both graphs have, with the same parameters and buffers before them.
+
+    They are the same if they are as many, and the last of the one's that the other uses comes before its place.
+    """
+    used = iter([*one.first_used.items(), (0, sys.maxsize)])
+    tensor, first = next(used)
+    last_there = -1
+    found = []
+    for place, (number, count) in one.places.items():
+        while first <= number:
+            last_there = max(last_there, other.first_used.get(tensor, sys.maxsize))
+            tensor, first = next(used)
+        number_there, count_there = other.places.get(place, (-1, -1))
+        if count == count_there and last_there <= number_there:
+            found.append(place)
+    return tuple(found)
+
+
+def _places(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _Found:
     nodes = list(graph.nodes)
-    order = {node: place for place, node in enumerate(nodes)}
-    last_use = {node: max((order[user] for user in node.users), default=-1) for node in nodes}
+    order = {node: number for number, node in enumerate(nodes)}
+    last_use = [max((order[user] for user in node.users), default=-1) for node in nodes]
+    used_up = Counter(last_use)
     held = [_held(model, node, modules) for node in nodes]
-    last_held = {tensor: place for place, tensors in enumerate(held) for tensor in tensors}
-    computing = [place for place, node in enumerate(nodes) if node.op.startswith("call_")]
-    found: dict[CutPlace, frozenset[int]] = {}
-    before: set[int] = set()
-    alive: set[fx.Node] = set()
-    for place, node in enumerate(nodes):
-        before |= held[place]
-        alive = {other for other in alive if last_use[other] > place}
-        if last_use[node] > place:
-            alive.add(node)
-        if alive != {node} or not computing or place >= computing[-1]:
-            continue
-        if any(last_held[tensor] > place for tensor in before):
+    last_held = {tensor: number for number, tensors in enumerate(held) for tensor in tensors}
+    last_computing = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=-1)
+    found: dict[CutPlace, tuple[int, int]] = {}
+    first_used: dict[int, int] = {}
+    alive = 0  # tensors that are still to be used
+    held_until = -1
+    for number, node in enumerate(nodes[: last_computing + 1]):
+        for tensor in held[number]:
+            first_used.setdefault(tensor, number)
+            held_until = max(held_until, last_held[tensor])
+        alive += (last_use[number] > number) - used_up[number]
+        if alive != 1 or last_use[number] <= number or held_until > number or number == last_computing:
             continue
         if _is_fresh_tensor(node, modules) and not _changed_in_place(node, modules):
-            found[CutPlace(node.name, _module_of(node))] = frozenset(before)
-    return found
+            found[CutPlace(node.name, module_of(node))] = (number, len(first_used))
+    return _Found(found, first_used)
 
 
 def _held(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]) -> set[int]:
@@ -205,7 +231,8 @@ def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     return False
 
 
-def _module_of(node: fx.Node) -> str:
+def module_of(node: fx.Node) -> str:
+    """The submodule that `node` belongs to, as a dotted path; the node's name where it belongs to none."""
     if node.op == "call_module":
         return str(node.target)
     stack = node.meta.get("nn_module_stack")
@@ -234,59 +261,3 @@ def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPlace]) -> list[f
             part = fx.Graph()
             copies = {node: part.placeholder("received")}
     return parts
-
-
-class _Timing(fx.Interpreter):
-    """Runs a graph node by node and adds up the seconds of each."""
-
-    def __init__(self, module: fx.GraphModule, clock: Callable[[], float]) -> None:
-        super().__init__(module)
-        self.clock = clock
-        self.seconds: dict[str, float] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        begun = self.clock()
-        result = super().run_node(n)
-        self.seconds[n.name] = min(self.clock() - begun, self.seconds.get(n.name, float("inf")))
-        return result
-
-
-def measure(model: nn.Module, traces: Traces, example: Tensor, clock: Callable[[], float]) -> dict[str, float]:
-    """Seconds of each node of the evaluation graph on `example` (a microbatch on the model's device).
-
-    `clock` gives seconds, after having waited for the device. The least of three runs counts. The forward
-    pass alone is timed: the backward pass costs about twice as much in every layer. Weights and running
-    statistics stay as they are.
-    """
-    with _modes_kept(model), torch.no_grad():
-        model.eval()
-        timing = _Timing(fx.GraphModule(model, traces.eval).to(example.device), clock)
-        for _ in range(3):
-            timing.run(example)
-    return timing.seconds
-
-
-def choose_cuts(traces: Traces, seconds: dict[str, float], stages: int) -> tuple[CutPlace, ...]:
-    """The `stages` - 1 places that make the slowest stage fastest, given the seconds of each node.
-
-    Raises CannotCut where there are too few places.
-    """
-    places = traces.places
-    if len(places) < stages - 1:
-        has = "1 place" if len(places) == 1 else f"{len(places)} places"
-        raise CannotCut(f"it has {has} to cut, and {stages} stages need {stages - 1}")
-    positions = {node.name: number for number, node in enumerate(traces.eval.nodes)}
-    totals = [0.0]
-    for node in traces.eval.nodes:
-        totals.append(totals[-1] + seconds.get(node.name, 0.0))
-    until = [totals[positions[place.node] + 1] for place in places] + [totals[-1]]
-    # best[i]: the slowest stage's seconds, and the cuts, when what ends at until[i] is laid on `stage` stages.
-    best: list[tuple[float, tuple[int, ...]]] = [(seconds_until, ()) for seconds_until in until]
-    for stage in range(2, stages + 1):
-        following: list[tuple[float, tuple[int, ...]]] = [(float("inf"), ())] * len(until)
-        for end in range(stage - 1, len(until)):
-            following[end] = min(
-                (max(best[cut][0], until[end] - until[cut]), (*best[cut][1], cut)) for cut in range(stage - 2, end)
-            )
-        best = following
-    return tuple(places[cut] for cut in best[-1][1])

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
 from engine.contract.catalogue import StrategyEntry
-from engine.strategies.base import StepResult
-from engine.strategies.distributed import Distributed
-from engine.strategies.single import SingleDevice
+from engine.contract.job import FIELDS
+from engine.strategies.base import StepResult, StrategyError
+from engine.strategies.rank_times import TimedRanks, giving_buffers, joining_gradients
+from engine.strategies.recompute import BuffersAsBefore
+from engine.strategies.single import SingleDevice, summed
+from engine.strategies.speed import balance
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
     from engine.tasks.base import Measures, Task
     from engine.training.optimizers import Updater
 
+_COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 
-class DataParallelProcesses(Distributed, SingleDevice):
+
+class DataParallelProcesses(TimedRanks, SingleDevice):
     """Every rank holds the whole model and takes its share of every batch.
 
     Shares may differ in size: every rank divides its losses by the size of the global batch, and
-    since DDP averages gradients over the ranks, the loss is scaled by their number. BatchNorm normalises
-    by each rank's own share; its running statistics are rank 0's, which DDP gives to all ranks before every
-    step, and which are given to all before an evaluation too.
+    since DDP averages gradients over the ranks, the loss is scaled by their number. The gradients are joined once
+    a step, in the backward pass of the last part that a rank goes through.
+
+    BatchNorm normalises by each rank's own share, unless the job asks for SyncBatchNorm. Its running statistics are
+    rank 0's, which are given to all before an evaluation: training does not read them, so that giving them to all
+    before every step, as DDP does by default, would cost a broadcast and change nothing. The user's own model may
+    have other buffers, which are given to all before every step.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -42,6 +54,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         cuts_model=False,
         fields=("balance", "bucket_mib", "gradient_compression", "static_graph", "sync_batchnorm"),
     )
+    forward: DistributedDataParallel
 
     @property
     def data_rank(self) -> int:
@@ -51,34 +64,77 @@ class DataParallelProcesses(Distributed, SingleDevice):
     def data_world(self) -> int:
         return self.spec.world_size
 
+    def setup(self) -> None:
+        if self.spec.job.sync_batchnorm and self.device.type == "cpu":
+            raise StrategyError("SyncBatchNorm runs on GPUs only. Switch it off for CPU workers.")
+        super().setup()
+
     def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
+        job = self.spec.job
+        if job.sync_batchnorm and not job.freeze_backbone:  # a frozen backbone takes no statistics
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         super().wrap(model, task, example_shape)
+        if job.balance == "speed":
+            balance(self, self.model, task, example_shape)
         self.example_shape = example_shape
         self.gradient_scale = float(self.spec.world_size)
-        devices = [self.device] if self.device.type == "cuda" else None
         self.forward = DistributedDataParallel(
             self.model,
-            device_ids=devices,
+            device_ids=[self.device] if self.device.type == "cuda" else None,
+            # Left open, DDP makes its first bucket smaller than the others.
+            bucket_cap_mb=None if job.bucket_mib == FIELDS["bucket_mib"].default else job.bucket_mib,
             gradient_as_bucket_view=True,
+            static_graph=job.static_graph,
             # A user's model may hold layers that it does not use; searching for them costs a little every step.
-            find_unused_parameters=self.spec.job.model_is_file,
+            find_unused_parameters=job.model_is_file and not job.static_graph,
         )
+        self.forward.broadcast_buffers = job.model_is_file and not _only_statistics(self.model)
+        if job.gradient_compression != "none":
+            self.forward.register_comm_hook(None, _COMPRESSION[job.gradient_compression])
+        if job.resume_from or (job.static_graph and job.accumulation > 1):
+            # DDP arranges its buckets anew after its first backward pass, which changes the order of sums: a run
+            # that goes on has that behind it. And the first pass over a static graph cannot go without joining.
+            self._backward_on_nothing(torch.Tensor.backward)
+            self.model.zero_grad()
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None
-        if len(batch.targets):
-            return super().step(batch, updater)
-        return self._empty_step(updater)
-
-    def _empty_step(self, updater: Updater) -> StepResult:
-        """A step on no pictures, which adds nothing to the gradients that the ranks join."""
+        # SyncBatchNorm's layers meet in every part, so that all ranks go through as many.
+        synchronised = self.spec.job.sync_batchnorm
+        chunks = [chunk for chunk in self.chunks(batch) if synchronised or len(chunk.targets)]
         updater.zero_grad()
-        with self.autocast():
-            # Two blank pictures, since BatchNorm refuses to take statistics of a single value.
-            outputs = self.forward(torch.zeros(2, *self.example_shape, device=self.device))
-        updater.backward(outputs.float().sum() * 0.0)
-        updater.step()
-        return StepResult(None, None, None)
+        with self.timed():
+            if chunks:
+                with self.forward.no_sync() if len(chunks) > 1 else nullcontext():
+                    results = [self.forward_backward(chunk, updater) for chunk in chunks[:-1]]
+                results.append(self._joining(chunks[-1], updater))
+                result = summed(results)
+            else:
+                self._backward_on_nothing(updater.backward)
+                result = StepResult(None, None, None)
+            updater.step()
+        return result
+
+    def _joining(self, batch: Batch, updater: Updater) -> StepResult:
+        """The last part of a step, in whose backward pass DDP joins the gradients."""
+        with self._stood():
+            return self.forward_backward(batch, updater)
+
+    @contextmanager
+    def _stood(self) -> Iterator[None]:
+        """Goes around the pass in which DDP joins the gradients, whose waiting counts where the step is timed."""
+        parameters = [parameter for _, parameter in self.parameters()] if self.recording else []
+        with joining_gradients(self.timer, parameters), giving_buffers(self.timer, self.forward):
+            yield
+
+    def _backward_on_nothing(self, backward: Callable[[Tensor], None]) -> None:
+        """Takes part in joining the gradients without adding to them."""
+        # Two blank pictures, since BatchNorm refuses to take statistics of a single value.
+        blank = torch.zeros(2, *self.example_shape, device=self.device)
+        with BuffersAsBefore(self.model), self._stood():
+            with self.autocast():
+                outputs = self.forward(blank)
+            backward(outputs.float().sum() * 0.0)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
         for buffer in self.model.buffers():
@@ -90,3 +146,8 @@ class DataParallelProcesses(Distributed, SingleDevice):
 
     def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
         return super().optimizer_state(updater) if self.spec.rank == 0 else None
+
+
+def _only_statistics(model: nn.Module) -> bool:
+    """Whether all buffers are the running statistics of layers that normalise."""
+    return all(isinstance(module, _NormBase) for module in model.modules() if list(module.buffers(recurse=False)))

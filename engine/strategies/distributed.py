@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from engine.strategies.base import Strategy
 
@@ -41,6 +42,16 @@ class Distributed(Strategy):
         group = dist.new_group(backend="gloo")
         assert isinstance(group, dist.ProcessGroup)
         self.control = group
+
+    def mesh(self) -> DeviceMesh:
+        """All ranks by the layout: [replicas, group], with the dimensions "replica" and "place".
+
+        `mesh.get_group("place")` joins the ranks of this rank's replica, `mesh.get_group("replica")` those that
+        are at its place in every replica; both carry the training's traffic (NCCL or gloo), through the store that
+        all ranks met in. All ranks call it together, once.
+        """
+        shape = (self.layout.replicas, self.layout.group)
+        return init_device_mesh(self.device.type, shape, mesh_dim_names=("replica", "place"))
 
     def agree(self, flags: Sequence[int]) -> list[int]:
         shared = torch.tensor(flags, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""The model is cut into stages, one per device; each batch flows through in microbatches."""
+"""The model is cut into stages, which lie on the devices; each batch flows through in microbatches."""
 
 from __future__ import annotations
 
@@ -10,27 +10,35 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 
 from engine.contract.catalogue import StrategyEntry
-from engine.contract.layout import choose_microbatches
+from engine.contract.cut import CannotCut, Cut
+from engine.contract.events import ScheduleTraced
+from engine.contract.layout import ZERO_BUBBLE, fits
+from engine.contract.worker import WorkerSpec
 from engine.strategies.base import StepResult, StrategyError, on_cpu
-from engine.strategies.cut import CannotCut, CutPlace, choose_cuts, measure, split, trace
+from engine.strategies.cut import Traces, split, trace
 from engine.strategies.distributed import Distributed
+from engine.strategies.feeding import PADDING, Fed, Feeder
+from engine.strategies.gradients import lay_out
+from engine.strategies.measuring import assemble, measure_place, places_of, seconds_per_byte
+from engine.strategies.relay import Relay
+from engine.strategies.stage_state import PlainState, share_buffers
+from engine.strategies.timeline import Recorder, idle_share, simulated, traced
+from engine.training.optimizers import joined
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
     from engine.tasks.base import Measures, Task
     from engine.training.optimizers import Updater
 
-PADDING = -1
-"""The target of a picture that only fills a microbatch up and counts for nothing."""
-
 
 class Pipeline(Distributed):
-    """Rank r holds stage r. Rank 0 reads the pictures and sends their targets to the last rank, which alone
-    sees the model's output.
+    """Each place holds one stage, or several, as its schedule wants. The rank of the first stage reads the pictures and
+    sends their targets to the rank of the last, which alone sees the model's output; under ZBV they are the same.
 
     Shapes are static, so every batch is filled up to whole microbatches; what fills it is left out of loss
     and measures. BatchNorm sees microbatches, so that its results equal those of a single device fed with the
-    same microbatches. Dropout draws from a stream of its own on every stage.
+    same microbatches. Dropout draws from one stream per rank, which its stages draw from in the order of the
+    schedule's forward passes: with one stage per rank, in the order of the microbatches.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -47,139 +55,214 @@ class Pipeline(Distributed):
         fields=("pipeline_schedule", "microbatches", "stages_per_device", "cuts"),
     )
 
-    _correct: Tensor | None = None
-    """How many pictures of the step in hand were right, on the last rank."""
-    _counted: Tensor
-    """How many pictures of the step in hand count, on the last rank."""
+    group: dist.ProcessGroup | None = None
+    """The ranks of this pipeline, through which its activations go; None for all."""
+    _fed: Fed
+    _updater: Updater
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        super().__init__(spec)
+        self.replica, self.place = divmod(spec.rank, self.layout.group)
+        self._recorder = Recorder(self.device)
+
+    @property
+    def schedule(self) -> str:
+        return self.spec.job.pipeline_schedule
 
     @property
     def loads_data(self) -> bool:
-        return self.is_first
-
-    @property
-    def is_first(self) -> bool:
-        return self.spec.rank == 0
+        return self.place == self.layout.stage_places[0]
 
     @property
     def is_last(self) -> bool:
-        return self.spec.rank == self.spec.world_size - 1
+        """Whether this rank holds the last stage, which need not be the last rank."""
+        return self.place == self.layout.stage_places[-1]
 
     def setup(self) -> None:
-        job, stages = self.spec.job, self.spec.world_size
-        if job.precision == "fp16":
+        job, microbatches = self.spec.job, self.layout.microbatches
+        divided = self.layout.replicas * job.accumulation * (microbatches or 1)
+        if microbatches is None or job.batch_size % divided:
+            remedy = "Set another batch size." if microbatches is None else f"Set a multiple of {divided}."
+            raise StrategyError(f"A batch of {job.batch_size} cannot be divided into equal microbatches. {remedy}")
+        if not fits(self.schedule, microbatches, self.layout.group):
             raise StrategyError(
-                "fp16 cannot be used in a pipeline: its stages would scale the loss each for itself. "
-                "Choose bf16 or fp32."
+                f"The schedule {self.schedule} cannot go with {microbatches} microbatches on {self.layout.group} "
+                "devices. Set another number of microbatches, or leave it empty."
             )
-        microbatches = job.microbatches or choose_microbatches(job.batch_size, stages, job.pipeline_schedule)
-        if microbatches is None or job.batch_size % microbatches:
+        if job.activation_checkpointing and self.schedule in ZERO_BUBBLE:
             raise StrategyError(
-                f"A batch of {job.batch_size} cannot be divided into equal microbatches. Set another batch size."
+                "Activation checkpointing would compute every layer's activations anew for each part of the backward "
+                "pass that a zero-bubble schedule divides. Choose 1F1B, or switch activation checkpointing off."
             )
         self.microbatches = microbatches
+        self.part = job.batch_size // self.layout.replicas
         super().setup()
 
     def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
         self.task = task
         model.train()
-        self.example_shape = example_shape
         try:
             traces = trace(model)
-            cuts = self._cuts(model, traces)
+            self.cut = self._found_cut(model, traces, example_shape)
         except CannotCut as error:
-            raise StrategyError(
-                f"The model cannot be cut into stages: {error}. Choose another model or strategy."
-            ) from error
-        parts = split(model, traces.train, cuts)
-        self._learn_names(model, parts)
-        self.model = parts[self.spec.rank].to(self.device)
-        evaluated = split(model, traces.eval, cuts)[self.spec.rank].to(self.device)
-        _share_buffers(self.model, evaluated)
+            raise StrategyError(f"The model cannot be cut into stages: {error}. {error.remedy}") from error
+        places = places_of(traces, self.cut)
+        parts = split(model, traces.train, places)
+        evaluated = split(model, traces.eval, places)
+        self._state = PlainState(model, parts)
+        own = self.layout.stages_at(self.place)
+        self._parts = {stage: parts[stage].to(self.device) for stage in own}
+        self.model = nn.ModuleList(self._parts.values())
+        for stage in own:
+            share_buffers(self._parts[stage], evaluated[stage].to(self.device))
         self._modes = {module: module.training for module in self.model.modules()}
-        self._build_schedules(_Stage(self.model, self), _Stage(evaluated, self))
+        self._build({stage: evaluated[stage] for stage in own})
 
-    def _learn_names(self, model: nn.Module, parts: list[fx.GraphModule]) -> None:
-        """Where each name of the plain model's state is to be found when it is put together again."""
-        state = model.state_dict(keep_vars=True)
-        self._names = list(state)
-        in_stages = {name for part in parts for name in part.state_dict()}
-        stage_names = {id(tensor): name for name, tensor in state.items() if name in in_stages}
-        # What has two names appears in a stage under one of them.
-        self._aliases = {
-            name: stage_names[id(tensor)]
-            for name, tensor in state.items()
-            if name not in in_stages and id(tensor) in stage_names
-        }
-        self._unused = on_cpu(
-            {name: tensor for name, tensor in state.items() if name not in in_stages and name not in self._aliases}
-        )
-
-    def _cuts(self, model: nn.Module, traces: Any) -> tuple[CutPlace, ...]:
-        """The cuts that rank 0 finds by measuring, which all ranks then use."""
-        found: list[Any] = [None]
-        if self.is_first:
+    def _found_cut(self, model: nn.Module, traces: Traces, example_shape: tuple[int, int, int]) -> Cut:
+        """The cut that rank 0 puts together from what the first replica measured, which all ranks then use."""
+        costs: Any = None
+        travel = 0.0
+        if self.replica == 0:
+            job = self.spec.job
+            size = self.part // (job.accumulation * self.microbatches)
             try:
-                model.to(self.device)
-                size = self.spec.job.batch_size // self.microbatches
-                example = torch.zeros(size, *self.example_shape, device=self.device)
-                with self.autocast():
-                    seconds = measure(model, traces, example, self.clock)
-                found = [choose_cuts(traces, seconds, self.spec.world_size)]
+                costs = measure_place(
+                    model,
+                    traces,
+                    torch.zeros(size, *example_shape, device=self.device),
+                    job=job,
+                    device=self.spec.devices[self.spec.rank],
+                    workers=self.spec.devices.count("cpu"),
+                    clock=self.clock,
+                    autocast=self.autocast,
+                )
+            except CannotCut as error:
+                costs = error
+            travel = seconds_per_byte(self.group, self.device)
+        gathered = self._gathered(costs)
+        found: list[Any] = [None]
+        if gathered is not None:
+            gathered = gathered[: self.layout.group]
+            found = [next((each for each in gathered if isinstance(each, CannotCut)), None)]
+            try:
+                found[0] = found[0] or assemble(
+                    model, traces, job=self.spec.job, layout=self.layout, places=gathered, travel=travel
+                )
             except CannotCut as error:
                 found = [error]
         dist.broadcast_object_list(found, 0, group=self.control)
         if isinstance(found[0], CannotCut):
             raise found[0]
-        cuts: tuple[CutPlace, ...] = found[0]
-        return cuts
+        cut: Cut = found[0]
+        return cut
 
-    def _build_schedules(self, trained: nn.Module, evaluated: nn.Module) -> None:
+    def _build(self, evaluated: dict[int, fx.GraphModule]) -> None:
         # Imported here, since it costs much and the other strategies do without.
-        from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+        from engine.strategies import schedules
+        from engine.strategies.stage import RecordedStage, StageModule
 
-        rank, world = self.spec.rank, self.spec.world_size
-        schedule = Schedule1F1B if self.spec.job.pipeline_schedule == "1f1b" else ScheduleGPipe
-        self._training = schedule(
-            PipelineStage(trained, rank, world, self.device), self.microbatches, loss_fn=self._loss, scale_grads=False
+        options = {
+            "recompute": self.spec.job.activation_checkpointing,
+            "divided_backward": self.schedule in ZERO_BUBBLE,
+        }
+        stages = [
+            RecordedStage(
+                StageModule(part, self.autocast, **options),
+                stage,
+                self.layout.stages,
+                device=self.device,
+                group=self.group,
+                recorder=self._recorder,
+            )
+            for stage, part in self._parts.items()
+        ]
+        self._training = schedules.build(self.schedule, stages, self.microbatches, self._loss)
+        order = schedules.order(self.schedule, self._training, self.layout.group, self.microbatches)
+        self._theory = idle_share(simulated(order))
+        ranks = [self.replica * self.layout.group + place for place in self.layout.stage_places]
+        self._relay = Relay(
+            {stage: StageModule(part, self.autocast) for stage, part in evaluated.items()},
+            ranks,
+            self.device,
+            self.group,
+            self.control,
         )
-        self._evaluation = ScheduleGPipe(PipelineStage(evaluated, rank, world, self.device), self.microbatches)
+        self._feeder = Feeder(
+            first=ranks[0],
+            last=ranks[-1],
+            size=self.part,
+            device=self.device,
+            group=self.group,
+            control=self.control,
+        )
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """A microbatch's share of the mean over the global batch."""
-        outputs = outputs.float()
-        losses = self.task.loss(outputs, targets.clamp(min=0)) * (targets != PADDING)
-        with torch.no_grad():
-            hits = self.task.correct(outputs, targets)
-            self._correct = hits if self._correct is None else self._correct + hits
-        return losses.sum() / self._counted
+        """A microbatch's share of the mean over the global batch, scaled as the backward pass needs it.
+
+        torch also calls it once before the first step, to learn the shapes: it changes nothing.
+        """
+        losses = self.task.loss(outputs.float(), targets.clamp(min=0)) * (targets != PADDING)
+        loss = self._updater.scale(losses.sum() / self._fed.global_size)
+        self._recorder.extend()
+        return loss
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
-        inputs, targets = self._feed(batch)
+        self._updater = updater
+        self._fed = fed = self._feeder.feed(batch)
         updater.zero_grad()
-        self._correct = None
-        if not self.is_last:
-            self._training.step(*inputs, return_outputs=False)
-            updater.step()
-            return StepResult(None, None, None)
-        self._counted = (targets != PADDING).sum()
+        if self.recording and self.replica == 0:
+            self._recorder.begin()
+        rounds = self.spec.job.accumulation
+        inputs = fed.inputs.chunk(rounds) if fed.inputs is not None else None
+        targets = fed.targets.chunk(rounds) if fed.targets is not None else None
         losses: list[Tensor] = []
-        self._training.step(*inputs, target=targets, losses=losses, return_outputs=False)
+        correct: list[Tensor] = []
+        for number in range(rounds):
+            self._recorder.forget()  # the last round alone is told
+            own = (inputs[number],) if inputs is not None else ()
+            if targets is None:
+                self._training.step(*own)
+                continue
+            of_round: list[Tensor] = []
+            outputs = self._training.step(*own, target=targets[number], losses=of_round)
+            losses += [loss.detach() for loss in of_round]
+            with torch.no_grad():
+                correct.append(self.task.correct(outputs.detach().float(), targets[number]))
+        if self.schedule in ZERO_BUBBLE:
+            lay_out(self.model.parameters())
+        self._join_gradients()
         updater.step()
-        return StepResult(torch.stack(losses).detach().sum(), self._correct, self._counted)
+        fed.sent()
+        if targets is None:
+            return StepResult(None, None, None)
+        return StepResult(self._unscaled(torch.stack(losses).sum()), torch.stack(correct).sum(), fed.pictures)
+
+    def _unscaled(self, loss: Tensor) -> Tensor:
+        if self.spec.job.precision != "fp16":
+            return loss
+        return loss / self._updater.scale(torch.ones_like(loss))
+
+    def _join_gradients(self) -> None:
+        """Before the optimizer's step; for pipelines that are not alone."""
+
+    def _share_statistics(self) -> None:
+        """Before an evaluation; for pipelines that are not alone."""
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
+        self._share_statistics()
+        microbatches = self.microbatches * self.spec.job.accumulation
         self.model.eval()
         try:
             for batch in batches:
                 if stop():
                     return False
-                inputs, targets = self._feed(batch)
-                outputs = self._evaluation.step(*inputs)
-                if self.is_last:
-                    counted = targets != PADDING
-                    if counted.any():
-                        measures.update(outputs.float()[counted], targets[counted])
+                fed = self._feeder.feed(batch)
+                inputs = fed.inputs.chunk(microbatches) if fed.inputs is not None else None
+                outputs = self._relay.run(microbatches, inputs)
+                if fed.targets is not None and fed.pictures:
+                    measures.update(torch.cat(outputs)[: fed.pictures].float(), fed.targets[: fed.pictures])
+                fed.sent()
         finally:
             # Not train(): frozen layers stay as the task set them.
             for module, training in self._modes.items():
@@ -187,78 +270,39 @@ class Pipeline(Distributed):
         measures.counters = self.total(measures.counters)
         return True
 
-    def _feed(self, batch: Batch | None) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The first stage's arguments, and on the last rank the targets; the batch is filled up."""
-        size = self.spec.job.batch_size
-        inputs: tuple[Tensor, ...] = ()
-        targets = torch.full((size,), PADDING, dtype=torch.int64, device=self.device)
-        if batch is not None:
-            count = len(batch.targets)
-            targets[:count] = batch.targets
-            inputs = (_filled(batch.inputs, size),)
-        last = self.spec.world_size - 1
-        if self.is_first:
-            dist.send(targets, last)
-        elif self.is_last:
-            dist.recv(targets, 0)
-        return inputs, targets
+    def over_parts(self, value: Tensor) -> Tensor:
+        summed = value.clone()
+        dist.all_reduce(summed, group=self.group)
+        return summed
+
+    def recorded(self, step: int) -> ScheduleTraced | None:
+        self.recording = False
+        gathered = self._gathered(self._recorder.end())
+        if gathered is None:
+            return None
+        return traced(step, self.schedule, gathered[: self.layout.group], self._theory)
+
+    def parameters(self) -> list[tuple[str, nn.Parameter]]:
+        named = (each for part in self._parts.values() for each in part.named_parameters())
+        return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def state_dict(self) -> dict[str, Tensor] | None:
-        parts = self._gathered(on_cpu(self.model.state_dict()))
-        if parts is None:
-            return None
-        held = {name: tensor for part in parts for name, tensor in part.items()}
-        held |= {alias: held[name] for alias, name in self._aliases.items()}
-        held |= self._unused
-        return {name: held[name] for name in self._names}
+        own: dict[str, Tensor] = {}
+        if self.replica == 0:
+            for part in self._parts.values():
+                own |= on_cpu(part.state_dict())
+        gathered = self._gathered(own)
+        return None if gathered is None else self._state.joined(gathered)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        own = self.model.state_dict()
-        self.model.load_state_dict({name: state.get(name, tensor) for name, tensor in own.items()})
-        self._unused = on_cpu({name: state[name] for name in self._unused})
+        self._state.load(self._parts.values(), state)
 
     def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
-        parts = self._gathered(updater.state_dict())
-        if parts is None:
-            return None
-        return parts[0] | {"state": {name: state for part in parts for name, state in part["state"].items()}}
+        gathered = self._gathered(updater.state_dict() if self.replica == 0 else None)
+        return None if gathered is None else joined(gathered[: self.layout.group])
 
     def _gathered(self, part: Any) -> list[Any] | None:
-        parts: list[Any] | None = [None] * self.spec.world_size if self.is_first else None
+        """Every rank's `part`, by rank, on rank 0; None elsewhere."""
+        parts: list[Any] | None = [None] * self.spec.world_size if self.spec.rank == 0 else None
         dist.gather_object(part, parts, 0, group=self.control)
         return parts
-
-
-class _Stage(nn.Module):
-    """A stage as the schedule calls it: under the job's precision, with contiguous gradients going back."""
-
-    def __init__(self, part: fx.GraphModule, strategy: Pipeline) -> None:
-        super().__init__()
-        self.part = part
-        self.autocast = strategy.autocast
-
-    def forward(self, received: Tensor) -> Tensor:
-        if received.requires_grad:
-            received.register_hook(lambda gradient: gradient.contiguous())
-        with self.autocast():
-            outputs: Tensor = self.part(received)
-        return outputs
-
-
-def _share_buffers(trained: nn.Module, evaluated: nn.Module) -> None:
-    """Makes both graphs of a stage use the same buffers, which moving to a device may have copied."""
-    names = {name for name, _ in evaluated.named_buffers()}
-    for name, buffer in trained.named_buffers():
-        if name in names:
-            module, _, own = name.rpartition(".")
-            evaluated.get_submodule(module)._buffers[own] = buffer
-
-
-def _filled(inputs: Tensor, size: int) -> Tensor:
-    """`inputs` repeated from its beginning until there are `size` pictures; blank ones where there are none."""
-    count = len(inputs)
-    if count == size:
-        return inputs
-    if count == 0:
-        return inputs.new_zeros(size, *inputs.shape[1:])
-    return inputs[torch.arange(size, device=inputs.device) % count]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
+from engine.contract.events import Warned
 from engine.strategies.base import StepResult, Strategy
+from engine.strategies.recompute import checkpoint_blocks
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
@@ -41,16 +43,27 @@ class SingleDevice(Strategy):
         self.model = model.to(self.device)
         self.forward = self.model
         self.model.train()
+        if self.spec.job.activation_checkpointing and not checkpoint_blocks(self.model):
+            message = (
+                "Activation checkpointing does nothing for this model: it has no blocks, that is no items of a "
+                "Sequential or ModuleList with several layers each."
+            )
+            self.remarks.append(Warned(code="no_blocks", message=message))
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None
         updater.zero_grad()
+        results = [self.forward_backward(chunk, updater) for chunk in self.chunks(batch) if len(chunk.targets)]
+        updater.step()
+        return summed(results)
+
+    def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
+        """Adds the gradients of a part of the batch to those that are there."""
         with self.autocast():
             outputs = self.forward(batch.inputs)
         outputs = outputs.float()
         loss = self.task.loss(outputs, batch.targets).sum() / batch.global_size
         updater.backward(loss * self.gradient_scale if self.gradient_scale != 1.0 else loss)
-        updater.step()
         with torch.no_grad():
             correct = self.task.correct(outputs, batch.targets)
         return StepResult(loss.detach(), correct, len(batch.targets))
@@ -72,6 +85,22 @@ class SingleDevice(Strategy):
         measures.counters = self.total(measures.counters)
         return True
 
-    def evaluation_forward(self, batch: Batch) -> torch.Tensor:
-        outputs: torch.Tensor = self.model(batch.inputs)
+    def evaluation_forward(self, batch: Batch) -> Tensor:
+        outputs: Tensor = self.model(batch.inputs)
         return outputs
+
+
+def summed(results: Sequence[StepResult]) -> StepResult:
+    """The results of the parts of one step together."""
+    if len(results) == 1:
+        return results[0]
+    return StepResult(
+        _sum([result.loss for result in results]),
+        _sum([result.correct for result in results]),
+        _sum([result.pictures for result in results]),
+    )
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None

@@ -16,11 +16,12 @@ _PEER_LOST = re.compile(
     r"closed by peer|connection reset|broken pipe|connection refused|nccl|gloo|timed out|socket|store", re.IGNORECASE
 )
 
-BY_SIGNAL, OWN, FOLLOWING = 0, 1, 2
+CERTAIN, OWN, FOLLOWING = 0, 1, 2
 
 
 class Failure(NamedTuple):
-    """A rank's failure and how near to the cause it is (`BY_SIGNAL`, `OWN`, `FOLLOWING`)."""
+    """A rank's failure and how near to the cause it is: `CERTAIN` to be it, a fault of its `OWN`, or one that may be
+    `FOLLOWING` from another's."""
 
     event: Failed
     weight: int
@@ -60,10 +61,16 @@ def weight(event: Failed) -> int:
     return FOLLOWING if _PEER_LOST.search(event.cause) else OWN
 
 
-def root_cause(failures: Sequence[Failure]) -> Failure:
-    """Of failures that came together, the one that caused the others.
+def weight_of_death(event: Failed, exit_code: int) -> int:
+    """The same for a rank that ended without a word. One that a signal ended did not die of a lost connection; only
+    SIGABRT is what PyTorch ends itself with, as NCCL's watchdog does when another rank is gone."""
+    if exit_code < 0 and -exit_code != signal.SIGABRT:
+        return CERTAIN
+    return weight(event)
 
-    A rank killed by a signal did not die of a lost connection; a rank that tells of a lost connection
-    mostly tells of another's death. Among equals the first to come is taken.
+
+def root_cause(failures: Sequence[Failure]) -> Failure:
+    """Of failures that came together, the one that caused the others: a rank that tells of a lost connection mostly
+    tells of another's death. Among equals the first to come is taken.
     """
     return min(failures, key=lambda failure: failure.weight)

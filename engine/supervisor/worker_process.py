@@ -47,8 +47,6 @@ class WorkerProcess:
         self.log = RunFolder(spec.run_folder).worker_log(spec.rank)
         self.exit_code: int | None = None
         self.done: WorkerDone | None = None
-        self.heard_at = time.monotonic()
-        self.warned_silent = False
         self._frames = Frames(FRAME_LIMIT)
         self._popen: subprocess.Popen[bytes] | None = None
         ours, theirs = socket.socketpair()
@@ -64,6 +62,7 @@ class WorkerProcess:
     def poll(self) -> int | None:
         """The exit code once the process has ended (minus the signal's number if by one), else None."""
         if self.exit_code is None:
+            _end_children_of_dead(self.pid)
             if self._popen is not None:
                 self.exit_code = self._popen.poll()
             else:
@@ -86,8 +85,6 @@ class WorkerProcess:
             self.channel.close()
             self.channel = None
             return []
-        self.heard_at = time.monotonic()
-        self.warned_silent = False
         return [FROM_WORKER.decode(line) for line in self._frames.feed(data)]
 
     def send(self, message: Stop | CheckpointNow) -> None:
@@ -115,6 +112,20 @@ class WorkerProcess:
         if self.channel is not None:
             self.channel.close()
             self.channel = None
+
+
+def _end_children_of_dead(pid: int) -> None:
+    """Once a worker has ended, ends what it started and left in its process group.
+
+    That is done before the worker is reaped, as long as nobody else can get its number.
+    """
+    if not hasattr(os, "waitid"):  # Windows, and macOS before Python 3.13
+        return
+    try:
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            os.killpg(pid, signal.SIGKILL)
+    except (ChildProcessError, ProcessLookupError, PermissionError):
+        return  # macOS reports a group of which only the dead leader is left as forbidden
 
 
 def can_fork() -> bool:

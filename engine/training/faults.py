@@ -16,6 +16,34 @@ from engine.training.tally import NotFinite
 
 _LOST_PEER = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo|nccl|socket|timed out waiting", re.I)
 
+_CHANGED_GRAPH = (
+    "The model does not use the same parameters at every step, as Static graph promises. Switch Static graph off."
+)
+_RULES = (
+    ("training graph has changed", _CHANGED_GRAPH),
+    ("not compatible with static_graph", _CHANGED_GRAPH),
+    (
+        "Expected to have finished reduction",
+        "Parts of the model do not take part in its output, which DistributedDataParallel does not allow. "
+        "Remove them, or choose Single device.",
+    ),
+    (
+        "mark a variable ready only once",
+        "Parts of the model are used several times in a step, which DistributedDataParallel allows for a static graph "
+        "alone. Switch Static graph on where every step is alike, or choose FSDP or Single device.",
+    ),
+    (
+        "FSDP expects uniform original parameter dtype",
+        "The model's parameters are of several types, which FSDP cannot keep together. Give all of them one type "
+        "(float32), or choose DistributedDataParallel.",
+    ),
+    (
+        "SyncBatchNorm expected input tensor to be on",
+        "SyncBatchNorm runs on GPUs only. Switch it off for CPU workers.",
+    ),
+)
+"""What a strategy demands of a model, by words of PyTorch's complaint, and what to do."""
+
 
 def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     """The cause of a worker's end and, where there is one, the remedy. `where` says where the worker was."""
@@ -42,11 +70,9 @@ def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
 
 def _between_workers(error: BaseException, spec: WorkerSpec, where: str) -> str:
     text = str(error)
-    if "Expected to have finished reduction" in text:
-        return (
-            "Parts of the model do not take part in its output, which DistributedDataParallel does not allow. "
-            "Remove them, or choose Single device."
-        )
+    for words, told in _RULES:
+        if words in text:
+            return told
     if spec.world_size > 1 and isinstance(error, RuntimeError) and _LOST_PEER.search(text):
         return f"Lost touch with another worker {where}: {_first_line(text)}"
     return ""

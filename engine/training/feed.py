@@ -17,9 +17,11 @@ class Feed:
     pictures: int
     loader: BatchLoader | None
 
-    def epoch(self, epoch: int) -> Iterator[Batch | None]:
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch | None]:
+        """The batches of `epoch` but for the first `start`, which are not read either."""
         if self.loader is None:
-            return itertools.repeat(None, self.steps)
+            return itertools.repeat(None, self.steps - start)
+        self.loader.sampler.start = start
         return self.loader.epoch(epoch)
 
     def close(self) -> None:

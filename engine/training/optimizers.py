@@ -1,93 +1,213 @@
-"""The optimizer, its learning rate schedule and its loss scaler, as one thing that a step calls."""
+"""The optimizer, its learning rate schedule, its loss scaler and its averages, as one thing that a step calls."""
 
 from __future__ import annotations
 
 import math
-import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR, StepLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from engine.contract.job import Job
+from engine.training.averaging import Averages
+from engine.training.scaler import AgreedScaler
+from engine.training.shards import is_sharded, own_part, part_of, whole
 
 MOMENTUM = 0.9
 STEP_FACTOR = 0.1
-"""What StepLR multiplies the learning rate with after each third of the epochs."""
+"""What the schedule "step" multiplies the learning rate with after each third of the epochs."""
+
+
+def _alone(value: Tensor) -> Tensor:
+    return value
 
 
 class Updater:
-    """Turns a loss into an update of the parameters that this rank holds.
+    """Turns losses into an update of the parameters that this rank holds.
 
-    The same job gives the same updates whatever the strategy: all parameters are in one group, and the
-    schedule counts steps or epochs alone. Cosine and OneCycle move with every step, StepLR with epochs.
-    fp16 scales the loss (CUDA only) and leaves a step out where gradients overflow.
+    A step is `zero_grad`, then `backward` for each part of the batch (a pipeline's schedule calls `scale` and goes
+    backward itself), then `step`. The same job gives the same updates whatever the strategy: all parameters are in
+    one group, gradients are clipped by the norm of all of them whichever ranks hold them, and the schedule counts
+    steps or epochs alone. Cosine and OneCycle move with every step, "step" with epochs. fp16 scales the loss and
+    leaves a step out where gradients overflow on any rank.
+
+    Of a DTensor, as FSDP makes them, the optimizer is given this rank's shard as a plain tensor: that spares it
+    DTensor's dispatch, and its fused form serves all strategies alike.
     """
 
     def __init__(
-        self, parameters: list[tuple[str, nn.Parameter]], job: Job, steps_per_epoch: int, device: torch.device
+        self,
+        parameters: Sequence[tuple[str, nn.Parameter]],
+        job: Job,
+        steps_per_epoch: int,
+        device: torch.device,
+        over_parts: Callable[[Tensor], Tensor] = _alone,
     ) -> None:
-        self._names = [name for name, _ in parameters]
-        tensors: list[Tensor] = [parameter for _, parameter in parameters]
+        self._device = device
+        self._over_parts = over_parts
+        self._clip_norm = job.clip_norm
+        self._parameters = dict(parameters)
+        self._own: list[Tensor] = [
+            own_part(parameter).requires_grad_() if is_sharded(parameter) else parameter for _, parameter in parameters
+        ]
+        self._shards = [(p, own) for (_, p), own in zip(parameters, self._own, strict=True) if own is not p]
         # A pipeline's stage may hold nothing to train; an optimizer wants a parameter all the same.
-        self.optimizer = _optimizer(job, tensors or [torch.zeros(0, device=device, requires_grad=True)])
+        self.optimizer = _optimizer(job, self._own or [torch.zeros(0, device=device, requires_grad=True)])
         self._schedule, self._by_epoch = _schedule(job, self.optimizer, job.epochs * steps_per_epoch)
-        self._scaler = torch.amp.GradScaler(device.type, enabled=job.precision == "fp16")
-        if job.precision == "fp16":
-            # The first steps overflow while the scale is found, and are left out before any schedule step.
-            warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step\\(\\)` before")
+        self._scaler = AgreedScaler(device, over_parts, enabled=job.precision == "fp16")
+        self._averages = Averages(self._own, job.ema_decay) if job.ema_decay is not None else None
 
     @property
     def learning_rate(self) -> float:
         """Of the next step."""
         return float(self.optimizer.param_groups[0]["lr"])
 
+    @property
+    def averages(self) -> bool:
+        """Whether an average of the weights is kept."""
+        return self._averages is not None
+
     def zero_grad(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
+        for parameter, _ in self._shards:
+            parameter.grad = None
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """`loss` as it is to be differentiated: multiplied by the loss scale under fp16."""
+        return self._scaler.scale(loss)
 
     def backward(self, loss: Tensor) -> None:
-        self._scaler.scale(loss).backward()
+        self.scale(loss).backward()
 
     def step(self) -> None:
-        """Updates the parameters from their gradients and moves the schedule."""
+        """Updates the parameters from the gradients added up since `zero_grad`, and moves the schedule."""
+        self._follow_shards()
+        for parameter, own in self._shards:
+            own.grad = None if parameter.grad is None else own_part(parameter.grad)
+        if self._scaler.is_enabled():
+            self._scaler.unscale_(self.optimizer)
+        if self._clip_norm is not None:
+            self._clip(self._clip_norm)
         self._scaler.step(self.optimizer)
         self._scaler.update()
+        if self._averages is not None:
+            self._averages.update()
         if self._schedule is not None and not self._by_epoch:
             self._schedule.step()
+
+    @torch.no_grad()
+    def _clip(self, limit: float) -> None:
+        """As torch.nn.utils.clip_grad_norm_ does for the plain model, bit for bit where one rank holds it all."""
+        norm = get_total_norm([own.grad for own in self._own if own.grad is not None]).to(self._device)
+        # The square of an fp32 number is exact in fp64, and so is the root of that.
+        squares = self._over_parts(norm.double().square())
+        clip_grads_with_norm_(self._own, limit, squares.sqrt().to(norm.dtype))
+
+    def _follow_shards(self) -> None:
+        """FSDP may move a shard to padded or pinned memory before its first use."""
+        for parameter, own in self._shards:
+            shard = own_part(parameter)
+            if shard.data_ptr() != own.data_ptr():
+                own.data = shard
 
     def epoch_ended(self) -> None:
         if self._schedule is not None and self._by_epoch:
             self._schedule.step()
 
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the parameters are their averages, where the job asks for these. No step may be made inside."""
+        if self._averages is None:
+            yield
+            return
+        self._follow_shards()
+        with self._averages.in_place():
+            yield
+
+    def go_to(self, steps: int, epochs: int) -> None:
+        """Sets the schedule to where it is after so many steps and whole epochs."""
+        moves = epochs if self._by_epoch else steps
+        if self._schedule is None or not moves:
+            return
+        self._schedule.last_epoch = moves - 1
+        self._schedule._step_count = moves + 1  # or torch takes this for a first step before the optimizer's
+        self._schedule.step()
+
     def state_dict(self) -> dict[str, Any]:
-        """On the CPU: the optimizer's state of each parameter by its name, the schedule's and the scaler's."""
+        """On the CPU, with whole tensors: the optimizer's state of each parameter by its name, the place in the
+        schedule, the loss scale and the averages. Ranks that hold shards call it together."""
         state = self.optimizer.state_dict()["state"]
+        averages = self._averages.tensors if self._averages is not None else []
         return {
-            "state": {name: _on_cpu(state[number]) for number, name in enumerate(self._names) if number in state},
-            "schedule": None if self._schedule is None else self._schedule.state_dict(),
+            "state": {
+                name: {
+                    key: whole(value, parameter) if isinstance(value, Tensor) else value
+                    for key, value in state[number].items()
+                }
+                for number, (name, parameter) in enumerate(self._parameters.items())
+                if number in state
+            },
+            "schedule": None if self._schedule is None else self._schedule.last_epoch,
             "scaler": self._scaler.state_dict(),
-            "learning_rate": self.learning_rate,
+            "ema": {
+                name: whole(average, parameter)
+                for (name, parameter), average in zip(self._parameters.items(), averages, strict=bool(averages))
+            },
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave; names that this rank does not hold are passed over."""
-        current = self.optimizer.state_dict()
-        held = {number: state["state"][name] for number, name in enumerate(self._names) if name in state["state"]}
-        self.optimizer.load_state_dict({"state": held, "param_groups": current["param_groups"]})
-        if self._schedule is not None and state["schedule"] is not None:
-            self._schedule.load_state_dict(state["schedule"])
-        self._scaler.load_state_dict(state["scaler"])
-        for group in self.optimizer.param_groups:
-            group["lr"] = state["learning_rate"]
+        """Takes over what `state_dict` gave on any ranks; names that this rank does not hold are passed over.
+
+        The hyperparameters are the job's. Averages that `state` does not have begin at the weights as they are,
+        so the model's own state is to be loaded before. Ranks that hold shards call it together.
+        """
+        self._follow_shards()
+        held = {
+            number: {
+                key: part_of(value, parameter) if isinstance(value, Tensor) else value
+                for key, value in state["state"][name].items()
+            }
+            for number, (name, parameter) in enumerate(self._parameters.items())
+            if name in state["state"]
+        }
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": held, "param_groups": groups})
+        if state["schedule"] is not None:
+            self.go_to(state["schedule"], state["schedule"])
+        if self._scaler.is_enabled() and state["scaler"]:
+            self._scaler.load_state_dict(state["scaler"])
+        if self._averages is not None:
+            self._averages.restart(
+                [
+                    part_of(state["ema"][name], parameter) if name in state["ema"] else None
+                    for name, parameter in self._parameters.items()
+                ]
+            )
+
+
+def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The state of the whole model from the `Updater.state_dict` of ranks that hold parts of it."""
+    return states[0] | {
+        part: {name: value for state in states for name, value in state[part].items()} for part in ("state", "ema")
+    }
 
 
 def _optimizer(job: Job, tensors: list[Tensor]) -> Optimizer:
     rate, decay = job.learning_rate, job.weight_decay
     match job.optimizer:
         case "sgd":
-            return SGD(tensors, rate, momentum=MOMENTUM, weight_decay=decay, fused=True)
+            optimizer = SGD(tensors, rate, momentum=MOMENTUM, weight_decay=decay, fused=True)
+            if job.precision == "fp16":
+                # torch's fused SGD (2.15) allocates the momentum in its first step, also where that is left out for an
+                # overflow, and then goes on from whatever is in that memory. From 0 the first step is the same.
+                for tensor in tensors:
+                    optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
+            return optimizer
         case "adam":
             return Adam(tensors, rate, weight_decay=decay, fused=True)
         case "adamw":
@@ -95,20 +215,20 @@ def _optimizer(job: Job, tensors: list[Tensor]) -> Optimizer:
 
 
 def _schedule(job: Job, optimizer: Optimizer, steps: int) -> tuple[LRScheduler | None, bool]:
-    """The schedule, and whether it moves by epochs rather than by steps."""
+    """The schedule, and whether it moves by epochs rather than by steps.
+
+    Each gives the learning rate from the count of its moves alone (torch's CosineAnnealingLR goes from one rate to
+    the next), so that a run that goes on from a checkpoint may have more epochs than the one that wrote it.
+    """
     match job.schedule:
         case "none":
             return None, False
         case "step":
-            return StepLR(optimizer, math.ceil(job.epochs / 3), STEP_FACTOR), True
+            third = math.ceil(job.epochs / 3)
+            return LambdaLR(optimizer, lambda epochs: STEP_FACTOR ** (epochs // third)), True
         case "cosine":
-            return CosineAnnealingLR(optimizer, steps), False
+            # Loshchilov and Hutter 2017, SGDR, without restarts.
+            return LambdaLR(optimizer, lambda done: 0.5 * (1 + math.cos(math.pi * done / steps))), False
         case "onecycle":
             # One more, since the schedule is also moved after the last step.
             return OneCycleLR(optimizer, job.learning_rate, steps + 1), False
-
-
-def _on_cpu(state: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value for key, value in state.items()
-    }

@@ -14,14 +14,23 @@ import msgspec
 
 from engine.contract.events import DROPPABLE, ENCODE, Event, EventsLost, Phase, PhaseChanged
 from engine.contract.protocol import CheckpointNow, FrameError, Frames, Stop
-from engine.contract.worker import TO_WORKER, Heartbeat, WorkerDone
+from engine.contract.worker import TO_WORKER, Activity, Heartbeat, WorkerDone
+from engine.training.standing import look
 
 QUEUE_LIMIT = 1000
 """Messages that may wait; past it, metrics are dropped and counted."""
 HEARTBEAT_S = 1.0
-HANG_S = 600.0
-"""A training step that takes longer no longer counts as progress."""
+LOOK_S = 5.0
+"""A main thread that stays longer in one activity has its stack looked at with every heartbeat."""
 CLOSE_DEADLINE_S = 10.0
+
+_ACTIVITIES: dict[Phase, Activity] = {
+    "training": "step",
+    "validating": "evaluate",
+    "saving": "save",
+    "stopping": "save",
+}
+"""What a phase begins with, until `at` says more."""
 
 
 def _vanish() -> None:
@@ -35,6 +44,8 @@ class Reporter:
     `send` never blocks. When the supervisor does not read, step metrics and device samples are dropped and
     counted (`EventsLost`); all else waits. `stop_requested` and `checkpoint_requested` are set by the
     supervisor's commands; `step` counts the steps done. The end of the channel is an order to end at once (`on_end`).
+
+    The thread that makes it is the one that heartbeats tell of: `phase`, `at` and `progressed` are that thread's.
     """
 
     def __init__(self, channel: socket.socket, rank: int, on_end: Callable[[], None] = _vanish) -> None:
@@ -47,9 +58,15 @@ class Reporter:
         self._changed = threading.Condition()
         self._lost = 0
         self._closing = False
+        self._next_beat = 0.0
         self.step = 0
         self._phase: Phase = "preparing"
-        self._progress = time.monotonic()
+        # One tuple, so that the other thread sees both or neither change; no lock is needed.
+        self._activity: tuple[Activity, float] = ("", time.monotonic())
+        self._step_began: float | None = None
+        self._warm = False
+        self._longest_step_s = 0.0
+        self._main = threading.get_ident()
         channel.setblocking(True)
         self._writer = threading.Thread(target=self._write, name="report", daemon=True)
         self._reader = threading.Thread(target=self._read, name="commands", daemon=True)
@@ -70,15 +87,51 @@ class Reporter:
 
     def phase(self, phase: Phase, detail: str = "") -> None:
         """Sends the phase; rank 0 speaks for all."""
+        prepared = self._phase == "preparing" != phase
         self._phase = phase
-        self._progress = time.monotonic()
+        # The run's first step carries much else and is left out of the longest.
+        self._step_began = time.monotonic() if phase == "training" and self._warm else None
+        self.at(_ACTIVITIES.get(phase, ""))
+        if prepared:
+            with self._changed:  # the supervisor is to know at once, since it bears more while a rank prepares
+                self._next_beat = 0.0
+                self._changed.notify()
         if self.rank == 0:
             self.send(PhaseChanged(phase=phase, detail=detail))
 
+    def at(self, activity: Activity) -> None:
+        """Says what the main thread is about to do, from which the supervisor tells a rank that hangs from those
+        that wait for it. It costs a clock's reading; every call counts as a sign of progress.
+
+        In training: "data" before the next batch is asked for, "step" before `Strategy.step`, "agree" before
+        `agree`, `total` and the reading of figures off the device. In validation: "evaluate" after every `stop()`,
+        "agree" before it. "save" before a checkpoint is gathered and written. `phase` calls it for what its phase begins
+        with.
+        """
+        self._activity = (activity, time.monotonic())
+
     def progressed(self, step: int) -> None:
-        """Says how many steps are done, which the heartbeat tells."""
+        """Says how many steps are done, which the heartbeat tells with the longest of them."""
+        now = time.monotonic()
+        if self._step_began is not None:
+            self._longest_step_s = max(self._longest_step_s, now - self._step_began)
+        self._step_began = now
+        self._warm = True
         self.step = step
-        self._progress = time.monotonic()
+        self._activity = (self._activity[0], now)
+
+    def _heartbeat(self) -> Heartbeat:
+        activity, since = self._activity
+        seconds = time.monotonic() - since
+        standing, place = look(self._main) if seconds > LOOK_S else ("", "")
+        return Heartbeat(
+            step=self.step,
+            activity=activity,
+            seconds=round(seconds, 3),
+            longest_step_s=round(self._longest_step_s, 3),
+            standing=standing,
+            place=place,
+        )
 
     @property
     def step_in_hand(self) -> int | None:
@@ -113,18 +166,19 @@ class Reporter:
         self._channel.close()
 
     def _write(self) -> None:
-        next_beat = time.monotonic()
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closing, max(0.0, next_beat - time.monotonic()))
+                self._changed.wait_for(
+                    lambda: self._waiting or self._closing or not self._next_beat,
+                    max(0.0, self._next_beat - time.monotonic()),
+                )
                 messages = list(self._waiting)
                 self._waiting.clear()
                 ending = self._closing
             now = time.monotonic()
-            if now >= next_beat:
-                next_beat = now + HEARTBEAT_S
-                if self._phase != "training" or now - self._progress < HANG_S:
-                    messages.append(Heartbeat(step=self.step))
+            if now >= self._next_beat:
+                self._next_beat = now + HEARTBEAT_S
+                messages.append(self._heartbeat())
             try:
                 if messages:
                     self._channel.sendall(b"".join(ENCODE.encode(message) + b"\n" for message in messages))

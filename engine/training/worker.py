@@ -7,6 +7,7 @@ import socket
 import traceback
 from pathlib import Path
 
+import msgspec
 import torch
 from torch import nn
 
@@ -24,6 +25,8 @@ from engine.training.feed import Feed
 from engine.training.loop import Loop
 from engine.training.optimizers import Updater
 from engine.training.report import Reporter
+from engine.training.resume import Checkpoint
+from engine.training.saving import Place, Saver
 from engine.training.tally import NotFinite
 
 TRACEBACK_FILE = "worker-{rank}-traceback.txt"
@@ -63,6 +66,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed)
     size = task.image_size(job)
     model = _build_model(spec, strategy, task, splits)
+    checkpoint = Checkpoint(job, splits.classes, model.state_dict()) if job.resume_from else None
     parameters = list(model.parameters())
     counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
     strategy.wrap(model, task, (splits.channels, size, size))
@@ -70,7 +74,8 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     train = _feed(spec, strategy, task, splits, reporter, training=True)
     val = _feed(spec, strategy, task, splits, reporter, training=False)
     try:
-        updater = Updater(strategy.parameters(), job, train.steps, strategy.device)
+        updater = Updater(strategy.parameters(), job, train.steps, strategy.device, strategy.over_parts)
+        saver = Saver(spec, strategy, updater, reporter, splits.classes)
         if spec.rank == 0:
             reporter.send(
                 Planned(
@@ -87,9 +92,19 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
                     shares=strategy.shares,
                 )
             )
+            for remark in strategy.remarks:
+                reporter.send(remark)
+        begin = Place(epoch=1, done=0, steps=train.steps, step=0)
+        if checkpoint is not None:
+            if spec.rank == 0:
+                for remark in checkpoint.remarks(train.steps):
+                    reporter.send(remark)
+            begin = checkpoint.take_over(strategy, updater, saver, train.steps)
+            del checkpoint
         # Dropout draws differently on every rank.
         torch.manual_seed(job.seed + spec.rank)
-        done = Loop(spec, strategy, updater, reporter, train=train, val=val, every_step=every_step).run()
+        loop = Loop(spec, strategy, updater, reporter, saver, train=train, val=val, begin=begin, every_step=every_step)
+        done = loop.run()
     finally:
         train.close()
         val.close()
@@ -100,6 +115,8 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
 def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits) -> nn.Module:
     """The plain model, with the same weights on every rank since all draw them from the same seed."""
     job = spec.job
+    if job.resume_from:  # whose weights take the place of any others
+        job = msgspec.structs.replace(job, pretrained=False, weights_file="")
     random.seed(job.seed)
     if job.pretrained and spec.rank:
         strategy.agree((0,))  # rank 0 fetches the weights into the cache first
@@ -117,7 +134,13 @@ def _feed(
     job = spec.job
     pictures = splits.train if training else splits.val
     sampler = GlobalBatchSampler(
-        len(pictures), job.batch_size, strategy.data_rank, strategy.data_world, job.seed, shuffle=training
+        len(pictures),
+        job.batch_size,
+        strategy.data_rank,
+        strategy.data_world,
+        job.seed,
+        shuffle=training,
+        shares=strategy.shares,
     )
     if not strategy.loads_data:
         return Feed(len(sampler), len(pictures), None)

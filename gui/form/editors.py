@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from PySide6.QtCore import QLocale, Qt, Signal
@@ -11,6 +12,8 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLineEdit, QSpi
 
 from engine.contract.job import Field
 from gui import files
+
+SCROLL_BAR_WIDTH = 12
 
 
 class Editor(QWidget):
@@ -123,17 +126,24 @@ class IntEditor(Editor):
 
 
 class FloatEditor(TextEditor):
-    """A number in any spelling that Python reads, such as 0.001 or 1e-3."""
+    """A number in any spelling that Python reads, such as 0.001 or 1e-3; where the field may be empty, None."""
+
+    def __init__(self, optional: bool = False, empty: str = "") -> None:
+        super().__init__(empty)
+        self._optional = optional
 
     def value(self) -> Any:
         text = super().value()
+        if self._optional and not text:
+            return None
         try:
             return float(text)
         except ValueError:
             return text
 
     def set_value(self, value: Any) -> None:
-        self.line.setText(f"{value:g}" if isinstance(value, float | int) else str(value))
+        written = f"{value:.10g}" if isinstance(value, float | int) else str(value)
+        self.line.setText("" if value is None else written)
 
 
 class BoolEditor(Editor):
@@ -174,14 +184,19 @@ class ChoiceEditor(Editor):
             index = self.box.count() - 1
         self.box.setCurrentIndex(index)
 
-    def set_off(self, reasons: dict[str, str]) -> None:
-        """Greys the values that are keys of `reasons`, saying why; all others can be chosen."""
+    def set_marks(self, marks: dict[str, str], off: Container[str] = ()) -> None:
+        """Says in the list what stands against each value that is a key of `marks`; those in `off` are greyed.
+
+        The value chosen keeps its plain title: what is wrong with it is said below the field.
+        """
         for index in range(self.box.count()):
             value = self.box.itemData(index)
             title = self.titles.get(value, str(value))
-            reason = reasons.get(value, "")
-            self.box.setItemText(index, f"{title} – {reason}" if reason else title)
+            mark = marks.get(value, "") if index != self.box.currentIndex() else ""
+            self.box.setItemText(index, f"{title} – {mark}" if mark else title)
             item = self.box.model().index(index, 0)
-            flags = 0 if reason else int((Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsEnabled).value)
+            on = int((Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsEnabled).value)
             # The standard item model keeps an item's flags in the role below UserRole (Qt's own example does so).
-            self.box.model().setData(item, flags or 0, Qt.ItemDataRole.UserRole - 1)
+            self.box.model().setData(item, 0 if value in off else on, Qt.ItemDataRole.UserRole - 1)
+        view = self.box.view()
+        view.setMinimumWidth(view.sizeHintForColumn(0) + 2 * view.frameWidth() + SCROLL_BAR_WIDTH)

@@ -82,4 +82,5 @@ class Fold(QWidget):
 
     def _reset_all(self) -> None:
         for row in self.rows:
-            row.set_value(row.default)
+            if row.has_effect:
+                row.set_value(row.default)

@@ -9,30 +9,27 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from engine.contract import checks
-from engine.contract.catalogue import Catalogue, DeviceKind, load_catalogue
+from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport
-from engine.contract.devices import CPU, Snapshot, is_gpu
+from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
 from gui.devices.words import gpu_title
+from gui.form import relevance
 from gui.form.consent import ConsentBar
+from gui.form.cuts import CutsEditor
 from gui.form.dataset_card import DatasetCard
 from gui.form.editors import ChoiceEditor, PathEditor
 from gui.form.fold import Fold
+from gui.form.groups import FOLDS, TRIPLE, devices_in_words
 from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
 from gui.form.rows import make_row
 
-TRIPLE = ("epochs", "batch_size", "learning_rate")
-FOLDS = {
-    "Training": ("optimizer", "weight_decay", "schedule", "seed", "best_by", "name"),
-    "Data": ("image_size", "augmentation", "loader_workers", "val_fraction"),
-    "Precision": ("precision",),
-    "Model": ("pretrained", "weights_file", "freeze_backbone"),
-    "Strategy": ("pipeline_schedule", "microbatches"),
-}
 INSPECTED = ("dataset", "val_fraction", "seed")
 """The fields on which the findings about the folder depend."""
+DECIDING = ("strategy", "pipeline_schedule")
+"""The fields that decide which others have an effect."""
 
 
 class JobForm(QWidget):
@@ -40,13 +37,14 @@ class JobForm(QWidget):
 
     Signals: changed() - the job, or what is wrong with it, has been judged anew; train_requested(object) - the Job
     to run; folder_chosen(str, float, int) - look through this folder with this validation share and seed ("" for none);
-    touched() - the user is at work here, so that a run may follow soon.
+    touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the picture of the cut.
     """
 
     changed = Signal()
     train_requested = Signal(object)
     folder_chosen = Signal(str, float, int)
     touched = Signal()
+    cut_wanted = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,6 +74,7 @@ class JobForm(QWidget):
         self._judge_soon = _single_shot(self, 0, self._judge)
         self._inspect_soon = _single_shot(self, 250, self._ask_for_inspection)
         self._connect()
+        self._show_effects()
         self._judge_soon.start()
 
     # What the owner tells the form
@@ -131,9 +130,21 @@ class JobForm(QWidget):
         """Whether the folder on screen is still being looked through."""
         return self._checking
 
+    def device_names(self) -> dict[str, str]:
+        """What the machine's GPUs are called here, by UUID."""
+        return {gpu.uuid: gpu_title(gpu) for gpu in self._machine.gpus} if self._machine else {}
+
+    @property
+    def cuts(self) -> CutsEditor:
+        """The editor of the cuts."""
+        editor = self.rows["cuts"].editor
+        assert isinstance(editor, CutsEditor)
+        return editor
+
     def values(self) -> dict[str, Any]:
         """The form's values as they would stand in a `job.toml`."""
         values = {name: row.value() for name, row in self.rows.items()}
+        values["cuts"] = list(values["cuts"])
         values["devices"] = list(self._devices)
         values["model_file_sha256"] = self._trusted if str(values["model"]).endswith(".py") else ""
         return values
@@ -210,6 +221,9 @@ class JobForm(QWidget):
             row.edited.connect(self._edited)
             if name in INSPECTED:
                 row.edited.connect(self._folder_edited)
+            if name in DECIDING:
+                row.edited.connect(self._show_effects)
+        self.cuts.wanted.connect(self._want_cut)
         self.consent.allowed.connect(self._trust)
         self.card.cancelled.connect(self._cancel_inspection)
         self.train.clicked.connect(self.start)
@@ -227,6 +241,10 @@ class JobForm(QWidget):
         """Puts the command for the job on screen on the clipboard."""
         if self.job is not None:
             QGuiApplication.clipboard().setText(command_line(self.job))
+
+    def _want_cut(self) -> None:
+        self._judge()
+        self.cut_wanted.emit()
 
     def _edited(self) -> None:
         self._start_problems = []
@@ -284,7 +302,7 @@ class JobForm(QWidget):
             self.rows[name].problem_label.setVisible(bool(self.rows[name].problem_label.text()))
         self.devices_problems.show_problems(tuple(p for p in self.problems if p.field == "devices"))
         self.consent.ask(str(self.rows["model"].value()), self._trusted)
-        self.devices_label.setText(_devices_in_words(self._devices, self._machine))
+        self.devices_label.setText(devices_in_words(self._devices, self.device_names()))
         self._offer_strategies()
         for fold in self.folds:
             fold.reveal_problem()
@@ -307,15 +325,18 @@ class JobForm(QWidget):
             found += [problem for problem in judged if problem.field not in wrong]
         return job, found
 
+    def _show_effects(self) -> None:
+        """Shows those of the strategy's fields that it goes by."""
+        strategy = self.catalogue.strategy(str(self.rows["strategy"].value()))
+        idle = relevance.without_effect(FOLDS["Strategy"], strategy, str(self.rows["pipeline_schedule"].value()))
+        for name in FOLDS["Strategy"]:
+            self.rows[name].set_effect(name not in idle)
+
     def _offer_strategies(self) -> None:
-        kinds: set[DeviceKind] = {"cuda" if is_gpu(device) else "cpu" for device in self._devices}
-        off = {}
-        for entry in self.catalogue.strategies:
-            if kinds and not kinds <= set(entry.device_kinds):
-                off[entry.id] = "CUDA GPUs only" if entry.device_kinds == ("cuda",) else "CPU only"
         editor = self.rows["strategy"].editor
         assert isinstance(editor, ChoiceEditor)
-        editor.set_off(off)
+        marks = relevance.marks(self.catalogue, self._devices, str(self.rows["model"].value()))
+        editor.set_marks(marks, relevance.kind_marks(self.catalogue, self._devices))
 
     def _show_whether_ready(self, elsewhere: list[Problem]) -> None:
         wrong = errors(self.problems)
@@ -359,13 +380,3 @@ def _single_shot(parent: JobForm, wait_ms: int, act: Any) -> QTimer:
 
 def _hardware(snapshot: Snapshot) -> tuple[Any, ...]:
     return (snapshot.nvml, tuple((gpu.uuid, gpu.cuda_index, gpu.lost) for gpu in snapshot.gpus))
-
-
-def _devices_in_words(devices: tuple[str, ...], machine: Snapshot | None) -> str:
-    if not devices:
-        return "None chosen; check one in Devices."
-    names = {gpu.uuid: gpu_title(gpu) for gpu in machine.gpus} if machine else {}
-    gpus = [names.get(device, device) for device in devices if is_gpu(device)]
-    workers = sum(device == CPU for device in devices)
-    cpu = [] if not workers else ["CPU"] if workers == 1 else [f"CPU, {workers} workers"]
-    return ", ".join(gpus + cpu)

@@ -61,7 +61,8 @@ class ProblemLabel(QWidget):
 
 class FieldRow(QWidget):
     """One field of the job. A `stacked` row has its label above and leaves it to its owner to place
-    `problem_label`.
+    `problem_label`. While the field has no effect, its row is hidden and stands for the default; what was typed
+    stays for when it has one again.
 
     Signals: edited() - the value may have changed.
     """
@@ -73,6 +74,7 @@ class FieldRow(QWidget):
         self.field = field
         self.editor = editor
         self.default = default
+        self.has_effect = True
         self.problem_label = ProblemLabel()
         self.label = QLabel(field.label)
         self.label.setBuddy(editor.control)
@@ -85,10 +87,17 @@ class FieldRow(QWidget):
         self._edited()
 
     def value(self) -> Any:
-        return self.editor.value()
+        return self.editor.value() if self.has_effect else self.default
 
     def set_value(self, value: Any) -> None:
         self.editor.set_value(value)
+
+    def set_effect(self, has_effect: bool) -> None:
+        """Whether the field changes anything, with what else is chosen in the form."""
+        if has_effect != self.has_effect:
+            self.has_effect = has_effect
+            self.setVisible(has_effect)
+            self._edited()
 
     @property
     def changed(self) -> bool:
@@ -140,7 +149,9 @@ class FieldRow(QWidget):
             grid.addWidget(self.reset, 0, 1)
             grid.setColumnStretch(0, 1)
             return
-        self.label.setMinimumWidth(LABEL_WIDTH)
+        self.label.setFixedWidth(LABEL_WIDTH)
+        # Only where it must be: a wrapped label makes the layout ask for heights by width.
+        self.label.setWordWrap(self.label.fontMetrics().horizontalAdvance(self.field.label) > LABEL_WIDTH - 4)
         grid.addWidget(self.label, 0, 0)
         grid.addWidget(self.editor, 0, 1)
         grid.addWidget(self.reset, 0, 2)

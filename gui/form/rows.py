@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from engine.contract.catalogue import Catalogue
 from engine.contract.job import Field
+from gui.form.cuts import CutsEditor
 from gui.form.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, PathEditor, TextEditor
 from gui.form.model_picker import ModelPicker
 from gui.form.row import FieldRow
+from gui.run.words import SCHEDULES
 
 TITLES = {
     "sgd": "SGD, momentum",
@@ -19,10 +21,12 @@ TITLES = {
     "cosine": "Cosine",
     "onecycle": "OneCycle",
     "light": "Light",
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
+    **SCHEDULES,
+    "equal": "Equal",
+    "speed": "By measured speed",
 }
-EMPTY = {"image_size": "the model's own"}
+EMPTY = {"image_size": "the model's own", "stages_per_device": "two", "clip_norm": "no limit", "ema_decay": "none"}
+"""What an empty field means, where it is not "automatic"."""
 
 
 def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
@@ -40,14 +44,16 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
         "model": lambda: ModelPicker(catalogue.models),
         "dataset": lambda: PathEditor("the dataset folder", True, "Type a path, browse, or drop a folder"),
         "weights_file": lambda: PathEditor("a weights file", False, "torchvision's own"),
+        "resume_from": lambda: PathEditor("a checkpoint to continue from", False, "the beginning"),
+        "cuts": CutsEditor,
     }
     by_kind: dict[str, Callable[[], Editor]] = {
         "int": lambda: IntEditor(field, EMPTY.get(field.name, "automatic")),
-        "float": FloatEditor,
+        "float": lambda: FloatEditor(field.optional, EMPTY.get(field.name, "")),
         "bool": BoolEditor,
         "text": lambda: TextEditor("optional"),
     }
-    return special.get(field.name, by_kind[field.kind])()
+    return (special.get(field.name) or by_kind[field.kind])()
 
 
 def _choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:

@@ -9,6 +9,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import QRectF
 
 from gui.plots.group import PlotGroup
+from gui.ticks import round_step
 
 _TIME_STEPS_S = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000,
@@ -50,9 +51,9 @@ class BottomAxis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
     def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:
         least = (high - low) / max(1.0, size / _PIXELS_PER_TICK)
         if self._group.axis == "count":
-            step = max(1.0, _round_step(least))
+            step = max(1.0, round_step(least))
         elif least < 1:
-            step = _round_step(least)
+            step = round_step(least)
         else:
             step = next((float(s) for s in _TIME_STEPS_S if s >= least), math.ceil(least / 2592000) * 2592000.0)
         offset = -self._group.origin % step if self._group.axis == "clock" else 0.0
@@ -65,14 +66,6 @@ class BottomAxis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
             return [fine_elapsed(value, spacing) for value in values]
         pattern = "%H:%M:%S" if spacing < 60 else "%H:%M"
         return [time.strftime(pattern, time.localtime(value + self._group.origin)) for value in values]
-
-
-def _round_step(least: float) -> float:
-    """The least of 1, 2, 5 times a power of ten that is not below `least`."""
-    if least <= 0 or not math.isfinite(least):
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= least * 0.999)
 
 
 def log_ticks(low: float, high: float, most: float) -> list[float]:
@@ -105,7 +98,7 @@ class LeftAxis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
         return [(1.0, log_ticks(low, high, size / _PIXELS_PER_ROW))]
 
     def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:
-        return [(_round_step((high - low) / max(1.0, size / _PIXELS_PER_ROW)), 0.0)]
+        return [(round_step((high - low) / max(1.0, size / _PIXELS_PER_ROW)), 0.0)]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         if self.logMode:

@@ -1,4 +1,4 @@
-"""The run on screen: what it is, its curves, its log and, at the end, its result."""
+"""The run on screen: what it is, its curves, how its strategy went, its log and, at the end, its result."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
+from engine.contract.devices import Snapshot
 from gui import theme
-from gui.run.charts import RunCharts
+from gui.devices.words import gpu_title
+from gui.run.charts import RunCharts, device_titles
 from gui.run.header import RunHeader
 from gui.run.log_view import LogView
 from gui.run.result import ResultCard
 from gui.run.store import RunStore
+from gui.run.strategy_view import StrategyView
 
 EMPTY = (
     "No run to show yet.\n\n"
@@ -35,11 +38,14 @@ class RunPage(QWidget):
         self.header = RunHeader()
         self.log = LogView()
         self.result = ResultCard()
+        self.strategy = StrategyView()
+        self._gpu_titles: dict[str, str] = {}
         self._result_shown = False
         self._empty = QLabel(EMPTY)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setWordWrap(True)
         self._empty.setObjectName("muted")
+        self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._stack = QStackedWidget()
         self._stack.addWidget(self._empty)
         layout = QVBoxLayout(self)
@@ -51,6 +57,10 @@ class RunPage(QWidget):
         theme.notifier.changed.connect(self._recolor)
         if store.run is not None:
             self._opened()
+
+    def set_machine(self, snapshot: Snapshot) -> None:
+        """What this machine's GPUs are called."""
+        self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -65,6 +75,7 @@ class RunPage(QWidget):
         charts = self._built()
         charts.restart()
         self.log.clear()
+        self.strategy.restart()
         self.result.hide()
         self._result_shown = False
         self._stack.setCurrentIndex(1)
@@ -77,6 +88,10 @@ class RunPage(QWidget):
         status = store.status
         self.header.show_run(store.run, store.data, status, store.loading)
         self.charts.show_data(store.data)
+        before = self.strategy.maximumHeight()
+        self.strategy.show_data(store.data, device_titles(store.data) | self._gpu_titles)
+        if self.strategy.maximumHeight() != before:
+            QTimer.singleShot(0, self, self._give_room_to_curves)  # once the splitter has laid it out
         if self.log.show_lines(store.data.lines):
             store.remind()
         if not status.active and not store.loading and not self._result_shown:
@@ -87,17 +102,23 @@ class RunPage(QWidget):
             self._result_shown = False
             self.result.hide()
 
+    def _give_room_to_curves(self) -> None:
+        """A splitter keeps the room of a part that has become lower; the curves can use it."""
+        charts, strategy, log = self._splitter.sizes()
+        spare = strategy - self.strategy.maximumHeight()
+        if not self.strategy.isHidden() and spare > 0:
+            self._splitter.setSizes([charts + spare, strategy - spare, log])
+
     def _built(self) -> RunCharts:
         if self.charts is not None:
             return self.charts
         self.charts = charts = RunCharts()
         self.header.connect_charts(charts)
-        splitter = QSplitter(Qt.Orientation.Vertical)
+        splitter = self._splitter
         splitter.setChildrenCollapsible(False)
-        splitter.addWidget(charts)
-        splitter.addWidget(self.log)
-        splitter.setStretchFactor(0, 5)
-        splitter.setStretchFactor(1, 1)
+        for widget, stretch in ((charts, 5), (self.strategy, 0), (self.log, 1)):
+            splitter.addWidget(widget)
+            splitter.setStretchFactor(splitter.indexOf(widget), stretch)
         self.log.setMinimumHeight(140)
         # A splitter by itself, since a layout with wrapped texts would ask for its ideal height, not its least.
         scroll = QScrollArea(widgetResizable=True)

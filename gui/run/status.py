@@ -73,7 +73,7 @@ def _word(data: RunData, state: State, stopping: bool) -> StatusWord:
     }
     if state in ended:
         return ended[state]
-    if stopping or data.stop_asked or data.phase == "stopping":
+    if stopping or data.stop_asked or data.phase == "stopping" or data.failure is not None:
         return "Stopping"
     if state == "starting" or (data.phase in (None, "starting") and not data.epoch):
         return "Starting"
@@ -87,7 +87,11 @@ def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None)
         "Stopped": f"Stopped {after} · {_free(data)}",
         "Failed": f"Failed: {cause_of(data)}",
         "Interrupted": f"Interrupted {after}: the run's process ended without a word",
-        "Stopping": f"Stopping {after} · waiting for the workers to end",
+        "Stopping": (
+            f"Stopping {after} · waiting for the workers to end"
+            if data.failure is None
+            else f"Stopping: {cause_of(data)}"
+        ),
         "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
     }
     return texts.get(word) or _running(data, epochs)

@@ -8,6 +8,15 @@ from pathlib import Path
 from engine.contract.catalogue import Measure, load_catalogue
 from engine.contract.devices import CPU
 
+SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved_1f1b": "Interleaved 1F1B",
+    "zb1p": "ZB1P (zero bubble)",
+    "zbv": "ZBV (zero bubble)",
+}
+"""The titles of the pipeline schedules, by the job's names for them."""
+
 
 def duration(seconds: float) -> str:
     """ "8 s", "3:12 min" or "2:05:40 h"."""

@@ -33,7 +33,8 @@ def test_that_the_figures_of_a_model_are_torchvisions() -> None:
     assert entry.weights == ("IMAGENET1K_V2", "IMAGENET1K_V1")
     assert entry.weights_file == "resnet50-11ad3fa6.pth"
     assert entry.batch_norm
-    assert entry.cut_places > 0
+    assert (len(entry.cut_places), entry.cut_places[0], entry.cut_places[-1]) == (20, "conv1", "avgpool")
+    assert (entry.blocks, entry.tied) == (16, ())
 
 
 def test_that_titles_are_for_people_and_unlike_each_other() -> None:

@@ -40,6 +40,20 @@ def test_that_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert "word too many" not in said
 
 
+def test_that_all_that_a_strategy_cannot_do_is_told_at_once(pictures: Path) -> None:
+    said = refused(
+        *(str(pictures), "--model", "resnet18", "--strategy", "ddp_pipeline", "--devices", ",".join(["cpu"] * 6)),
+        *("--replicas", "4", "--accumulation", "5", "--cuts", "maxpol,relu", "--pipeline-schedule", "zbv"),
+        *("--activation-checkpointing", "--resume-from", "/nowhere/last.pt", "--precision", "fp16"),
+    )
+    assert "--replicas: 6 devices cannot be divided among 4 equal replicas.\n  Set 2 or 3 replicas" in said
+    assert "--batch-size: A batch of 32 cannot be divided among 4 replicas and then into 5 parts" in said
+    assert "--cuts: ResNet-18 cannot be cut at “maxpol”.\n  Did you mean “maxpool”?" in said
+    assert "--activation-checkpointing: A zero-bubble schedule" in said
+    assert "--resume-from: There is no file /nowhere/last.pt" in said
+    assert "--precision: fp16 needs a GPU" in said
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -60,6 +74,10 @@ def test_that_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         (("PICTURES", "--devices", "97"), ["--devices: CUDA knows no GPU 97"]),
         (("PICTURES", "--devices", "GPU-x"), ["--devices: There is no GPU GPU-x"]),
         (("PICTURES", "--devices", ""), ["--devices: No device is chosen."]),
+        (("PICTURES", "--strategy", "ddp", "--devices", "GPU-x,GPU-x"), ["--devices: GPU-x is named more", "NCCL"]),
+        (("PICTURES", "--clip-norm", "0"), ["--clip-norm: Clip gradients: 0.0 is out of range", "above 0"]),
+        (("PICTURES", "--ema-decay", "1"), ["--ema-decay: Weight average: 1.0 is out of range", "below 1"]),
+        (("PICTURES", "--replicas", "1"), ["--replicas: Replicas: 1 is out of range", "from 2"]),
         (("PICTURES", "--model", "/nowhere/net.py"), ["--model: The model file"]),
         (("PICTURES", "--job", "/nowhere.toml"), ["--job:", "cannot be read"]),
     ],

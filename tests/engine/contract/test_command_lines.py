@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cli.arguments import add_train, gather
+from engine.contract.catalogue import load_catalogue
 from engine.contract.checks import model_file_sha256
 from engine.contract.command import command_line
 from engine.contract.job import FIELDS, Job, job_from_values
@@ -44,13 +45,15 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
         whole = st.integers(int(low), int(high))
         return st.none() | whole if field.optional else whole
     if field.kind == "float":
-        return st.floats(low, high, exclude_min=True, exclude_max=True)
+        numbers = st.floats(low, high, exclude_min=True, exclude_max=True)
+        return st.none() | numbers if field.optional else numbers
+    if field.kind == "list":
+        return st.lists(st.from_regex(r"[a-z][a-z0-9_.]{0,8}", fullmatch=True), max_size=3).map(tuple)
     return st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20).map(str.strip)
 
 
-CHANGEABLE = [
-    name for name in FIELDS if name not in ("dataset", "model", "devices", "weights_file", "model_file_sha256")
-]
+PATHS = ("dataset", "model", "weights_file", "resume_from")
+CHANGEABLE = [name for name in FIELDS if name not in (*PATHS, "devices", "model_file_sha256")]
 JOBS = st.fixed_dictionaries({}, optional={name: values_of(name) for name in CHANGEABLE}).map(
     lambda values: Job(**values)
 )
@@ -60,6 +63,49 @@ JOBS = st.fixed_dictionaries({}, optional={name: values_of(name) for name in CHA
 def test_that_the_terminal_reads_the_same_job_from_the_command(job: Job, devices: tuple[str, ...]) -> None:
     whole = msgspec.structs.replace(job, dataset="/data/my flowers", devices=devices)
     assert job_of(command_line(whole)) == whole
+
+
+def test_that_cuts_are_a_list_with_commas_which_may_be_empty() -> None:
+    assert "--cuts relu,layer2_0_relu" in command_line(Job(dataset="/data", cuts=("relu", "layer2_0_relu")))
+    job = job_of("footplate train /data --cuts ''")
+    assert job is not None
+    assert job.cuts == ()
+    spaced = job_of("footplate train /data --cuts 'relu, layer2_0_relu'")
+    assert spaced is not None
+    assert spaced.cuts == ("relu", "layer2_0_relu")
+
+
+def test_that_an_optional_number_is_left_empty_by_an_empty_word() -> None:
+    job = job_of("footplate train /data --clip-norm 0.5 --ema-decay '' --stages-per-device ''")
+    assert job is not None
+    assert (job.clip_norm, job.ema_decay, job.stages_per_device) == (0.5, None, None)
+
+
+@pytest.mark.parametrize("name", ["weights_file", "resume_from"])
+def test_that_a_path_is_taken_from_where_the_command_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = job_of(f"footplate train /data {FIELDS[name].flag} checkpoints/last.pt")
+    assert job is not None
+    assert getattr(job, name) == str(tmp_path / "checkpoints" / "last.pt")
+
+
+def test_that_the_help_puts_each_option_with_the_strategies_that_go_by_it(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_train(parser)
+    parser.print_help()
+    sections = {
+        section.split(":", 1)[0]: section
+        for section in capsys.readouterr().out.split("\n\n")
+        if section.startswith("options of")
+    }
+    for strategy in load_catalogue().strategies:
+        for name in strategy.fields:
+            flag = FIELDS[name].flag
+            (title,) = [title for title, section in sections.items() if f"{flag} " in section or f"{flag}," in section]
+            assert strategy.id in title.removeprefix("options of ").split(", ")
+    assert "--activation-checkpointing" in sections["options of every strategy"]
 
 
 @pytest.mark.parametrize("dataset", ["/data/it's here", "/data/-odd", '/data/"quoted" $HOME', "/data/新しい"])

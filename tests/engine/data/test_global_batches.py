@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data.sampler import GlobalBatchSampler
+from engine.data.sampler import GlobalBatchSampler, divide
 
 sizes = {"length": st.integers(1, 200), "batch": st.integers(1, 64), "seed": st.integers(0, 2**31 - 1)}
 
@@ -57,3 +57,37 @@ def test_that_the_order_changes_with_the_epoch_and_the_seed() -> None:
         for seed, epoch in ((0, 0), (0, 1), (7, 0))
     }
     assert len(orders) == 3
+
+
+@settings(deadline=None, max_examples=50)
+@given(count=st.integers(0, 500), weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=9))
+def test_that_shares_are_in_proportion_and_together_the_whole(count: int, weights: list[float]) -> None:
+    found = divide(count, weights)
+    assert sum(found) == count
+    assert all(abs(size - count * weight / sum(weights)) < 1 for size, weight in zip(found, weights, strict=True))
+
+
+@settings(deadline=None, max_examples=50)
+@given(count=st.integers(0, 500), world=st.integers(1, 33))
+def test_that_equal_shares_are_those_of_numpy(count: int, world: int) -> None:
+    assert divide(count, (1 / world,) * world) == [len(part) for part in np.array_split(np.arange(count), world)]
+
+
+@settings(deadline=None, max_examples=50)
+@given(**sizes, weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=6))
+def test_that_the_union_is_the_same_with_unequal_shares(
+    length: int, batch: int, seed: int, weights: list[float]
+) -> None:
+    alone = steps(length, batch, 1, seed, shuffle=True)
+    world = len(weights)
+    samplers = [GlobalBatchSampler(length, batch, rank, world, seed, shares=weights) for rank in range(world)]
+    together = [np.concatenate([share.indices for share in shares]) for shares in zip(*samplers, strict=True)]
+    assert [part.tolist() for part in together] == [part.tolist() for [part] in alone]
+
+
+def test_that_the_steps_before_the_start_are_passed_over() -> None:
+    sampler = GlobalBatchSampler(100, 8, 0, 2, 0)
+    everything = [share.indices.tolist() for share in sampler]
+    sampler.start = 5
+    assert [share.indices.tolist() for share in sampler] == everything[5:]
+    assert len(sampler) == 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import itertools
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torchvision import models
 
-from engine.strategies.cut import CannotCut, CutPlace, choose_cuts, cut_places, measure, split, trace
+from engine.contract.cut import CannotCut
+from engine.strategies.cut import cut_places, split, trace
 
 
 def test_that_a_model_on_the_meta_device_tells_its_places() -> None:
@@ -132,31 +134,33 @@ def test_that_a_model_that_cannot_be_traced_says_so() -> None:
         cut_places(_Branching())
 
 
-def test_that_the_slowest_stage_is_as_fast_as_it_can_be() -> None:
-    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
-    traces = trace(model)
-    costs = [1.0, 1.0, 1.0, 5.0, 1.0, 1.0, 4.0, 2.0]
-    seconds = dict(zip([f"_{number}" for number in range(8)], costs, strict=True))
-    for stages in (2, 3, 4, 7, 8):
-        cuts = choose_cuts(traces, seconds, stages)
-        chosen = _slowest(costs, [int(cut.module) + 1 for cut in cuts])
-        best = min(_slowest(costs, list(ends)) for ends in itertools.combinations(range(1, 8), stages - 1))
-        assert chosen == best
-    with pytest.raises(CannotCut, match="7 places to cut, and 9 stages need 8"):
-        choose_cuts(traces, seconds, 9)
+class _OtherInTraining(nn.Module):
+    """In training another layer comes before the places that it has in both modes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.only_trained, self.second = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.last = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if self.training:
+            x = self.only_trained(x)
+        result: Tensor = self.last(self.second(x))
+        return result
 
 
-def _slowest(costs: list[float], ends: list[int]) -> float:
-    return max(sum(costs[a:b]) for a, b in itertools.pairwise([0, *ends, len(costs)]))
+def test_that_a_place_has_the_same_parameters_before_it_in_both_modes() -> None:
+    assert [place.node for place in cut_places(_OtherInTraining())] == ["first"]
 
 
-def test_that_measuring_leaves_the_model_as_it_was() -> None:
-    model = models.resnet18()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    ticks = itertools.count()
-    traces = trace(model)
-    seconds = measure(model, traces, torch.randn(2, 3, 32, 32), lambda: float(next(ticks)))
-    assert set(seconds) == {node.name for node in traces.eval.nodes}
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert model.training
-    assert isinstance(choose_cuts(traces, seconds, 2)[0], CutPlace)
+def test_that_finding_places_takes_no_longer_per_layer_in_a_deep_model() -> None:
+    """Counted in calls of Python functions, which no other work on the machine disturbs."""
+
+    def calls(layers: int) -> int:
+        model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers)))
+        profile = cProfile.Profile()
+        profile.runcall(cut_places, model)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls(400) < 1.2 * 4 * calls(100)

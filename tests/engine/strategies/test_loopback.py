@@ -12,14 +12,14 @@ import pytest
 from engine.contract.job import Job
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
+@pytest.mark.parametrize(("strategy", "cpus"), [("ddp", 2), ("pipeline", 2), ("fsdp", 2), ("hsdp", 4)])
 def test_that_nothing_listens_on_a_network_address(
-    job: Callable[..., Job], start: Callable[..., Any], forker: Any, strategy: str
+    job: Callable[..., Job], start: Callable[..., Any], forker: Any, strategy: str, cpus: int
 ) -> None:
-    group = start(job(cpus=2, strategy=strategy, epochs=100_000))
+    group = start(job(cpus=cpus, strategy=strategy, epochs=100_000))
     group.read_steps(1)
     workers = psutil.Process(forker.pid).children()
-    assert len(workers) == 2
+    assert len(workers) == cpus
     listening = [
         connection.laddr.ip
         for worker in workers

@@ -35,7 +35,7 @@ def build_model(num_classes):
 """
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
 def test_that_every_name_of_the_plain_model_is_saved(
     job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]], strategy: str
 ) -> None:

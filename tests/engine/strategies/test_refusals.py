@@ -30,11 +30,52 @@ def test_that_dataparallel_refuses_one_gpu(job: Callable[..., Job]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"), [({"precision": "fp16"}, "fp16"), ({"microbatches": 5}, "equal microbatches")]
+    ("fields", "words"),
+    [
+        ({"microbatches": 5}, "equal microbatches"),
+        ({"microbatches": 1, "pipeline_schedule": "1f1b"}, "cannot go with 1 microbatches"),
+        ({"activation_checkpointing": True, "pipeline_schedule": "zbv"}, "Activation checkpointing"),
+    ],
 )
 def test_that_a_pipeline_refuses_what_it_cannot_do(job: Callable[..., Job], fields: dict[str, Any], words: str) -> None:
     with pytest.raises(StrategyError, match=words):
         STRATEGIES["pipeline"](_spec(job(cpus=2, strategy="pipeline", **fields))).setup()
+
+
+def test_that_synchronized_batch_norm_is_refused_on_the_cpu(job: Callable[..., Job]) -> None:
+    with pytest.raises(StrategyError, match="runs on GPUs only"):
+        STRATEGIES["ddp"](_spec(job(cpus=2, strategy="ddp", sync_batchnorm=True))).setup()
+
+
+TIED_VIEWS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.stem = nn.Linear(768, 16)
+        self.head = nn.Linear(16, classes)
+        self.head.bias = nn.Parameter(self.stem.bias.detach()[:classes])
+
+    def forward(self, pictures):
+        return self.head(self.stem(pictures.flatten(1)).relu())
+
+def build_model(num_classes):
+    return Net(num_classes)
+"""
+
+
+def test_that_a_model_with_tied_views_is_refused_by_fsdp_with_their_names(
+    job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]]
+) -> None:
+    group = start(job(cpus=2, strategy="fsdp", **model_file(TIED_VIEWS)))
+    assert group.finish() == [1, 1]
+    causes = {failed.cause for failed in group.of(Failed)}
+    assert len(causes) == 1
+    cause = causes.pop()
+    assert "head.bias" in cause
+    assert "share memory" in cause
+    assert "DistributedDataParallel" in cause
 
 
 def test_that_more_stages_than_places_fail_with_the_number_of_both(
@@ -54,5 +95,5 @@ def test_that_more_stages_than_places_fail_with_the_number_of_both(
 
 def test_that_every_strategy_is_registered_under_its_own_id() -> None:
     assert {name: strategy.entry.id for name, strategy in STRATEGIES.items()} == {
-        name: name for name in ("single", "dp", "ddp", "pipeline")
+        name: name for name in ("single", "dp", "ddp", "fsdp", "model_parallel", "pipeline", "ddp_pipeline", "hsdp")
     }

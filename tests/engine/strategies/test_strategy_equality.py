@@ -1,4 +1,4 @@
-"""Whatever the strategy, a job trains the same."""
+"""Whatever the strategy, a job trains the same: other optimizers, uneven parts, few pictures, a frozen backbone."""
 
 from __future__ import annotations
 
@@ -16,26 +16,6 @@ from engine.contract.job import Job
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
-
-
-def test_that_all_strategies_give_the_losses_of_a_single_device(job: Make, start: Start) -> None:
-    single = start(job(epochs=9), every_step=True).completed()
-    assert len(single.losses) == 54
-    assert single.losses[-1] < single.losses[0] / 2
-    for fields in (
-        {"strategy": "ddp"},
-        {"strategy": "pipeline", "pipeline_schedule": "gpipe"},
-        {"strategy": "pipeline", "pipeline_schedule": "1f1b"},
-    ):
-        group = start(job(cpus=2, epochs=9, **fields), every_step=True).completed()
-        np.testing.assert_allclose(group.losses[:50], single.losses[:50], rtol=1e-4)
-        for ours, theirs in zip(group.of(Validation), single.of(Validation), strict=True):
-            assert ours.measures == pytest.approx(theirs.measures, rel=1e-4)
-        same = torch.load(single.folder / "checkpoints/best.pt", weights_only=True)
-        state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
-        assert list(state) == list(same)
-        for name, tensor in state.items():
-            torch.testing.assert_close(tensor, same[name], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("ddp", 2), ("pipeline", 2)])
@@ -78,7 +58,7 @@ def test_that_a_pipeline_with_a_frozen_backbone_trains_the_last_layer_alone(job:
     group = start(job(cpus=2, strategy="pipeline", **fields)).completed()
     (planned,) = group.of(Planned)
     assert planned.trainable_parameters == 512 * 3 + 3
-    assert len(planned.stages) == 2
+    assert len(planned.cut.cuts) == 1
     state = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
     assert set(state["optimizer"]["state"]) == {"fc.weight", "fc.bias"}
     assert int(state["model"]["bn1.num_batches_tracked"]) == 0

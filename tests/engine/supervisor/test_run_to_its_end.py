@@ -188,6 +188,24 @@ def test_that_a_killed_worker_is_named_and_the_others_are_ended(start: Start) ->
     assert not any(worker.is_running() for worker in workers)
 
 
+def test_that_a_worker_that_has_done_its_work_but_does_not_end_is_ended(start: Start) -> None:
+    supervised = start("linger", 2, "quick")
+    told = supervised.wait()
+    assert supervised.run.state() == "completed"
+    assert isinstance(told[-1], RunFinished)
+    assert told[-1].cause == ""
+
+
+@pytest.mark.parametrize("words", [(), ("spawn",)])
+def test_that_what_a_worker_started_ends_with_it(start: Start, words: tuple[str, ...]) -> None:
+    supervised = start("child", 1, *words)
+    told = supervised.wait()
+    assert supervised.run.state() == "failed"
+    line = next(event.text for event in told if isinstance(event, LogLine))
+    child = int(line.removeprefix("child "))
+    wait_until(lambda: not psutil.pid_exists(child), "the worker's child to go")
+
+
 @pytest.mark.parametrize("words", [(), ("spawn",)])
 def test_that_no_worker_survives_a_killed_supervisor(start: Start, words: tuple[str, ...]) -> None:
     supervised = start("forever", 2, *words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import selectors
+import signal
 import socket
 from pathlib import Path
 
@@ -103,11 +104,24 @@ def test_that_one_worker_drives_all_devices_of_data_parallel() -> None:
 def test_that_the_cause_is_the_failure_that_others_follow_from() -> None:
     lost = Failed(cause="Rank 0: Connection closed by peer [127.0.0.1]", rank=0)
     own = Failed(cause="Rank 1: out of memory", rank=1)
-    killed = failures.Failure(Failed(cause="Rank 2 was ended by SIGKILL", rank=2), failures.BY_SIGNAL)
+    killed = failures.Failure(Failed(cause="Rank 2 was ended by SIGKILL", rank=2), failures.CERTAIN)
     told = [failures.Failure(event, failures.weight(event)) for event in (lost, own)]
     assert failures.root_cause(told).event is own
     assert failures.root_cause([*told, killed]) is killed
     assert failures.root_cause(told[:1]).event is lost
+
+
+def test_that_an_abort_by_pytorch_may_follow_from_another_ranks_fault(tmp_path: Path) -> None:
+    log = tmp_path / "worker-0.log"
+    log.write_text("NCCL watchdog: another rank is gone\n")
+    aborted = failures.death(0, -signal.SIGABRT, log)
+    assert failures.weight_of_death(aborted, -signal.SIGABRT) == failures.FOLLOWING
+    own = failures.Failure(Failed(cause="Rank 1: out of memory", rank=1), failures.OWN)
+    following = failures.Failure(aborted, failures.FOLLOWING)
+    assert failures.root_cause([following, own]) is own
+    for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
+        assert failures.weight_of_death(failures.death(0, -number, log), -number) == failures.CERTAIN
+    assert failures.weight_of_death(failures.death(1, 3, tmp_path / "none.log"), 3) == failures.OWN
 
 
 def test_that_a_worker_without_a_log_is_still_told_of_in_words(tmp_path: Path) -> None:

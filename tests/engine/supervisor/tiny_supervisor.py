@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import engine.supervisor.supervisor as module
 from engine.contract.runs import RunFolder
-from engine.supervisor import ending, stdio
+from engine.supervisor import ending, group, stdio
+from engine.supervisor.hanging import LIMITS, Limits
 from engine.supervisor.supervisor import Supervisor
+
+QUICK = Limits(silent=1.5, silent_preparing=1.5, silent_warning=0.5, stuck=1.0, stuck_steps=2.0, first_step=1.5)
 
 if __name__ == "__main__":
     stdio.make_forgiving()
@@ -16,8 +18,10 @@ if __name__ == "__main__":
     job = run.job()
     assert job is not None
     fork = sys.platform == "linux" and "spawn" not in sys.argv
+    limits = LIMITS
     if "quick" in sys.argv:  # the same ladder, with shorter rungs
-        ending.STOP_S = ending.TERM_S = 0.5
-        module.STOP_S = module.SILENT_S = 0.5
-    supervisor = Supervisor(run, job, worker="tiny_worker:run", modules=(), fork=fork, tcp="tcp" in sys.argv)
+        ending.TERM_S = group.STOP_S = group.FAILED_S = group.LINGER_S = 0.5
+        limits = QUICK
+    tcp = "tcp" in sys.argv
+    supervisor = Supervisor(run, job, worker="tiny_worker:run", modules=(), fork=fork, tcp=tcp, limits=limits)
     sys.exit(supervisor.run_to_end())

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -85,6 +86,14 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
             return 1
         case "lost":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "linger":
+            tiny.say(WorkerDone(stopped=False, best={}, best_epoch=None))
+            channel.close()
+            time.sleep(600)
+        case "child":
+            child = subprocess.Popen(["sleep", "600"])
+            tiny.say(LogLine(text=f"child {child.pid}"))
+            os._exit(3)
         case "garbage":
             channel.sendall(b"what is this\n")
             time.sleep(600)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine.contract.job import Job
-from engine.training.optimizers import Updater
+from engine.training.optimizers import Updater, joined
 
 CPU = torch.device("cpu")
 
@@ -20,8 +24,8 @@ def _model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
 
 
-def _updater(model: nn.Module, **fields: Any) -> Updater:
-    return Updater(list(model.named_parameters()), Job(**fields), 4, CPU)
+def _updater(model: nn.Module, over_parts: Callable[[Tensor], Tensor] = lambda value: value, **fields: Any) -> Updater:
+    return Updater(list(model.named_parameters()), Job(**fields), 4, CPU, over_parts)
 
 
 def _step(model: nn.Module, updater: Updater) -> None:
@@ -80,3 +84,186 @@ def test_that_a_stage_with_nothing_to_train_has_an_updater_all_the_same() -> Non
     updater.step()
     assert updater.learning_rate != before
     assert updater.state_dict()["state"] == {}
+
+
+def test_that_the_schedule_can_be_set_to_any_place() -> None:
+    for schedule in ("none", "step", "cosine", "onecycle"):
+        stepped, placed = _model(), _model()
+        fields = {"schedule": schedule, "epochs": 6, "learning_rate": 0.1, "optimizer": "adam"}
+        one, two = _updater(stepped, **fields), _updater(placed, **fields)
+        for _ in range(3):
+            for _ in range(4):
+                _step(stepped, one)
+            one.epoch_ended()
+        two.go_to(12, 3)
+        groups = one.optimizer.param_groups[0], two.optimizer.param_groups[0]
+        assert [group["lr"] for group in groups] == [groups[0]["lr"]] * 2
+        assert groups[0]["betas"] == groups[1]["betas"]
+
+
+def test_that_gradients_add_up_until_the_step() -> None:
+    whole, parts = _model(), _model()
+    one, two = _updater(whole), _updater(parts)
+    inputs = torch.randn(8, 5)
+    one.zero_grad()
+    one.backward(whole(inputs).square().sum() / 8)
+    one.step()
+    two.zero_grad()
+    for chunk in inputs.chunk(4):
+        two.backward(parts(chunk).square().sum() / 8)
+    two.step()
+    for ours, theirs in zip(whole.parameters(), parts.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def _clipped(limit: float) -> nn.Module:
+    """The model after three steps of plain torch with its gradients clipped."""
+    model = _model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, fused=True)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 5)).square().sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+        optimizer.step()
+    return model
+
+
+CLIPPED = {"schedule": "none", "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize("limit", [1e-3, 0.7, 1e3])
+def test_that_gradients_are_clipped_as_torch_does_it_bit_for_bit(limit: float) -> None:
+    model = _model()
+    updater = _updater(model, clip_norm=limit, **CLIPPED)
+    for _ in range(3):
+        _step(model, updater)
+    assert all(map(torch.equal, model.parameters(), _clipped(limit).parameters()))
+
+
+class Adding:
+    """The `over_parts` of ranks that run as threads."""
+
+    def __init__(self, ranks: int) -> None:
+        self._values: list[Tensor] = [torch.zeros(())] * ranks
+        self._barrier = threading.Barrier(ranks, timeout=30)
+
+    def of(self, rank: int) -> Callable[[Tensor], Tensor]:
+        def add(value: Tensor) -> Tensor:
+            self._values[rank] = value
+            self._barrier.wait()
+            total = torch.stack(self._values).sum()
+            self._barrier.wait()
+            return total
+
+        return add
+
+
+def _on_ranks(work: Callable[[int, Callable[[Tensor], Tensor]], Any], ranks: int) -> list[Any]:
+    adding = Adding(ranks)
+    with ThreadPoolExecutor(ranks) as pool:
+        return [done.result() for done in [pool.submit(work, rank, adding.of(rank)) for rank in range(ranks)]]
+
+
+def test_that_ranks_that_hold_a_layer_each_or_nothing_clip_by_the_norm_of_all() -> None:
+    limit = 0.7
+    model = _model()
+    model(torch.ones(2, 5)).square().sum().backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    reference = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+    assert reference > limit
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+
+    def work(rank: int, over_parts: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        held = list(_model().named_parameters())[2 * rank : 2 * rank + 2]
+        updater = Updater(held, Job(clip_norm=limit, **CLIPPED), 4, CPU, over_parts)
+        updater.zero_grad()
+        for (_, parameter), gradient in zip(held, gradients[2 * rank :], strict=False):
+            parameter.grad = gradient.clone()
+        updater.step()
+        return [parameter.grad for _, parameter in held if parameter.grad is not None]
+
+    found = [gradient for part in _on_ranks(work, 3) for gradient in part]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
+
+
+def test_that_all_ranks_leave_a_step_out_where_one_overflows() -> None:
+    def work(rank: int, over_parts: Callable[[Tensor], Tensor]) -> tuple[list[bool], list[float]]:
+        model = _model()
+        # The last rank holds nothing.
+        held = list(model.named_parameters())[2 * rank : 2 * rank + 2]
+        updater = Updater(held, Job(precision="fp16", **CLIPPED), 4, CPU, over_parts)
+        moved, scales = [], []
+        for step in range(3):
+            before = [parameter.detach().clone() for _, parameter in held]
+            updater.zero_grad()
+            for _, parameter in held:
+                overflows = step == 1 and rank == 0
+                parameter.grad = updater.scale(torch.full_like(parameter, math.inf if overflows else 1.0))
+            updater.step()
+            after = [parameter.detach() for _, parameter in held]
+            moved.append(bool(held) and not all(map(torch.equal, before, after)))
+            scales.append(updater.state_dict()["scaler"]["scale"])
+            if moved[-1] and step == 0:
+                torch.testing.assert_close(before[0] - after[0], torch.full_like(before[0], 0.01))
+        return moved, scales
+
+    first, second, empty = _on_ranks(work, 3)
+    assert first == second == ([True, False, True], [65536.0, 32768.0, 32768.0])
+    assert empty == ([False] * 3, first[1])
+
+
+def test_that_averages_follow_the_weights_and_take_their_place_for_a_while() -> None:
+    model = _model()
+    updater = _updater(model, ema_decay=0.9)
+    average = [parameter.detach().clone() for parameter in model.parameters()]
+    for _ in range(5):
+        _step(model, updater)
+        average = [0.9 * old + 0.1 * new.detach() for old, new in zip(average, model.parameters(), strict=True)]
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    places = [parameter.data_ptr() for parameter in model.parameters()]
+    with updater.averaged():
+        assert [parameter.data_ptr() for parameter in model.parameters()] == places
+        for ours, theirs in zip(model.parameters(), average, strict=True):
+            torch.testing.assert_close(ours.detach(), theirs, rtol=1e-6, atol=1e-7)
+    assert all(map(torch.equal, model.parameters(), weights))
+    held = updater.state_dict()["ema"]
+    assert list(held) == [name for name, _ in model.named_parameters()]
+    for ours, theirs in zip(held.values(), average, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_that_averages_go_on_from_a_state_and_begin_at_the_weights_without_one() -> None:
+    first = _model()
+    one = _updater(first, ema_decay=0.9)
+    _step(first, one)
+    second = copy.deepcopy(first)
+    two = _updater(second, ema_decay=0.9)
+    two.load_state_dict(one.state_dict())
+    _step(first, one)
+    _step(second, two)
+    assert all(map(torch.equal, one.state_dict()["ema"].values(), two.state_dict()["ema"].values()))
+
+    third = _model()
+    three = _updater(third, ema_decay=0.9)
+    third.load_state_dict(first.state_dict())
+    three.load_state_dict(one.state_dict() | {"ema": {}})
+    assert all(map(torch.equal, three.state_dict()["ema"].values(), first.parameters()))
+
+
+def test_that_the_states_of_parts_join_to_that_of_the_whole() -> None:
+    model = _model()
+    updater = _updater(model, ema_decay=0.5)
+    _step(model, updater)
+    whole = updater.state_dict()
+    parts = []
+    for held in (list(model.named_parameters())[:2], list(model.named_parameters())[2:]):
+        part = Updater(held, Job(ema_decay=0.5), 4, CPU)
+        part.load_state_dict(whole)
+        parts.append(part.state_dict())
+    again = joined(parts)
+    assert list(again["state"]) == list(whole["state"])
+    for name, state in whole["state"].items():
+        assert torch.equal(again["state"][name]["momentum_buffer"], state["momentum_buffer"])
+        assert torch.equal(again["ema"][name], whole["ema"][name])
+    assert again["schedule"] == whole["schedule"] == 1

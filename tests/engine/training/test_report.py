@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from engine.contract.events import EventsLost, LogLine, StepMetrics
 from engine.contract.protocol import CheckpointNow, Frames, Stop
 from engine.contract.worker import FROM_WORKER, Heartbeat
+from engine.training import report
 from engine.training.report import QUEUE_LIMIT, Reporter
 
 METRICS = {"epoch": 1, "loss": 1.0, "learning_rate": 0.1, "images_per_second": 1.0, "data_wait_s": 0.0}
@@ -72,6 +75,67 @@ def test_that_the_heart_beats_with_the_step(ends: Ends) -> None:
     while beat.step != 7:
         beat = ends.receive()
     assert isinstance(beat, Heartbeat)
+
+
+def test_that_the_heart_tells_what_the_main_thread_is_about_and_for_how_long(ends: Ends) -> None:
+    def next_beat(activity: str) -> Heartbeat:
+        while True:
+            beat = ends.receive()
+            if isinstance(beat, Heartbeat) and beat.activity == activity:
+                return beat
+
+    assert next_beat("").step == 0
+    ends.reporter.phase("training")
+    assert next_beat("step").seconds < 5
+    ends.reporter.at("data")
+    first = next_beat("data")
+    second = next_beat("data")
+    assert second.seconds - first.seconds == pytest.approx(1, abs=0.5)
+    ends.reporter.progressed(1)
+    assert next_beat("data").longest_step_s == 0, "the first step carries much else"
+    ends.reporter.progressed(2)
+    while not (longest := next_beat("data").longest_step_s):
+        continue
+    ends.reporter.phase("validating")
+    ends.reporter.phase("training")
+    ends.reporter.progressed(3)
+    assert next_beat("step").longest_step_s == longest, "what lies between two epochs is no step"
+
+
+def test_that_the_only_step_of_an_epoch_is_timed_from_the_second_epoch_on(ends: Ends) -> None:
+    def longest() -> float:
+        beat = ends.receive()
+        while not isinstance(beat, Heartbeat):
+            beat = ends.receive()
+        return beat.longest_step_s
+
+    for epoch in (1, 2):
+        ends.reporter.phase("training")
+        assert longest() == 0
+        longest()
+        ends.reporter.progressed(epoch)
+        ends.reporter.phase("validating")
+    while not longest():
+        continue
+
+
+def test_that_the_end_of_the_preparations_is_told_at_once(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    while not isinstance(ends.receive(), Heartbeat):
+        continue
+    begun = time.monotonic()
+    monkeypatch.setattr(report, "HEARTBEAT_S", 60.0)
+    ends.reporter.phase("training")
+    while not (isinstance(beat := ends.receive(), Heartbeat) and beat.activity == "step"):
+        continue
+    assert time.monotonic() - begun < 20
+
+
+def test_that_a_main_thread_that_stays_has_its_place_told(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "LOOK_S", 0.2)
+    ends.reporter.at("step")
+    while Path(__file__).name not in (beat := ends.receive()).place:
+        continue
+    assert beat.standing == "working"
 
 
 @pytest.mark.parametrize("data", [b"{}\n", b"garbage\n", b'{"type":"stop","extra":1}\n', b"x" * (1 << 20)])

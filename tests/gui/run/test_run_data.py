@@ -119,6 +119,8 @@ def test_that_memory_that_could_not_be_looked_at_is_not_called_free() -> None:
 def test_that_a_failure_is_told_by_its_cause_as_the_supervisor_weighed_it() -> None:
     data = part(20)
     data.apply(Failed(n=10_000, cause="gloo: connection closed by peer", rank=0))
+    running = status_of(data, "running", stopping=False)
+    assert (running.word, running.text) == ("Stopping", "Stopping: gloo: connection closed by peer")
     assert status_of(data, "failed", stopping=False).text == "Failed: gloo: connection closed by peer"
     data.apply(RunFinished(n=10_001, outcome="failed", cause="Out of memory on NVIDIA H200 at step 20"))
     assert status_of(data, "failed", stopping=False).text == "Failed: Out of memory on NVIDIA H200 at step 20"

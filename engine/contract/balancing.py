@@ -1,0 +1,151 @@
+"""Laying the segments of a model on the places of a pipeline, so that the slowest place is as fast as can be.
+
+Segments are counted from 0; a stage holds those from `begin` up to, not including, `end`. A division is told by
+the ends of all stages but the last. Pure arithmetic over functions that tell what a stage would cost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+Cost = Callable[[int, int, int], float]
+"""What stage `stage` costs if it holds the segments from `begin` up to `end`."""
+Ends = tuple[int, ...]
+
+ALL_TRIED = 2_000
+"""Divisions that are all tried where places hold several stages."""
+
+
+class Question(NamedTuple):
+    """What is to be divided, and what it costs.
+
+    `stage_places` tells the place of each stage and `limits` what each place may hold, infinity for no limit.
+    `seconds` of a stage are at least its `least_seconds`, which grow with every segment that it holds.
+    """
+
+    segments: int
+    stage_places: tuple[int, ...]
+    seconds: Cost
+    least_seconds: Cost
+    memory: Cost
+    limits: tuple[float, ...]
+
+
+class Division(NamedTuple):
+    """How well segments are divided; what compares less is better.
+
+    `excess` is the share by which the fullest place is over its limit, 0 where all fit; `seconds` are the slowest
+    place's.
+    """
+
+    excess: float
+    seconds: float
+    slowest_stage: float
+    total: float
+    ends: Ends
+
+
+def divide(asked: Question) -> Division:
+    """The best division; one with `excess` where nothing was found that fits.
+
+    With one stage at each place it is the fastest of all that fit, by dynamic programming over the stages. With
+    several it is the best of all where there are at most `ALL_TRIED`; else what moving one cut at a time, from
+    the divisions with the fastest slowest stage and the smallest fullest stage, can no longer make better. It
+    asks for as many segments as stages.
+    """
+    stages = len(asked.stage_places)
+    if len(set(asked.stage_places)) == stages:
+        fastest = _slowest_fastest(asked)
+        return _division(asked, _fullest_least(asked) if fastest is None else fastest)
+    if math.comb(asked.segments - 1, stages - 1) <= ALL_TRIED:
+        return min(_division(asked, ends) for ends in itertools.combinations(range(1, asked.segments), stages - 1))
+    begun = {ends for ends in (_slowest_fastest(asked), _fullest_least(asked)) if ends is not None}
+    return min(_improved(asked, _division(asked, ends)) for ends in begun)
+
+
+def _division(asked: Question, ends: Ends) -> Division:
+    places = len(asked.limits)
+    seconds, memory = [0.0] * places, [0.0] * places
+    slowest = 0.0
+    for stage, (begin, end) in enumerate(itertools.pairwise((0, *ends, asked.segments))):
+        cost = asked.seconds(stage, begin, end)
+        slowest = max(slowest, cost)
+        seconds[asked.stage_places[stage]] += cost
+        memory[asked.stage_places[stage]] += asked.memory(stage, begin, end)
+    excess = max(held / limit - 1 for held, limit in zip(memory, asked.limits, strict=True))
+    return Division(max(excess, 0.0), max(seconds), slowest, sum(seconds), ends)
+
+
+def _slowest_fastest(asked: Question) -> Ends | None:
+    """The division whose slowest stage is fastest among those where each stage fits by itself; None without one."""
+
+    def cost(stage: int, begin: int, end: int) -> float:
+        fits = asked.memory(stage, begin, end) <= asked.limits[asked.stage_places[stage]]
+        return asked.seconds(stage, begin, end) if fits else math.inf
+
+    return _least_worst(asked.segments, len(asked.stage_places), cost, asked.least_seconds)
+
+
+def _fullest_least(asked: Question) -> Ends:
+    """The division whose stages take least of their place's limit; where there are no limits, least at all."""
+    finite = [limit for limit in asked.limits if math.isfinite(limit)]
+
+    def cost(stage: int, begin: int, end: int) -> float:
+        limit = asked.limits[asked.stage_places[stage]]
+        return asked.memory(stage, begin, end) / (limit if finite else 1.0)
+
+    ends = _least_worst(asked.segments, len(asked.stage_places), cost, lambda _stage, _begin, _end: 0.0)
+    assert ends is not None
+    return ends
+
+
+def _least_worst(segments: int, stages: int, cost: Cost, least: Cost) -> Ends | None:
+    """The division with the least largest cost, and of those one with little cost in all; None if all are infinite.
+
+    `cost` is at least `least`, which grows with the segments held: so a stage is not made longer than one that
+    is too long already, and the work is far from quadratic.
+    """
+    worst = [math.inf] + [cost(0, 0, end) for end in range(1, segments + 1)]
+    sums = list(worst)
+    before: list[list[int]] = []
+    for stage in range(1, stages):
+        new_worst, new_sums, chosen = [math.inf] * (segments + 1), [math.inf] * (segments + 1), [0] * (segments + 1)
+        for end in range(stage + 1, segments + 1):
+            for cut in range(end - 1, stage - 1, -1):
+                if least(stage, cut, end) > new_worst[end]:
+                    break
+                if worst[cut] > new_worst[end] or math.isinf(worst[cut]):
+                    continue
+                own = cost(stage, cut, end)
+                found = (max(worst[cut], own), sums[cut] + own)
+                if found < (new_worst[end], new_sums[end]):
+                    new_worst[end], new_sums[end] = found
+                    chosen[end] = cut
+        worst, sums = new_worst, new_sums
+        before.append(chosen)
+    if math.isinf(worst[segments]):
+        return None
+    ends = [segments]
+    for chosen in reversed(before):
+        ends.append(chosen[ends[-1]])
+    return tuple(reversed(ends[1:]))
+
+
+def _improved(asked: Question, division: Division) -> Division:
+    """`division` after all moves of one cut that make it better."""
+    while True:
+        best = min((_division(asked, ends) for ends in _moves(division.ends, asked.segments)), default=division)
+        if best[:-1] >= division[:-1]:
+            return division
+        division = best
+
+
+def _moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
+    fences = (0, *ends, segments)
+    for number in range(len(ends)):
+        for end in range(fences[number] + 1, fences[number + 2]):
+            if end != ends[number]:
+                yield (*ends[:number], end, *ends[number + 1 :])

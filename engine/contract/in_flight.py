@@ -1,0 +1,48 @@
+"""Of how many microbatches the stages of a pipeline keep the activations at once. Pure arithmetic.
+
+What a stage keeps grows by a microbatch with its forward pass and shrinks with its backward pass: under the
+zero-bubble schedules with that of the weights. The orders are those of torch.distributed.pipelining, where
+they come from Huang et al. 2019 (GPipe), Narayanan et al. 2021 (1F1B, interleaved) and Qi et al. 2023 (ZB1P, ZBV).
+"""
+
+from __future__ import annotations
+
+
+def in_flight(schedule: str, microbatches: int, stage_places: tuple[int, ...]) -> tuple[int, ...]:
+    """Of how many microbatches each stage keeps the activations at its fullest under `schedule`."""
+    stages = len(stage_places)
+    devices = max(stage_places) + 1
+    if schedule == "1f1b":
+        most = [stages - stage for stage in range(stages)]
+    elif schedule == "interleaved_1f1b":
+        most = [_interleaved(microbatches, devices, stages // devices, stage) for stage in range(stages)]
+    elif schedule == "zb1p":
+        # A stage is as many forward passes ahead as in 1F1B, and the later it is the more it leaves the weights.
+        most = [devices] * stages
+    elif schedule == "zbv":
+        # On the way there the stage of place p waits for all that is below it, on the way back for p + 1 alone.
+        most = [2 * devices - place for place in range(devices)] + [place + 1 for place in reversed(range(devices))]
+    else:
+        most = [microbatches] * stages
+    return tuple(min(microbatches, count) for count in most)
+
+
+def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> int:
+    """The same for one stage of interleaved 1F1B, whose devices hold `rounds` stages each.
+
+    A device does `ahead` forward passes, then one forward and one backward pass in turn. It goes through its
+    stages with `together` microbatches at a time, from the first on forward and from the last on backward.
+    """
+    place, turn = stage % devices, stage // devices
+    together = microbatches // max(1, microbatches // devices)
+    every = microbatches * rounds
+    ahead = min((rounds - 1) * together + 2 * (devices - 1 - place), every)
+
+    def of_this_stage(passes: int, turns_before: int) -> int:
+        whole, begun = divmod(passes, together * rounds)
+        return whole * together + min(max(begun - turns_before * together, 0), together)
+
+    return max(
+        of_this_stage(min(ahead + back + 1, every), turn) - of_this_stage(back, rounds - 1 - turn)
+        for back in range(max(1, every - ahead))
+    )

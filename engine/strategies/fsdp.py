@@ -1,0 +1,237 @@
+"""One process per device; each keeps a share of every parameter and fetches the rest block by block (FSDP2)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from engine.contract.catalogue import StrategyEntry
+from engine.contract.events import Warned
+from engine.strategies.base import StepResult, StrategyError
+from engine.strategies.blocks import blocks
+from engine.strategies.rank_times import HostTimer, TimedRanks
+from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
+from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
+from engine.strategies.single import SingleDevice, summed
+from engine.strategies.speed import balance
+from engine.training.shards import own_part, part_of, whole
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+
+    from engine.data.loader import Batch
+    from engine.tasks.base import Measures, Task
+    from engine.training.optimizers import Updater
+
+NO_BLOCKS = (
+    "This model has no blocks, that is no items of a Sequential or ModuleList with several layers each: its parameters "
+    "are fetched all at once, so that sharding saves memory for gradients and the optimizer's state alone, and "
+    "activation checkpointing does nothing."
+)
+
+
+class FullySharded(TimedRanks, SingleDevice):
+    """Parameters, gradients and the optimizer's state are divided among the ranks; each takes its share of a batch.
+
+    Each of `blocks(model)` is a group of its own, whose whole parameters are there only while it is computed: they
+    are fetched from all ranks before its forward and again before its backward pass, and its gradients are added up
+    over the ranks, each rank getting its shard of them. What is outside of blocks, or tied to something in another
+    block, is the root's group, which stays whole from the forward to the backward pass.
+
+    Gradients are added up and not averaged, since every rank divides its losses by the size of the global batch. With
+    accumulation, all chunks but the last leave the whole gradients on the ranks, so that memory for those is needed
+    as under DDP.
+
+    BatchNorm normalises by each rank's own share; its running statistics are rank 0's, as under DDP. FSDP does not
+    give buffers to the other ranks, so this is done before an evaluation, and rank 0's are what is saved.
+    """
+
+    entry: ClassVar[StrategyEntry] = StrategyEntry(
+        id="fsdp",
+        title="Fully sharded (FSDP)",
+        summary="One process per device, each keeping a share of all parameters and fetching the rest block by block.",
+        device_kinds=("cuda", "cpu"),
+        min_devices=2,
+        max_devices=None,
+        process_per_device=True,
+        splits_batch=True,
+        cuts_model=False,
+        shards=True,
+        fields=("balance", "shard_precision", "cpu_offload"),
+    )
+
+    @property
+    def data_rank(self) -> int:
+        return self.spec.rank
+
+    @property
+    def data_world(self) -> int:
+        return self.spec.world_size
+
+    def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
+        self._refuse(model)
+        self.task = task
+        self.example_shape = example_shape
+        model.train()
+        if not blocks(model):
+            self.remarks.append(Warned(code="no_blocks", message=NO_BLOCKS))
+        elif self.spec.job.activation_checkpointing:
+            checkpoint_blocks(model)
+        if self.spec.job.balance == "speed":
+            # Only the whole model, on one device at a time, tells how fast that device is.
+            balance(self, model.to(self.device), task, example_shape)
+            model.cpu()
+        self.shard_mesh = self._shard_mesh()
+        self.groups = self._shard(model)
+        self.used = UsedParameters(model, self.groups, self.agree) if self.spec.job.model_is_file else None
+        self.model = self.forward = model
+
+    def _refuse(self, model: nn.Module) -> None:
+        job = self.spec.job
+        if job.shard_precision == "bf16" and job.precision == "fp16":
+            raise StrategyError(
+                "Precision fp16 and shards computed in bf16 exclude each other. Choose fp32 for one of them."
+            )
+        tied = tied_views(model)
+        if tied:
+            raise StrategyError(
+                f"{', '.join(tied)} share memory, which sharding would undo. Assign the same nn.Parameter to all of "
+                "them, or choose DistributedDataParallel."
+            )
+        scalars = [name for name, parameter in model.named_parameters() if parameter.dim() == 0]
+        if scalars:
+            raise StrategyError(
+                f"{', '.join(scalars)} has no dimension to shard along. Make it a tensor of one element, shape [1], "
+                "or choose DistributedDataParallel."
+            )
+
+    def _shard_mesh(self) -> DeviceMesh:
+        """The ranks that hold the parameters, its last dimension, "place", being those that hold them once."""
+        return init_device_mesh(self.device.type, (self.spec.world_size,), mesh_dim_names=("place",))
+
+    def _shard(self, model: nn.Module) -> list[FSDPModule]:
+        """Shards `model`, which is on the CPU, in place; a block at a time is whole on the device for that."""
+        from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+
+        on_gpu = self.device.type == "cuda"
+        # On the CPU the shards are in main memory as they are, and the policy would pin it, which needs a GPU.
+        offload = CPUOffloadPolicy() if on_gpu and self.spec.job.cpu_offload else OffloadPolicy()
+        options: dict[str, Any] = {
+            "mesh": self.shard_mesh,
+            "mp_policy": self._precision_of_shards(model),
+            "offload_policy": offload,
+        }
+        for block in separate_blocks(model):
+            fully_shard(block, **options)
+        fully_shard(model, **options)
+        groups: list[FSDPModule] = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        for group in groups:
+            # Sums as they are: no division by the number of ranks.
+            group.set_gradient_divide_factor(1.0)
+            group.set_force_sum_reduction_for_comms(True)
+            # A user's model may hold layers that not every batch uses; all ranks must join the same gradients.
+            group.set_reduce_scatter_unused_params(self.spec.job.model_is_file, recurse=False)
+            if isinstance(self.timer, HostTimer):
+                time_collectives(group, self.timer, all_reduce=self.shard_mesh.ndim > 1)
+        return groups
+
+    def _precision_of_shards(self, model: nn.Module) -> Any:
+        from torch.distributed.fsdp import MixedPrecisionPolicy
+
+        if self.spec.job.shard_precision == "fp32":
+            return MixedPrecisionPolicy()
+        # BatchNorm takes bf16 pictures, but its parameters must have the type of its running statistics.
+        norms = {p for part in model.modules() if isinstance(part, _BatchNorm) for p in part.parameters()}
+        return MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16,
+            reduce_dtype=torch.float32,
+            param_dtype_override_fn=lambda parameter: parameter.dtype if parameter in norms else None,
+        )
+
+    def autocast(self) -> AbstractContextManager[None]:
+        if self.spec.job.shard_precision == "fp32":
+            return super().autocast()
+        # Buffers stay in fp32 and make activations so (Swin V2's tables): these are cast where they meet weights.
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def step(self, batch: Batch | None, updater: Updater) -> StepResult:
+        assert batch is not None
+        with self.timed():
+            updater.zero_grad()
+            chunks = self.chunks(batch)
+            results = []
+            for number, chunk in enumerate(chunks, 1):
+                for group in self.groups:
+                    group.set_requires_gradient_sync(number == len(chunks), recurse=False)
+                results.append(self.forward_backward(chunk, updater))
+            if self.used is not None:
+                self.used.drop_others()
+            updater.step()
+            return summed(results)
+
+    def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
+        if len(batch.targets):
+            return super().forward_backward(batch, updater)
+        # The other ranks fetch parameters from this one and join their gradients with its own, which are 0. Two blank
+        # pictures, since BatchNorm refuses to take statistics of a single value, which are then forgotten.
+        blank = torch.zeros(2, *self.example_shape, device=self.device)
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices), BuffersAsBefore(self.model):
+            with self.autocast():
+                outputs = self.forward(blank)
+            updater.backward(outputs.float().sum() * 0.0)
+        return StepResult(None, None, None)
+
+    def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
+        for buffer in self.model.buffers():
+            dist.broadcast(buffer, 0)
+        try:
+            return super().evaluate(self._computed_by_all(batches), measures, stop)
+        finally:
+            # The root's parameters stay whole after a forward pass; they may be others by the next.
+            for group in self.groups:
+                group.reshard()
+
+    def _computed_by_all(self, batches: Iterable[Batch | None]) -> Iterator[Batch | None]:
+        """`batches`, with a blank picture computed for each in which this rank has none: the others fetch from it."""
+        for batch in batches:
+            yield batch
+            if batch is not None and not len(batch.targets):
+                with self.autocast():
+                    self.model(torch.zeros(1, *self.example_shape, device=self.device))
+
+    def state_dict(self) -> dict[str, Tensor] | None:
+        state: dict[str, Tensor] = {}
+        for name, tensor in self.model.state_dict().items():
+            complete = whole(own_part(tensor), tensor)
+            if self.spec.rank == 0:
+                state[name] = complete
+        return state if self.spec.rank == 0 else None
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        own = self.model.state_dict()
+        if own.keys() != state.keys():
+            raise RuntimeError(f"The model's state does not fit: {', '.join(sorted(own.keys() ^ state.keys()))}.")
+        for name, tensor in own.items():
+            own_part(tensor).copy_(part_of(state[name], tensor))
+
+    def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
+        state = super().optimizer_state(updater)
+        return state if self.spec.rank == 0 else None
+
+    def over_parts(self, value: Tensor) -> Tensor:
+        total = value.to(self.device, copy=True)
+        begun = time.perf_counter()
+        dist.all_reduce(total, group=self.shard_mesh.get_group("place"))
+        if isinstance(self.timer, HostTimer):
+            self.timer.stood_since(begun)
+        return total.to(value.device)

@@ -1,0 +1,37 @@
+"""Replicas of the model, each fully sharded over its own devices (HSDP: FSDP within a replica, DDP between them)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch.distributed.device_mesh import DeviceMesh
+
+from engine.contract.catalogue import StrategyEntry
+from engine.strategies.fsdp import FullySharded
+
+
+class HybridSharded(FullySharded):
+    """As FullySharded, but the parameters are divided among the ranks of one replica.
+
+    A block's parameters are fetched from within the replica alone; its gradients are added up within the replica, each
+    rank getting its shard of them, and the shards then over the replicas (Zhao et al. 2023, PyTorch FSDP). Every rank
+    takes its own share of a batch.
+    """
+
+    entry: ClassVar[StrategyEntry] = StrategyEntry(
+        id="hsdp",
+        title="Hybrid: FSDP x DDP",
+        summary="Replicas of the model side by side, each fully sharded over its own devices.",
+        device_kinds=("cuda", "cpu"),
+        min_devices=4,
+        max_devices=None,
+        process_per_device=True,
+        splits_batch=True,
+        cuts_model=False,
+        shards=True,
+        replicates=True,
+        fields=("replicas", *FullySharded.entry.fields),
+    )
+
+    def _shard_mesh(self) -> DeviceMesh:
+        return self.mesh()

@@ -1,0 +1,33 @@
+"""The model is cut into parts, one per device, which compute one after another."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from engine.contract.catalogue import StrategyEntry
+from engine.strategies.pipeline import Pipeline
+
+
+class ModelParallel(Pipeline):
+    """A pipeline through which each batch goes in one piece, so that one device computes at a time.
+
+    It holds models that no device holds alone, and equals a single device in everything, BatchNorm included;
+    dropout draws from one stream per rank.
+    """
+
+    entry: ClassVar[StrategyEntry] = StrategyEntry(
+        id="model_parallel",
+        title="Model parallel",
+        summary="The model is cut into parts, one per device, and each batch goes through them in one piece.",
+        device_kinds=("cuda", "cpu"),
+        min_devices=2,
+        max_devices=None,
+        process_per_device=True,
+        splits_batch=False,
+        cuts_model=True,
+        fields=("cuts",),
+    )
+
+    @property
+    def schedule(self) -> str:
+        return "gpipe"

@@ -1,0 +1,84 @@
+"""Batches on their way forward through the stages of a pipeline, for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class Relay:
+    """Takes microbatches through stages that lie on several ranks in any order, without gradients.
+
+    `stages` are this rank's by their numbers; `ranks` holds the rank of every stage. Activations go through
+    `group`; their shapes, told once, through `control`.
+    """
+
+    def __init__(
+        self,
+        stages: Mapping[int, nn.Module],
+        ranks: Sequence[int],
+        device: torch.device,
+        group: dist.ProcessGroup | None,
+        control: dist.ProcessGroup,
+    ) -> None:
+        self._stages = dict(stages)
+        self._ranks = ranks
+        self._device = device
+        self._group = group
+        self._control = control
+        self._shapes: dict[int, tuple[torch.Size, torch.dtype]] = {}
+
+    @torch.no_grad()
+    def run(self, count: int, inputs: Sequence[Tensor] | None) -> list[Tensor]:
+        """The model's outputs of `count` microbatches on the rank of the last stage, [] elsewhere.
+
+        All ranks call it together; the rank of stage 0 gives the `inputs`, all of the same shape at every call.
+        """
+        # Everybody goes through the same list, so that any two ranks send and receive in the same order, as NCCL
+        # needs; what a stage needs is always made at an earlier place in it.
+        every = sorted((stage + number, stage, number) for stage in range(len(self._ranks)) for number in range(count))
+        waiting: dict[tuple[int, int], tuple[Tensor, Any]] = {}
+        sent: list[tuple[Any, Tensor]] = []
+        outputs: list[Tensor] = []
+        for _, stage, number in every:
+            following = stage + 1
+            if stage in self._stages:
+                made = self._computed(stage, inputs[number] if stage == 0 and inputs else waiting.pop((stage, number)))
+                if following == len(self._ranks):
+                    outputs.append(made)
+                elif following in self._stages:
+                    waiting[following, number] = made, None
+                else:
+                    self._tell_shape(following, made)
+                    sent.append((dist.isend(made, self._ranks[following], group=self._group), made))
+            elif following in self._stages:
+                buffer = self._buffer(following)
+                waiting[following, number] = buffer, dist.irecv(buffer, self._ranks[stage], group=self._group)
+        for work, _ in sent:
+            work.wait()
+        return outputs
+
+    def _computed(self, stage: int, received: Tensor | tuple[Tensor, Any]) -> Tensor:
+        if isinstance(received, tuple):
+            received, work = received
+            if work is not None:
+                work.wait()
+        made: Tensor = self._stages[stage](received)
+        return made
+
+    def _tell_shape(self, stage: int, made: Tensor) -> None:
+        if stage not in self._shapes:
+            self._shapes[stage] = made.shape, made.dtype
+            dist.send_object_list([self._shapes[stage]], self._ranks[stage], group=self._control)
+
+    def _buffer(self, stage: int) -> Tensor:
+        if stage not in self._shapes:
+            told: list[Any] = [None]
+            dist.recv_object_list(told, self._ranks[stage - 1], group=self._control)
+            self._shapes[stage] = told[0]
+        shape, dtype = self._shapes[stage]
+        return torch.empty(shape, dtype=dtype, device=self._device)

@@ -1,0 +1,134 @@
+"""What sharding a model by FSDP2 goes by: which blocks can be apart, what is tied, what was used, what took its time."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from engine.strategies.blocks import blocks
+from engine.strategies.rank_times import HostTimer
+from engine.training.shards import is_sharded
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+
+
+def separate_blocks(model: nn.Module) -> list[nn.Module]:
+    """Those of `blocks(model)` whose parameters are used nowhere else, and which can so be sharded by themselves."""
+    found = dict(blocks(model))
+    homes: dict[nn.Parameter, set[str]] = defaultdict(set)
+    for path, part in model.named_modules(remove_duplicate=False):
+        home = path
+        while home and home not in found:
+            home = home.rpartition(".")[0]
+        for parameter in part.parameters(recurse=False):
+            homes[parameter].add(home)
+    return [block for path, block in found.items() if all(homes[p] == {path} for p in block.parameters())]
+
+
+def tied_views(model: nn.Module) -> tuple[str, ...]:
+    """The names of parameters that share memory with another parameter or a buffer without being the same tensor.
+
+    One nn.Parameter under several names is not among them: whatever is done to it is done under all its names.
+    """
+    spans: list[tuple[int, int, int, str]] = []
+    parameters = dict(model.named_parameters())
+    for name, tensor in chain(parameters.items(), model.named_buffers()):
+        if tensor.numel():
+            last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            begin = int(tensor.storage_offset()) * tensor.itemsize
+            spans.append((tensor.untyped_storage()._cdata, begin, begin + (last + 1) * tensor.itemsize, name))
+    tied: set[str] = set()
+    reach, holder = (0, 0), ""
+    for storage, begin, end, name in sorted(spans):
+        if (storage, begin) < reach:
+            tied |= {name, holder}
+        if (storage, end) > reach:
+            reach, holder = (storage, end), name
+    return tuple(name for name in parameters if name in tied)
+
+
+def time_collectives(group: FSDPModule, timer: HostTimer, *, all_reduce: bool) -> None:
+    """Lets `timer` know of the collectives of `group`, in which a worker on the CPU stands still."""
+    scatter = _TimedReduceScatter(timer)
+    group.set_custom_all_gather(_TimedAllGather(timer))  # type: ignore[arg-type]
+    group.set_custom_reduce_scatter(scatter)  # type: ignore[arg-type]
+    if all_reduce:  # which comes right after the reduce-scatter, and the hook right after it
+        group.set_all_reduce_hook(lambda _: timer.stood_since(scatter.done))
+
+
+class _TimedCollective:
+    """A collective as FSDP asks for it, which does what FSDP's own does."""
+
+    def __init__(self, timer: HostTimer) -> None:
+        self.timer = timer
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _TimedAllGather(_TimedCollective):
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> dist.Work | None:
+        begun = time.perf_counter()
+        work = dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
+        self.timer.stood_since(begun)
+        return work
+
+
+class _TimedReduceScatter(_TimedCollective):
+    done = 0.0
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        begun = time.perf_counter()
+        work = dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+        self.timer.stood_since(begun)
+        self.done = time.perf_counter()
+        return work
+
+
+class UsedParameters:
+    """Which parameters got a gradient on any rank, so that those that did not are left as they are.
+
+    Where a user's model uses other layers for one rank's pictures than for another's, FSDP must be told to join
+    gradients of 0 for unused parameters, which then are taken for gradients: momentum and weight decay would move a
+    layer that no rank uses.
+    """
+
+    def __init__(self, model: nn.Module, groups: Sequence[FSDPModule], agree: Callable[[list[int]], list[int]]) -> None:
+        self._agree = agree
+        self._shards = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._used = [0] * len(self._shards)
+        for group in groups:  # one at a time is whole, whose parameters are others, but the same ones ever after
+            group.unshard()
+            trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+            for number, parameter in enumerate(trained):
+                if not is_sharded(parameter):
+                    parameter.register_post_accumulate_grad_hook(partial(self._note, number))
+            group.reshard()
+
+    def _note(self, number: int, _: Tensor) -> None:
+        self._used[number] = 1
+
+    def drop_others(self) -> None:
+        """Takes the gradients of what no rank has used since the last call. All ranks call it together."""
+        for used, shard in zip(self._agree(self._used), self._shards, strict=True):
+            if not used:
+                shard.grad = None
+        self._used = [0] * len(self._shards)

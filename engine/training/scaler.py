@@ -1,0 +1,46 @@
+"""The loss scale of fp16, on which all ranks agree."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler, OptState
+from torch.optim import Optimizer
+
+
+class AgreedScaler(GradScaler):
+    """A GradScaler for gradients that several ranks hold together.
+
+    Where any rank's gradients overflow, all leave the step out and lower the scale: whether they do is added up by
+    `over_parts` (`Strategy.over_parts`). A rank takes part even if it has no gradients or never scales a loss, as
+    the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same over one process group.
+    """
+
+    def __init__(self, device: torch.device, over_parts: Callable[[Tensor], Tensor], *, enabled: bool) -> None:
+        super().__init__(device.type, enabled=enabled)
+        self._over_parts = over_parts
+        if enabled:
+            self._lazy_init_scale_growth_tracker(device)
+
+    @torch.no_grad()
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Divides the gradients by the scale and finds out, together with the others, whether all are finite."""
+        scale, _ = self._check_scale_growth_tracker("unscale_")
+        inverse = scale.double().reciprocal().float()
+        overflows = torch.zeros_like(scale)
+        gradients: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    gradients[parameter.grad.device, parameter.grad.dtype].append(parameter.grad)
+        for (device, _), held in gradients.items():
+            found = torch.zeros((), device=device)
+            torch._amp_foreach_non_finite_check_and_unscale_(held, found, inverse.to(device))
+            overflows += found.to(scale.device)
+        state = self._per_optimizer_states[id(optimizer)]
+        # A 1 for yes: the scale is updated by whether it is above 0, optimizers skip where it is 1.
+        state["found_inf_per_device"] = {scale.device: self._over_parts(overflows).clamp(max=1.0)}
+        state["stage"] = OptState.UNSCALED

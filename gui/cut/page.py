@@ -1,0 +1,276 @@
+"""The page on which a model's cut is measured, shown and moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.cut import CannotCut, Cut, automatic, stages
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from gui import shades
+from gui.cut.planner import Planner
+from gui.cut.view import CutView
+from gui.form.row import ProblemLabel
+from gui.run.words import SCHEDULES, model_title, strategy_title
+
+EMPTY = (
+    "No cut to show yet.\n\n"
+    "Choose a model, devices and a strategy that cuts the model (a pipeline, say),\n"
+    "then press Show the cut… under Strategy options."
+)
+MEASURED_BY = (
+    "dataset", "task", "model", "model_file_sha256", "strategy", "devices", "batch_size", "optimizer", "accumulation",
+    "ema_decay", "image_size", "precision", "freeze_backbone", "activation_checkpointing", "replicas",
+    "pipeline_schedule", "microbatches", "stages_per_device",
+)  # fmt: skip
+"""The fields on which the measured figures depend."""
+STALE = Problem(
+    "cuts",
+    "The job has changed since this was measured, so that these figures, and places, may not be its own.",
+    "Press Measure again.",
+    "warning",
+)
+NOT_ITS_PLACES = Problem(
+    "cuts",
+    "The job's cuts are not places where this model can be cut into these stages; shown is the automatic cut.",
+    "Use this cut, or reset Cuts in the form.",
+    "warning",
+)
+
+
+class CutPage(QWidget):
+    """Measures the job's model when asked, and lets its cut be moved.
+
+    Signals: closed() - back to where one came from; used(object) - the cuts to train with, () for automatic ones;
+    wanted() - the cut of the job as it now stands is to be measured: `show_job` is the answer.
+    Attributes: cut - the Cut on screen, None where there is none.
+    """
+
+    closed = Signal()
+    used = Signal(object)
+    wanted = Signal()
+
+    def __init__(self, planner: Planner | None = None, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.setAccessibleName("Cut of the model page")
+        self.planner = planner or Planner(self)
+        self.cut: Cut | None = None
+        self._job: Job | None = None
+        self._measured: Job | None = None
+        self._names: dict[str, str] = {}
+        self.back = QPushButton("← Back")
+        self.back.setAccessibleName("Back from the cut")
+        self.back.setToolTip("Back to the page before (Esc)")
+        self.title = QLabel("The cut of the model")
+        self.title.setObjectName("heading")
+        self.subtitle = QLabel(wordWrap=True)
+        self.subtitle.setObjectName("muted")
+        self.notice = ProblemLabel()
+        self.view = CutView()
+        self.what = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
+        self.progress = QProgressBar()
+        self.cancel = QPushButton("Cancel")
+        self.fault = ProblemLabel()
+        self.again = QPushButton("Measure again")
+        self._stack = QStackedWidget()
+        self._lay_out()
+        self._connect()
+
+    def show_job(self, job: Job | None, problems: Sequence[Problem], names: Mapping[str, str]) -> None:
+        """Shows the cut of `job`: at once where it has been measured, else after measuring.
+
+        `problems` are all of the job's, of which those at other fields than the cut depends on do not matter here;
+        `names` are what devices are called, by their ids.
+        """
+        self._names = dict(names)
+        self.set_job(job)
+        wrong = [problem for problem in problems if problem.severity == "error" and problem.field in MEASURED_BY]
+        if job is None or wrong:
+            self.planner.cancel()
+            self._show_fault(wrong or [Problem("", "The job cannot be read.", "Correct the fields marked in it.")])
+        elif self.cut is not None and not self._stale():
+            self._show_cut(self._as_in_the_job(self.cut, job))
+            self._focus_first_cut()
+        elif not self.planner.running or self._stale():
+            self._measure(job)
+
+    def set_job(self, job: Job | None) -> None:
+        """The job in the form, which may have moved on from the one that was measured."""
+        self._job = job
+        stale = self.cut is not None and self._stale()
+        self.notice.show_problems((STALE,) if stale else ())
+        self.view.use.setEnabled(not stale)
+
+    # Making it
+
+    def _lay_out(self) -> None:
+        empty = QLabel(EMPTY, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
+        empty.setObjectName("muted")
+        for page in (empty, self._measuring_page(), self._fault_page(), self.view):
+            self._stack.addWidget(page)
+        head = QHBoxLayout()
+        head.setSpacing(12)
+        texts = QVBoxLayout()
+        texts.setSpacing(2)
+        texts.addWidget(self.title)
+        texts.addWidget(self.subtitle)
+        head.addWidget(self.back, 0, Qt.AlignmentFlag.AlignTop)
+        head.addLayout(texts, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 10, 14, 10)
+        layout.setSpacing(8)
+        layout.addLayout(head)
+        layout.addWidget(self.notice)
+        layout.addWidget(self._stack, 1)
+
+    def _measuring_page(self) -> QWidget:
+        self.progress.setRange(0, 100)
+        self.progress.setFixedSize(320, 14)
+        self.progress.setTextVisible(False)
+        self.progress.setAccessibleName("Measuring the model")
+        self.cancel.setAccessibleName("Cancel measuring")
+        return _in_the_middle(self.what, self.progress, self.cancel)
+
+    def _fault_page(self) -> QWidget:
+        self.fault.setMinimumWidth(320)
+        self.fault.setMaximumWidth(640)
+        return _in_the_middle(self.fault, self.again)
+
+    def _connect(self) -> None:
+        self.back.clicked.connect(self._close)
+        escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
+        escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        escape.activated.connect(self._close)
+        self.cancel.clicked.connect(self._close)
+        self.again.clicked.connect(self._ask)
+        self.view.measure_again.clicked.connect(self._ask)
+        self.view.automatic.clicked.connect(self._automatic)
+        self.view.picture.automatic_wanted.connect(self._automatic)
+        self.view.picture.cut_moved.connect(self._show_cut)
+        self.view.use.clicked.connect(self._use)
+        self.planner.progress.connect(self._progress)
+        self.planner.done.connect(self._done)
+        self.planner.refused.connect(lambda problem: self._show_fault([problem]))
+        self.planner.failed.connect(
+            lambda text: self._show_fault([Problem("", text, "Measure again, or let the run choose by itself.")])
+        )
+
+    # What happens
+
+    def _ask(self) -> None:
+        self.cut = None
+        self.wanted.emit()
+
+    def _measure(self, job: Job) -> None:
+        self.cut = None
+        self._measured = job
+        self.notice.show_problems(())
+        self._stack.setCurrentIndex(1)
+        # Its own cuts are put in afterwards: where they no longer fit the model, there is still something to show.
+        self.planner.start(msgspec.structs.replace(job, cuts=()))
+        self.cancel.setFocus()
+
+    def _progress(self, fraction: float, what: str) -> None:
+        self.what.setText(f"{what} …")
+        self.progress.setValue(round(100 * fraction))
+
+    def _done(self, cut: Cut) -> None:
+        self.cut = cut
+        self.set_job(self._job)
+        self._show_cut(cut if self._measured is None else self._as_in_the_job(cut, self._measured))
+        if self.isVisible():
+            self._focus_first_cut()
+
+    def _focus_first_cut(self) -> None:
+        if self.view.picture.handles:
+            self.view.picture.handles[0].setFocus()
+
+    def _show_cut(self, cut: Cut) -> None:
+        self.cut = cut
+        titles = shades.place_titles(cut.devices, self._names)
+        before = len(self.view.picture.handles)
+        self.view.show_cut(cut, titles)
+        if len(self.view.picture.handles) != before:
+            self.view.order_tabs(after=self.back)
+        self._show_titles(self._measured, cut)
+        self._stack.setCurrentWidget(self.view)
+
+    def _show_titles(self, job: Job | None, cut: Cut) -> None:
+        if job is None:
+            return
+        strategy = load_catalogue().strategy(job.strategy)
+        schedule = f"{SCHEDULES[job.pipeline_schedule]}, " if strategy is not None and strategy.schedules else ""
+        batches = f"{cut.microbatches} microbatches of {cut.microbatch_size} pictures"
+        if cut.microbatches == 1:
+            batches = f"whole batches of {cut.microbatch_size} pictures"
+        self.title.setText(f"The cut of {model_title(job.model)}")
+        self.subtitle.setText(
+            f"{strategy_title(job.strategy)}, {len(cut.stage_places)} stages on {len(cut.devices)} devices · "
+            f"{schedule}{batches}"
+        )
+
+    def _show_fault(self, problems: Sequence[Problem]) -> None:
+        self.cut = None
+        self.title.setText("The cut of the model")
+        self.subtitle.setText("")
+        self.notice.show_problems(())
+        self.fault.show_problems(tuple(problems))
+        self._stack.setCurrentIndex(2)
+        if self.cancel.hasFocus() or self.window().focusWidget() is None:
+            self.again.setFocus()
+
+    def _automatic(self) -> None:
+        if self.cut is None:
+            return
+        try:
+            self._show_cut(automatic(self.cut))
+        except CannotCut as reason:
+            self.notice.show_problems((Problem("cuts", f"There is no automatic cut: {reason}.", reason.remedy),))
+
+    def _use(self) -> None:
+        if self.cut is not None:
+            self.used.emit(() if self.cut.chosen else self.cut.cuts)
+            self.closed.emit()
+
+    def _close(self) -> None:
+        """Nobody waits for what is still being measured."""
+        if self.planner.running:
+            self.planner.cancel()
+            self._stack.setCurrentIndex(0)
+        self.closed.emit()
+
+    def _stale(self) -> bool:
+        if self._job is None or self._measured is None:
+            return True
+        return any(getattr(self._job, name) != getattr(self._measured, name) for name in MEASURED_BY)
+
+    def _as_in_the_job(self, cut: Cut, job: Job) -> Cut:
+        """`cut` with the job's own cuts where it has some that are possible, else with the automatic ones."""
+        if job.cuts:
+            own = msgspec.structs.replace(cut, cuts=job.cuts, chosen=False)
+            try:
+                stages(own)
+            except ValueError:
+                self.notice.show_problems((NOT_ITS_PLACES,))
+            else:
+                return own
+        return cut if cut.chosen else automatic(cut)
+
+
+def _in_the_middle(*widgets: QWidget) -> QWidget:
+    page = QWidget()
+    column = QVBoxLayout(page)
+    column.setSpacing(10)
+    column.addStretch(1)
+    for widget in widgets:
+        column.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
+    column.addStretch(2)
+    return page

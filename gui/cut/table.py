@@ -1,0 +1,115 @@
+"""The stages of a cut as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+
+from engine.contract.cut import Cut, Stage, stages
+from gui.cut import words
+
+_Index = QModelIndex | QPersistentModelIndex
+_NOTHING = QModelIndex()
+
+
+class _Row(NamedTuple):
+    """One stage of `held`, by its number."""
+
+    number: int
+    held: tuple[Stage, ...]
+    titles: tuple[str, ...]
+
+    @property
+    def stage(self) -> Stage:
+        return self.held[self.number]
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    text: Callable[[_Row], str]
+    help: str = ""
+    number: bool = True
+
+
+COLUMNS: tuple[_Column, ...] = (
+    _Column("Stage", lambda row: str(row.number), number=False),
+    _Column("Device", lambda row: row.titles[row.stage.place], number=False),
+    _Column("Modules", lambda row: words.span_words(row.stage), number=False),
+    _Column("Layers", lambda row: f"{row.stage.layers:,}", "Layers with parameters"),
+    _Column("Parameters", lambda row: words.count_words(row.stage.parameters)),
+    _Column(
+        "Time",
+        lambda row: words.milliseconds(row.stage.seconds),
+        "Of one microbatch, forward and backward, with what arrives",
+    ),
+    _Column("Share", lambda row: words.share_words(row.stage), "Of the time of all stages"),
+    _Column(
+        "Memory",
+        lambda row: ("⚠ " if row.stage.over_memory else "") + words.bytes_words(row.stage.memory_bytes),
+        "Parameters' state and the activations of the microbatches in flight; ⚠ where the device has less",
+    ),
+    _Column(
+        "Sent",
+        lambda row: words.sent_words(row.held, row.number),
+        "To the next stage, of each microbatch; as much comes back as its gradient",
+    ),
+)
+MODULES = 2
+"""The column that gives way where there is little room."""
+_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+
+
+class StageTable(QAbstractTableModel):
+    """A row for each stage."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._cut: Cut | None = None
+        self._stages: tuple[Stage, ...] = ()
+        self._titles: tuple[str, ...] = ()
+
+    def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
+        """Shows the stages of `cut`; `titles` name the devices of its places."""
+        held = stages(cut)
+        if len(held) != len(self._stages) or titles != self._titles:
+            self.beginResetModel()
+            self._cut, self._stages, self._titles = cut, held, titles
+            self.endResetModel()
+            return
+        self._cut, self._stages = cut, held
+        self.dataChanged.emit(self.index(0, 0), self.index(len(held) - 1, len(COLUMNS) - 1))
+
+    def rowCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(self._stages)
+
+    def columnCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid() or self._cut is None:
+            return None
+        row, column = _Row(index.row(), self._stages, self._titles), COLUMNS[index.column()]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return column.text(row)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return words.describe_stage(row.number, row.held, self._cut, row.titles[row.stage.place])
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return _RIGHT if column.number else _LEFT
+        return None
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(COLUMNS):
+            return None
+        column = COLUMNS[section]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return column.title
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return column.help or None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return _RIGHT if column.number else _LEFT
+        return None

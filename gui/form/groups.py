@@ -1,0 +1,32 @@
+"""Where the form's fields stand, and how it names the devices chosen."""
+
+from __future__ import annotations
+
+from engine.contract.devices import CPU, is_gpu
+
+TRIPLE = ("epochs", "batch_size", "learning_rate")
+FOLDS: dict[str, tuple[str, ...]] = {
+    "Training": (
+        "optimizer", "weight_decay", "schedule", "accumulation", "clip_norm", "ema_decay", "seed", "best_by",
+        "resume_from", "name",
+    ),
+    "Data": ("image_size", "augmentation", "loader_workers", "val_fraction"),
+    "Precision": ("precision",),
+    "Model": ("pretrained", "weights_file", "freeze_backbone"),
+    "Strategy": (
+        "replicas", "pipeline_schedule", "microbatches", "stages_per_device", "cuts", "balance", "bucket_mib",
+        "gradient_compression", "static_graph", "sync_batchnorm", "shard_precision", "cpu_offload",
+        "activation_checkpointing",
+    ),
+}  # fmt: skip
+"""The fields that are folded away, by the title of their fold."""
+
+
+def devices_in_words(devices: tuple[str, ...], names: dict[str, str]) -> str:
+    """ "GPU 0, GPU 1" or "CPU, 2 workers"; `names` are what GPUs are called, by UUID."""
+    if not devices:
+        return "None chosen; check one in Devices."
+    gpus = [names.get(device, device) for device in devices if is_gpu(device)]
+    workers = sum(device == CPU for device in devices)
+    cpu = [] if not workers else ["CPU"] if workers == 1 else [f"CPU, {workers} workers"]
+    return ", ".join(gpus + cpu)

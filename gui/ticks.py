@@ -1,0 +1,21 @@
+"""Round numbers along an axis."""
+
+from __future__ import annotations
+
+import math
+
+
+def round_step(least: float) -> float:
+    """The least of 1, 2, 5 times a power of ten that is not below `least`."""
+    if least <= 0 or not math.isfinite(least):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= least * 0.999)
+
+
+def round_ticks(highest: float, most: int) -> list[float]:
+    """About `most` round numbers at equal distances from 0 up to `highest`."""
+    if highest <= 0 or not math.isfinite(highest):
+        return [0.0]
+    step = round_step(highest / max(1, most))
+    return [round(step * number, 12) for number in range(int(highest / step * (1 + 1e-9)) + 1)]

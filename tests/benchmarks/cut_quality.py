@@ -1,0 +1,210 @@
+"""The automatic cut against the best there is: `python tests/benchmarks/cut_quality.py [MODEL …]`.
+
+Two CPU workers of one thread each train a pipeline of two stages on random pictures, 8 microbatches a step. For each
+model the automatic cut is found as in a run, by measuring on both workers at once; then every place of the model is
+tried as the cut, all in the same two processes. The fastest few and the automatic one are then timed again in turns, so
+that the best is no stroke of luck, and the medians are compared. Prints a line per model and the worst ratio; exits
+with 1 where a ratio is below what is aimed at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import multiprocessing
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import torch
+from torch import nn
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from engine.contract.cut import Cut  # noqa: E402
+from engine.contract.job import Job  # noqa: E402
+from engine.contract.worker import WorkerSpec  # noqa: E402
+from engine.data.loader import Batch  # noqa: E402
+from engine.strategies.cut import Traces  # noqa: E402
+from engine.strategies.pipeline import Pipeline  # noqa: E402
+from engine.tasks import TASKS  # noqa: E402
+from engine.training.optimizers import Updater  # noqa: E402
+
+AIM = 0.95
+MICROBATCHES = 8
+CLASSES, CHANNELS = 10, 3
+FINALISTS = 3
+ROUNDS = 4
+"""In how many rounds the finalists are timed again, by turns."""
+
+
+class Setting(NamedTuple):
+    """A model with the side of its pictures in pixels and the pictures of a microbatch."""
+
+    model: str
+    image_size: int
+    pictures: int
+
+
+SETTINGS = (
+    Setting("resnet18", 64, 4),
+    Setting("mobilenet_v2", 64, 4),
+    Setting("efficientnet_b0", 64, 2),
+    Setting("convnext_tiny", 64, 2),
+    Setting("densenet121", 32, 2),
+)
+
+
+class Found(NamedTuple):
+    """Pictures a second at each place, for the automatic cut's place and the best one."""
+
+    places: int
+    automatic: str
+    best: str
+    automatic_rate: float
+    best_rate: float
+    slowest_rate: float
+    seconds: float
+
+
+class GivenCut(Pipeline):
+    """A pipeline that is cut where it is told to; the first time where its own measuring says."""
+
+    given: Cut | None = None
+
+    def _found_cut(self, model: nn.Module, traces: Traces, example_shape: tuple[int, int, int]) -> Cut:
+        return self.given or super()._found_cut(model, traces, example_shape)
+
+
+class Trial:
+    """One model on one of the two workers; both do the same at the same time."""
+
+    def __init__(self, setting: Setting, schedule: str, rank: int, rendezvous: str, steps: int) -> None:
+        self.job = Job(
+            strategy="pipeline",
+            devices=("cpu", "cpu"),
+            model=setting.model,
+            image_size=setting.image_size,
+            batch_size=setting.pictures * MICROBATCHES,
+            microbatches=MICROBATCHES,
+            pipeline_schedule=schedule,
+        )
+        self.steps = steps
+        self.shape = (CHANNELS, setting.image_size, setting.image_size)
+        self.task = TASKS[self.job.task]
+        self.plain = self.task.build_model(self.job, CLASSES, CHANNELS)
+        self.strategy = GivenCut(
+            WorkerSpec(
+                run_folder="", job=self.job, rank=rank, world_size=2, devices=self.job.devices, rendezvous=rendezvous,
+                threads=1,
+            )
+        )  # fmt: skip
+        self.strategy.setup()
+
+    def automatic(self) -> Cut:
+        self.strategy.wrap(copy.deepcopy(self.plain), self.task, self.shape)
+        assert self.strategy.cut is not None
+        return self.strategy.cut
+
+    def rate(self, cut: Cut, place: str) -> float:
+        """Pictures a second of the fastest of some steps, after one that is not counted."""
+        strategy = self.strategy
+        strategy.given = msgspec.structs.replace(cut, cuts=(place,))
+        strategy.wrap(copy.deepcopy(self.plain), self.task, self.shape)
+        updater = Updater(strategy.parameters(), self.job, 1000, strategy.device, over_parts=strategy.over_parts)
+        seconds = []
+        for _ in range(1 + self.steps):
+            strategy.agree((0,))  # both begin together
+            begun = time.perf_counter()
+            strategy.step(self._batch(), updater)
+            strategy.agree((0,))
+            seconds.append(time.perf_counter() - begun)
+        return self.job.batch_size / min(seconds[1:])
+
+    def _batch(self) -> Batch | None:
+        if not self.strategy.loads_data:
+            return None
+        size = self.job.batch_size
+        return Batch(torch.randn(size, *self.shape), torch.zeros(size, dtype=torch.int64), size, 0.0)
+
+    def run(self) -> Found:
+        begun = time.perf_counter()
+        cut = self.automatic()
+        (chosen,) = cut.cuts
+        rates = {segment.place: self.rate(cut, segment.place) for segment in cut.segments[:-1]}
+        finalists = [place for place in self._agreed(rates) if place != chosen][:FINALISTS]
+        timed: dict[str, list[float]] = {place: [] for place in (chosen, *finalists)}
+        for _ in range(ROUNDS):
+            for place, found in timed.items():
+                found.append(self.rate(cut, place))
+        medians = {place: statistics.median(found) for place, found in timed.items()}
+        best = max(medians, key=medians.__getitem__)
+        self.strategy.teardown()
+        return Found(
+            len(rates), chosen, best, medians[chosen], medians[best], min(rates.values()), time.perf_counter() - begun
+        )
+
+    def _agreed(self, rates: dict[str, float]) -> list[str]:
+        """The places from the fastest to the slowest, by the slower of both workers' clocks."""
+        slower = self.strategy.agree([round(-1e6 * rate) for rate in rates.values()])
+        return [place for _, place in sorted(zip(slower, rates, strict=True))]
+
+
+def work(rank: int, folder: str, chosen: argparse.Namespace, answers: Connection) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    for number, setting in enumerate(asked(chosen)):
+        found = Trial(setting, chosen.schedule, rank, f"{folder}/{number}", chosen.steps).run()
+        if rank == 0:
+            answers.send(found)
+
+
+def asked(chosen: argparse.Namespace) -> list[Setting]:
+    return [setting for setting in SETTINGS if not chosen.models or setting.model in chosen.models]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="some of those that are tried by default")
+    parser.add_argument("--schedule", default="1f1b", choices=("gpipe", "1f1b"))
+    parser.add_argument("--steps", type=int, default=2, help="timed steps at each place (%(default)s)")
+    chosen = parser.parse_args()
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}; {chosen.schedule}")
+    answers, theirs = multiprocessing.Pipe(duplex=False)
+    context = multiprocessing.get_context("fork")
+    worst = 1.0
+    with tempfile.TemporaryDirectory() as folder:
+        workers = [context.Process(target=work, args=(rank, folder, chosen, theirs), daemon=True) for rank in range(2)]
+        for worker in workers:
+            worker.start()
+        theirs.close()
+        try:
+            for setting in asked(chosen):
+                found = answers.recv()
+                ratio = found.automatic_rate / found.best_rate
+                worst = min(worst, ratio)
+                print(
+                    f"{setting.model} at {setting.image_size} px, {setting.pictures} pictures a microbatch: automatic "
+                    f"{found.automatic} {found.automatic_rate:.1f} images/s; best of {found.places} {found.best} "
+                    f"{found.best_rate:.1f}, worst {found.slowest_rate:.1f}; ratio {ratio:.3f} ({found.seconds:.0f} s)",
+                    flush=True,
+                )
+        except EOFError:
+            raise SystemExit("A worker has failed; see above.") from None
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.join()
+    print(f"the worst ratio: {worst:.3f} (aim: at least {AIM})")
+    sys.exit(0 if worst >= AIM else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""How long it takes until a rank that was killed is named on screen.
+
+    python tests/benchmarks/killed_rank.py [--times N] [--dataset FOLDER]
+
+Opens the real window offscreen, trains under DistributedDataParallel on two CPU workers, sends SIGKILL to the worker
+of rank 1 and takes the time until the window's status and its log name the rank. The aim is 2 s; the exit code is 1
+where it takes longer once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+import psutil
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication, QPlainTextEdit, QSpinBox
+
+from gui import theme
+from gui.main_window import MainWindow
+
+AIM_S = 2.0
+NAMED = "Rank 1 was ended by SIGKILL"
+TRAINED_S = 1.0
+"""How long the run trains before the rank is killed."""
+
+
+class Scenario:
+    """Train, kill a rank, wait for its name; so many times. `took` holds the seconds to the log and to the status."""
+
+    def __init__(self, window: MainWindow, times: int) -> None:
+        self.window, self.times = window, times
+        self.took: list[tuple[float, float]] = []
+        self.ended_s: list[float] = []
+        self._asked = False
+        self._first_point: float | None = None
+        self._killed: float | None = None
+        self._in_log: float | None = None
+        self._in_status: float | None = None
+        self.clock = QTimer()
+        self.clock.timeout.connect(self.look)
+        self.clock.start(10)
+
+    def look(self) -> None:
+        track = self.window.track
+        if track is None:
+            return
+        if not self._asked:
+            for box in self.window.findChildren(QSpinBox):
+                if box.accessibleName() == "CPU workers":
+                    box.setValue(2)
+            if self.window.form.train.isEnabled() and track.launcher.ready:
+                self._asked = True
+                self.window.form.start()
+            return
+        now = time.monotonic()
+        if self._killed is None:
+            if track.store.active and len(track.store.data.steps.step):
+                self._first_point = self._first_point or now
+                if now - self._first_point > TRAINED_S:
+                    self._killed = now
+                    self._kill(track.store.data.started.supervisor_pid)
+            return
+        if self._in_log is None and NAMED in self.log():
+            self._in_log = now - self._killed
+        if self._in_status is None and NAMED in self.window.status.status.text():
+            self._in_status = now - self._killed
+        if self._in_log is not None and self._in_status is not None and not track.store.active:
+            self.took.append((self._in_log, self._in_status))
+            self.ended_s.append(now - self._killed)
+            self._asked, self._first_point, self._killed, self._in_log, self._in_status = False, None, None, None, None
+            if len(self.took) == self.times:
+                self.clock.stop()
+                self.window.close()
+
+    def log(self) -> str:
+        """What the window's log shows."""
+        return "\n".join(
+            view.toPlainText() for view in self.window.findChildren(QPlainTextEdit) if view.accessibleName() == "Log"
+        )
+
+    @staticmethod
+    def _kill(supervisor: int) -> None:
+        (worker,) = [child for child in psutil.Process(supervisor).children() if child.name() == "footplate-w1"]
+        worker.send_signal(signal.SIGKILL)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--dataset", default="")
+    options = parser.parse_args()
+    from PySide6 import __version__ as qt
+
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["FOOTPLATE_HOME"] = home
+        app = QApplication(["footplate"])
+        theme.apply(app)
+        window = MainWindow()
+        window.form.rows["epochs"].set_value(10_000)
+        window.form.rows["strategy"].set_value("ddp")
+        if options.dataset:
+            window.form.set_dataset(options.dataset)
+        window.resize(1280, 800)
+        window.show()
+        scenario = Scenario(window, options.times)
+        app.exec()
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, PySide6 {qt}, offscreen")
+    for (log, status), ended in zip(scenario.took, scenario.ended_s, strict=True):
+        print(f"named in the log after {log:.2f} s, in the status after {status:.2f} s; all ended after {ended:.2f} s")
+    slowest = max(map(max, scenario.took))
+    print(f"slowest of {len(scenario.took)}: {slowest:.2f} s (aim {AIM_S:g} s)")
+    return 0 if slowest <= AIM_S else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

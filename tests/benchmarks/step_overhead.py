@@ -1,0 +1,92 @@
+"""What Footplate's step costs beyond torch's own: `python tests/benchmarks/step_overhead.py`.
+
+resnet18 at 64 px, batch 32, SGD with momentum, fp32, one thread, no data and no logging. Both sides have a model of
+their own, warmed up, and take turns in blocks of steps; the ratio is that of the medians of processor time per step.
+The aim is below 1 %; the exit code is 1 where it is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+from torchvision.models import resnet18
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.data.loader import Batch
+from engine.strategies import STRATEGIES
+from engine.tasks import TASKS
+from engine.training.optimizers import Updater
+
+AIM = 0.01
+SIZE, PICTURES, CLASSES = 64, 32, 10
+
+
+def torchs_own(inputs: torch.Tensor, targets: torch.Tensor) -> Callable[[], None]:
+    """The step as a script writes it, with the optimizer that Footplate uses."""
+    model = resnet18(num_classes=CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+
+    return step
+
+
+def footplates(inputs: torch.Tensor, targets: torch.Tensor) -> Callable[[], None]:
+    job = Job(model="resnet18", image_size=SIZE, batch_size=PICTURES, schedule="none")
+    spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
+    strategy = STRATEGIES["single"](spec)
+    strategy.setup()
+    strategy.wrap(resnet18(num_classes=CLASSES), TASKS["classification"], (3, SIZE, SIZE))
+    updater = Updater(strategy.parameters(), job, 1000, strategy.device, strategy.over_parts)
+    batch = Batch(inputs, targets, PICTURES, 0.0)
+
+    def step() -> None:
+        strategy.step(batch, updater)
+
+    return step
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=4, help="steps per block")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(PICTURES, 3, SIZE, SIZE), torch.randint(0, CLASSES, (PICTURES,))
+    sides = {"torch": torchs_own(inputs, targets), "Footplate": footplates(inputs, targets)}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for step in sides.values():
+        for _ in range(5):
+            step()
+    for block in range(chosen.blocks):
+        for name in sorted(sides, reverse=bool(block % 2)):
+            begun = time.process_time()
+            for _ in range(chosen.steps):
+                sides[name]()
+            seconds[name].append((time.process_time() - begun) / chosen.steps)
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    overhead = medians["Footplate"] / medians["torch"] - 1
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, one thread")
+    for name, median in medians.items():
+        print(f"{name}: {median * 1000:.2f} ms of processor time per step (median of {chosen.blocks} blocks)")
+    print(f"overhead of Footplate's step: {overhead:+.2%} (aim: below {AIM:.0%})")
+    return 0 if overhead < AIM else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

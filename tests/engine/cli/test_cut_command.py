@@ -1,0 +1,53 @@
+"""`footplate cut`, run as a user would."""
+
+from __future__ import annotations
+
+import json
+
+from engine.contract.runs import list_runs
+from tests.engine.cli.terminal import footplate
+
+
+def test_that_the_stages_are_shown_as_a_table() -> None:
+    answer = footplate("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--batch-size", "16")
+    assert answer.code == 0, answer
+    head, first, last, words = answer.out.splitlines()
+    assert head.split()[:2] == ["stage", "device"]
+    assert "memory" in head
+    assert (first.split()[0], first.split()[3]) == ("0", "conv1")
+    assert last.split()[0] == "1"
+    assert "%" in first
+    assert "iB" in first
+    assert words.startswith("Cut by measuring, for 8 microbatches of 2. To keep it: --cuts ")
+    assert list_runs() == []
+
+
+def test_that_cuts_of_ones_own_are_shown_and_json_tells_all() -> None:
+    words = ("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu,cpu", "--batch-size", "24", "--cuts", "conv1,conv2")
+    answer = footplate(*words, "--json")
+    assert answer.code == 0, answer
+    told = json.loads(answer.out)
+    assert told["cut"]["cuts"] == ["conv1", "conv2"]
+    assert told["cut"]["chosen"] is False
+    assert [stage["last_module"] for stage in told["stages"]] == ["conv1", "conv2", "fc2"]
+    assert sum(stage["share"] for stage in told["stages"]) > 0.999
+
+
+def test_that_what_cannot_be_cut_is_a_bad_request() -> None:
+    answer = footplate("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--cuts", "nowhere")
+    assert answer.code == 2
+    assert "--cuts" in answer.err
+    assert "nowhere" in answer.err
+    answer = footplate("cut", "--devices", "cpu,cpu", "--strategy", "ddp")
+    assert answer.code == 2
+    assert "--strategy: " in answer.err
+    assert "does not cut the model" in answer.err
+
+
+def test_that_a_bad_request_is_told_at_its_flag_without_measuring() -> None:
+    answer = footplate("cut", "nowhere", "--modle", "resnet18", "--batch-size", "0")
+    assert answer.code == 2
+    assert "There is no flag --modle. Did you mean --model?" not in answer.out
+    assert "Did you mean --model?" in answer.err
+    assert "--batch-size" in answer.err
+    assert "DATASET: There is no folder" in answer.err

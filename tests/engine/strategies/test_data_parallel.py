@@ -1,0 +1,273 @@
+"""DistributedDataParallel against one device that is fed the same parts of every batch one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from engine.contract.events import Failed, Planned, RanksTimed, Validation, Warned
+from engine.contract.job import Job
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+Write = Callable[[str], dict[str, str]]
+
+PLAIN = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+        nn.Linear(64, num_classes))
+"""
+
+BATCHNORM = """
+from torch import nn
+
+def block(a, b):
+    return nn.Sequential(nn.Conv2d(a, b, 3, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True))
+
+def build_model(num_classes):
+    return nn.Sequential(block(3, 8), block(8, 16), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, num_classes))
+"""
+
+# The buffer is read and moved by training, by what each rank has seen; it must be the same before every step.
+MOVING = """
+import torch
+import torch.distributed as dist
+from torch import nn
+
+class Centred(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.layer = nn.Linear(768, num_classes)
+        self.register_buffer("centre", torch.zeros(768))
+
+    def forward(self, x):
+        x = x.flatten(1)
+        if self.training:
+            if dist.is_initialized():
+                everyones = [torch.empty_like(self.centre) for _ in range(dist.get_world_size())]
+                dist.all_gather(everyones, self.centre)
+                assert all(torch.equal(one, everyones[0]) for one in everyones)
+            self.centre = self.centre * 0.9 + x.detach().mean(0) * 0.1
+        return self.layer(x - self.centre)
+
+def build_model(num_classes):
+    return Centred(num_classes)
+"""
+
+# Its gradients overflow in fp16 under the first loss scales.
+LOUD = """
+from torch import nn
+
+class Louder(nn.Module):
+    def forward(self, x):
+        return x * 8
+
+def build_model(num_classes):
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.Tanh(), nn.Conv2d(8, 16, 3), nn.Tanh(), nn.Flatten(), nn.Linear(2304, 32), nn.Tanh(),
+        nn.Linear(32, num_classes), Louder())
+"""
+
+UNEVEN = """
+import os
+import time
+import torch.distributed as dist
+from torch import nn
+
+class Slow(nn.Module):
+    '''Takes longer on the last of several ranks.'''
+    def __init__(self, num_classes):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(768, 64), nn.Tanh(), nn.Linear(64, num_classes))
+
+    def forward(self, x):
+        if dist.is_initialized() and dist.get_rank() == dist.get_world_size() - 1:
+            until = time.thread_time() + 0.002 * len(x)
+            while time.thread_time() < until:
+                pass
+        return self.layers(x)
+
+def build_model(num_classes):
+    return Slow(num_classes)
+"""
+
+
+def _last(group: Any) -> dict[str, Any]:
+    return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+
+
+def _weights(group: Any, *, statistics: bool) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in _last(group)["model"].items() if statistics or not _is_statistic(name)}
+
+
+def _is_statistic(name: str) -> bool:
+    return "running_" in name or name.endswith("num_batches_tracked")
+
+
+def _same(one: Any, other: Any, *, exactly: bool, statistics: bool = True) -> None:
+    assert len(one.losses) == len(other.losses) > 0
+    assert one.losses == pytest.approx(other.losses, rel=1e-6, abs=1e-7)
+    ours, theirs = _weights(one, statistics=statistics), _weights(other, statistics=statistics)
+    assert list(ours) == list(theirs)
+    for name, tensor in ours.items():
+        if exactly:
+            assert torch.equal(tensor, theirs[name]), name
+        else:
+            torch.testing.assert_close(tensor, theirs[name], rtol=1e-5, atol=1e-7)
+
+
+def test_that_accumulation_does_not_change_the_training(job: Make, start: Start, model_file: Write) -> None:
+    fields = model_file(PLAIN) | {"epochs": 2}
+    whole = start(job(**fields), every_step=True).completed()
+    parts = start(job(accumulation=5, **fields), every_step=True).completed()
+    _same(parts, whole, exactly=False)
+
+
+VARIATIONS: dict[str, dict[str, Any]] = {
+    "sgd": {},
+    "adamw": {"optimizer": "adamw", "learning_rate": 0.005},
+    "clipped": {"clip_norm": 0.3},
+    "averaged": {"ema_decay": 0.8},
+    "checkpointed": {"activation_checkpointing": True},
+}
+
+
+@pytest.mark.parametrize("variation", VARIATIONS)
+@pytest.mark.parametrize("model", ["plain", "batchnorm"])
+def test_that_two_ranks_train_as_one_that_accumulates_two_parts(
+    job: Make, start: Start, model_file: Write, model: str, variation: str
+) -> None:
+    text = {"plain": PLAIN, "batchnorm": BATCHNORM}[model]
+    fields = model_file(text) | {"epochs": 2} | VARIATIONS[variation]
+    alone = start(job(accumulation=2, **fields), every_step=True).completed()
+    ranks = start(job(2, strategy="ddp", **fields), every_step=True).completed()
+    # The running statistics are rank 0's, which has seen the first part of every batch alone.
+    _same(ranks, alone, exactly=True, statistics=model == "plain")
+    state, expected = _last(ranks)["optimizer"], _last(alone)["optimizer"]
+    assert state["schedule"] == expected["schedule"]
+    assert list(state["ema"]) == list(expected["ema"])
+    assert all(torch.equal(average, expected["ema"][name]) for name, average in state["ema"].items())
+    for name, held in expected["state"].items():
+        assert all(torch.equal(state["state"][name][key], value) for key, value in held.items()), name
+    if model == "plain":
+        measured = [event.measures for event in ranks.of(Validation)]
+        assert measured == [pytest.approx(event.measures) for event in alone.of(Validation)]
+
+
+@pytest.mark.parametrize("options", [{}, {"static_graph": True}], ids=["", "static_graph"])
+def test_that_ranks_that_accumulate_join_their_gradients_once(
+    job: Make, start: Start, model_file: Write, options: dict[str, Any]
+) -> None:
+    fields = model_file(BATCHNORM) | {"epochs": 2, "clip_norm": 0.3}
+    alone = start(job(accumulation=4, **fields), every_step=True).completed()
+    ranks = start(job(2, strategy="ddp", accumulation=2, **options, **fields), every_step=True).completed()
+    # The gradients of four parts are added up in pairs, which rounds differently.
+    _same(ranks, alone, exactly=False, statistics=False)
+
+
+def test_that_ranks_with_fewer_pictures_than_parts_or_none_go_along(job: Make, start: Start, model_file: Write) -> None:
+    fields = model_file(BATCHNORM) | {"batch_size": 5}
+    alone = start(job(strategy="single", **fields), every_step=True).completed()
+    assert len(alone.losses) == 14
+    fields |= {"accumulation": 4, "strategy": "ddp"}
+    three = start(job(3, **fields), every_step=True)
+    assert not any(three.finish()), three.of(Failed)
+    assert len(three.losses) == 14
+
+    fields = model_file(PLAIN) | {"batch_size": 2, "accumulation": 3}
+    alone = start(job(**fields), every_step=True).completed()
+    _same(start(job(3, strategy="ddp", **fields), every_step=True).completed(), alone, exactly=False)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "small buckets": {"bucket_mib": 0.001},
+    "static graph": {"static_graph": True},
+    "static graph, checkpointed": {"static_graph": True, "activation_checkpointing": True},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+def test_that_no_option_of_ddp_changes_the_training(
+    job: Make, start: Start, model_file: Write, options: dict[str, Any]
+) -> None:
+    fields = model_file(BATCHNORM) | {"strategy": "ddp"}
+    plain = start(job(2, **fields), every_step=True).completed()
+    _same(start(job(2, **fields, **options), every_step=True).completed(), plain, exactly=True)
+
+
+@pytest.mark.parametrize("compression", ["fp16", "bf16"])
+def test_that_compressed_gradients_change_the_training_by_their_rounding_alone(
+    job: Make, start: Start, model_file: Write, compression: str
+) -> None:
+    fields = model_file(PLAIN) | {"strategy": "ddp"}
+    plain = start(job(2, **fields), every_step=True).completed()
+    rounded = start(job(2, gradient_compression=compression, **fields), every_step=True).completed()
+    assert rounded.losses == pytest.approx(plain.losses, rel=1e-2)
+    assert rounded.losses != plain.losses
+
+
+def test_that_buffers_which_training_reads_are_rank_0s_on_all_ranks(job: Make, start: Start, model_file: Write) -> None:
+    group = start(job(2, strategy="ddp", **model_file(MOVING)), every_step=True).completed()
+    assert _last(group)["model"]["centre"].abs().max() > 0
+
+
+def test_that_sync_batchnorm_is_refused_on_the_cpu(job: Make, start: Start) -> None:
+    group = start(job(2, strategy="ddp", sync_batchnorm=True))
+    assert group.finish() == [1, 1]
+    assert {failed.cause for failed in group.of(Failed)} == {
+        "SyncBatchNorm runs on GPUs only. Switch it off for CPU workers."
+    }
+
+
+def test_that_a_slower_rank_gets_a_smaller_share_and_the_training_stays_the_same(
+    job: Make, start: Start, model_file: Write
+) -> None:
+    fields = model_file(UNEVEN) | {"epochs": 2}
+    alone = start(job(**fields), every_step=True).completed()
+    ranks = start(job(2, strategy="ddp", balance="speed", **fields), every_step=True).completed()
+    (planned,) = ranks.of(Planned)
+    fast, slow = planned.shares
+    assert slow < 0.4 < fast
+    assert fast + slow == pytest.approx(1)
+    (warned,) = ranks.of(Warned)
+    assert (warned.code, warned.rank) == ("straggler", 1)
+    assert f"It is given {slow:.0%} of every batch" in warned.message
+    assert ranks.losses == pytest.approx(alone.losses, rel=1e-5)
+    _same(ranks, alone, exactly=False)
+
+
+def test_that_a_run_tells_where_the_time_of_its_second_step_went(job: Make, start: Start, model_file: Write) -> None:
+    fields = model_file(UNEVEN) | {"strategy": "ddp", "accumulation": 2}
+    group = start(job(2, **fields), every_step=True).completed()
+    timed = group.of(RanksTimed)[0]
+    assert timed.step == 2
+    fast, slow = timed.ranks
+    # The slow rank takes 2 ms a picture, for which the other waits.
+    assert timed.straggler == 1
+    assert fast.waiting_s > 0.005 > slow.waiting_s
+    assert slow.compute_s > 0.012
+
+
+def test_that_a_model_without_blocks_to_compute_again_is_told_of(job: Make, start: Start, model_file: Write) -> None:
+    group = start(job(2, strategy="ddp", activation_checkpointing=True, **model_file(PLAIN))).completed()
+    (warned,) = group.of(Warned)
+    assert warned.code == "no_blocks"
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
+def test_that_ranks_find_one_loss_scale_for_fp16(job: Make, start: Start, model_file: Write, strategy: str) -> None:
+    """The steps that are left out meanwhile differ, since parts of a batch overflow at other scales than the whole."""
+    fields = model_file(LOUD) | {"precision": "fp16", "clip_norm": 0.5, "learning_rate": 0.002, "epochs": 3}
+    alone = start(job(**fields), every_step=True).completed()
+    ranks = start(job(2, strategy=strategy, **fields), every_step=True).completed()
+    scales = [_last(group)["optimizer"]["scaler"]["scale"] for group in (alone, ranks)]
+    assert max(scales) < 65536  # the first steps overflowed
+    assert 1 / 4 <= scales[1] / scales[0] <= 4
+    assert ranks.losses[0] == pytest.approx(alone.losses[0], rel=1e-3)
+    assert sum(ranks.losses[-3:]) < 0.9 * sum(ranks.losses[:3])

@@ -1,0 +1,44 @@
+"""What the checks just let pass trains to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.checks import problems
+from engine.contract.job import Job
+from engine.contract.problems import errors
+
+EDGES: dict[str, dict[str, Any]] = {
+    "single, a picture per part": {"strategy": "single", "accumulation": 12},
+    "ddp, a picture per part": {"strategy": "ddp", "cpus": 2, "accumulation": 6},
+    "ddp, unequal parts": {"strategy": "ddp", "cpus": 2, "accumulation": 4, "batch_size": 11},
+    "fsdp, unequal parts": {"strategy": "fsdp", "cpus": 2, "accumulation": 4, "batch_size": 11},
+    "model parallel, three places": {"strategy": "model_parallel", "cpus": 3, "accumulation": 12},
+    "gpipe, one microbatch": {"strategy": "pipeline", "cpus": 2, "microbatches": 1},
+    "1f1b, as many as stages": {"strategy": "pipeline", "cpus": 2, "microbatches": 2, "pipeline_schedule": "1f1b"},
+    "interleaved, one microbatch": {
+        "strategy": "pipeline",
+        "cpus": 2,
+        "microbatches": 1,
+        "pipeline_schedule": "interleaved_1f1b",
+    },
+    "zb1p, fewer than a round": {"strategy": "pipeline", "cpus": 2, "microbatches": 1, "pipeline_schedule": "zb1p"},
+    "zbv, one microbatch": {"strategy": "pipeline", "cpus": 2, "microbatches": 1, "pipeline_schedule": "zbv"},
+    "zbv, two microbatches": {"strategy": "pipeline", "cpus": 2, "microbatches": 2, "pipeline_schedule": "zbv"},
+    "pipelines, a picture per part": {"strategy": "ddp_pipeline", "cpus": 4, "accumulation": 6},
+    "pipelines, fewer pictures than devices": {"strategy": "ddp_pipeline", "cpus": 4, "batch_size": 2},
+    "hybrid shards, a picture per rank": {"strategy": "hsdp", "cpus": 4, "batch_size": 4},
+}
+
+
+@pytest.mark.parametrize("edge", list(EDGES))
+def test_that_what_the_checks_just_let_pass_trains(
+    job: Callable[..., Job], start: Callable[..., Any], edge: str
+) -> None:
+    asked = job(**EDGES[edge])
+    assert errors(problems(asked, load_catalogue())) == []
+    start(asked).completed()

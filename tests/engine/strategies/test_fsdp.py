@@ -1,0 +1,315 @@
+"""Fully sharded training is the training of a single device that is fed the ranks' shares one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine.contract.events import Failed, Planned, Validation, Warned
+from engine.contract.job import Job
+from engine.strategies.blocks import blocks
+from engine.strategies.sharding import separate_blocks, tied_views
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+WriteModel = Callable[[str], dict[str, str]]
+
+
+def checkpoint(group: Any, name: str = "last") -> Any:
+    return torch.load(group.folder / f"checkpoints/{name}.pt", weights_only=True)
+
+
+def assert_equal(ours: dict[str, Tensor], theirs: dict[str, Tensor], rtol: float = 0.0) -> None:
+    """The same names in the same order, and the same values: bit for bit if `rtol` is 0."""
+    assert list(ours) == list(theirs)
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=rtol, atol=rtol / 100, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def assert_same_training(group: Any, single: Any, rtol: float = 0.0) -> None:
+    """The losses, the measures, and all that last.pt and best.pt hold."""
+    np.testing.assert_allclose(group.losses, single.losses, rtol=max(rtol, 1e-6))
+    for one, other in zip(group.of(Validation), single.of(Validation), strict=True):
+        assert one.measures == pytest.approx(other.measures, rel=max(rtol, 1e-6))
+    ours, theirs = checkpoint(group), checkpoint(single)
+    assert_equal(ours["model"], theirs["model"], rtol)
+    assert list(ours["optimizer"]["state"]) == list(theirs["optimizer"]["state"])
+    for name, state in ours["optimizer"]["state"].items():
+        assert_equal(state, theirs["optimizer"]["state"][name], rtol)
+    assert_equal(ours["optimizer"]["ema"], theirs["optimizer"]["ema"], rtol)
+    assert_equal(checkpoint(group, "best"), checkpoint(single, "best"), rtol)
+
+
+def test_that_two_ranks_train_bit_for_bit_as_one_fed_both_shares_in_turn(job: Make, start: Start) -> None:
+    single = start(job(accumulation=2, epochs=5), every_step=True).completed()
+    group = start(job(cpus=2, strategy="fsdp", epochs=5), every_step=True).completed()
+    assert len(single.losses) == 30
+    assert single.losses[-1] < single.losses[0]
+    assert_same_training(group, single)
+
+
+BLOCKS = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.one, self.two = nn.Linear(64, 128), nn.Linear(128, 64)
+        self.norm = norm(128)
+
+    def forward(self, x):
+        return x + self.two(torch.relu(self.norm(self.one(x))))
+
+class Net(nn.Module):
+    def __init__(self, classes, norm):
+        super().__init__()
+        self.first = nn.Linear(768, 64)
+        self.blocks = nn.Sequential(*(Block(norm) for _ in range(3)))
+        self.last = nn.Linear(64, classes)
+        self.alias = self.last
+
+    def forward(self, x):
+        return self.last(self.blocks(self.first(x.flatten(1))))
+
+def build_model(num_classes):
+    return Net(num_classes, nn.NORM)
+"""
+"""Three blocks, and a layer under two names. Each rank's part of every parameter is a number of whole vectors of the CPU
+(or less than one), since torch's fused optimizers round what is left after the last whole vector otherwise."""
+
+
+FORWARD = "        return self.last(self.blocks(self.first(x.flatten(1))))\n"
+assert FORWARD in BLOCKS
+LAYER_NORM = BLOCKS.replace("NORM", "LayerNorm")
+BATCH_NORM = BLOCKS.replace("NORM", "BatchNorm1d")
+
+
+@pytest.mark.parametrize(
+    ("fields", "rtol"),
+    [
+        ({"activation_checkpointing": True}, 0.0),
+        ({"optimizer": "adamw", "schedule": "onecycle", "learning_rate": 0.003, "ema_decay": 0.9}, 0.0),
+        # The norm of all gradients is the root of the shards' sums of squares, which are rounded by themselves.
+        ({"clip_norm": 0.3}, 1e-5),
+    ],
+    ids=["checkpointing", "adamw-averaged", "clipped"],
+)
+def test_that_blocks_train_as_on_one_device(
+    job: Make, start: Start, model_file: WriteModel, fields: dict[str, Any], rtol: float
+) -> None:
+    fields = {"epochs": 2} | fields | model_file(LAYER_NORM)
+    single = start(job(accumulation=2, **fields), every_step=True).completed()
+    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
+    assert_same_training(group, single, rtol)
+
+
+def test_that_a_weight_in_common_is_one_also_across_blocks(job: Make, start: Start, model_file: WriteModel) -> None:
+    common = "self.blocks[2].one.weight = self.blocks[0].one.weight"
+    fields = {"epochs": 2} | model_file(LAYER_NORM.replace("self.alias", f"{common}; self.alias"))
+    single = start(job(accumulation=2, **fields), every_step=True).completed()
+    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
+    assert_same_training(group, single, 1e-5)
+    state = checkpoint(group)["model"]
+    assert torch.equal(state["blocks.0.one.weight"], state["blocks.2.one.weight"])
+
+
+def test_that_layers_used_by_one_rank_or_by_none_are_moved_as_by_ddp(
+    job: Make, start: Start, model_file: WriteModel
+) -> None:
+    text = LAYER_NORM.replace(
+        "self.alias =", "self.some, self.none = nn.Linear(64, 64), nn.Linear(64, 64); self.alias ="
+    )
+    text = text.replace(
+        FORWARD,
+        """
+        x = self.blocks(self.first(x.flatten(1)))
+        return self.last(self.some(x) if torch.distributed.get_rank() else x)
+""",
+    )
+    fields = {"epochs": 2, "weight_decay": 0.1, "accumulation": 2} | model_file(text)
+    ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
+    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
+    assert_same_training(group, ddp)
+    assert {"none.weight", "none.bias"} == checkpoint(group)["model"].keys() - checkpoint(group)["optimizer"][
+        "state"
+    ].keys() - {"alias.weight", "alias.bias"}
+
+
+def test_that_batchnorm_statistics_are_rank_0s_as_under_ddp(job: Make, start: Start, model_file: WriteModel) -> None:
+    fields = {"epochs": 2} | model_file(BATCH_NORM)
+    ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
+    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
+    assert_same_training(group, ddp)
+    assert int(checkpoint(group)["model"]["blocks.1.norm.num_batches_tracked"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("cpus", "fields"),
+    [(3, {"batch_size": 13}), (3, {"batch_size": 2, "epochs": 1}), (2, {"accumulation": 5})],
+    ids=["unequal", "empty", "empty-chunks"],
+)
+def test_that_shares_of_unequal_size_and_empty_ones_change_nothing(
+    job: Make, start: Start, model_file: WriteModel, cpus: int, fields: dict[str, Any]
+) -> None:
+    fields = {"epochs": 2} | fields | model_file(LAYER_NORM)
+    single = start(job(**fields), every_step=True).completed()
+    group = start(job(cpus=cpus, strategy="fsdp", **fields), every_step=True).completed()
+    assert_same_training(group, single, 1e-4)
+
+
+def test_that_empty_chunks_leave_batchnorm_statistics_alone(job: Make, start: Start, model_file: WriteModel) -> None:
+    wider = "self.norm(self.one(x)[..., None].repeat(1, 1, 2))[..., 0]"  # two values of each picture
+    fields = {"batch_size": 6, "accumulation": 5} | model_file(BATCH_NORM.replace("self.norm(self.one(x))", wider))
+    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
+    ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
+    assert_same_training(group, ddp, 1e-4)
+
+
+def test_that_replicas_of_sharded_models_train_as_one_device_fed_all_shares_in_turn(
+    job: Make, start: Start, model_file: WriteModel
+) -> None:
+    fields = {"epochs": 2, "clip_norm": 0.5, "ema_decay": 0.9} | model_file(LAYER_NORM)
+    single = start(job(accumulation=4, **fields), every_step=True).completed()
+    group = start(job(cpus=4, strategy="hsdp", replicas=2, **fields), every_step=True).completed()
+    assert_same_training(group, single, 1e-4)
+
+
+def test_that_a_checkpoint_goes_from_strategy_to_strategy(job: Make, start: Start, model_file: WriteModel) -> None:
+    fields = {"optimizer": "adamw", "learning_rate": 0.003, "schedule": "none", "ema_decay": 0.9}
+    fields |= model_file(LAYER_NORM)
+    straight = start(job(accumulation=2, epochs=4, **fields), every_step=True).completed()
+    losses = []
+    before: dict[str, Any] = {}
+    legs = [("fsdp", 2, 1), ("single", 1, 2), ("fsdp", 2, 1), ("ddp", 2, 1)]
+    for epochs, (strategy, cpus, accumulation) in enumerate(legs, 1):
+        one = job(cpus=cpus, strategy=strategy, accumulation=accumulation, epochs=epochs, **fields, **before)
+        leg = start(one, every_step=True).completed()
+        losses += leg.losses
+        before = {"resume_from": str(leg.folder / "checkpoints/last.pt")}
+    np.testing.assert_allclose(losses, straight.losses, rtol=1e-6)
+    ours, theirs = checkpoint(leg), checkpoint(straight)
+    assert_equal(ours["model"], theirs["model"])
+    for name, state in ours["optimizer"]["state"].items():
+        assert_equal(state, theirs["optimizer"]["state"][name])
+    assert_equal(ours["optimizer"]["ema"], theirs["optimizer"]["ema"])
+
+
+def test_that_bf16_shards_are_kept_and_joined_in_fp32(job: Make, start: Start, model_file: WriteModel) -> None:
+    with_buffer = BATCH_NORM.replace("self.alias =", 'self.register_buffer("shift", torch.ones(64)); self.alias =')
+    fields = model_file(with_buffer.replace("self.last(self.blocks(", "self.last(self.shift + self.blocks("))
+    exact = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
+    group = start(job(cpus=2, strategy="fsdp", shard_precision="bf16", **fields), every_step=True).completed()
+    np.testing.assert_allclose(group.losses, exact.losses, rtol=0.05)
+    assert group.losses != exact.losses
+    state = checkpoint(group)
+    assert {tensor.dtype for tensor in state["model"].values()} == {torch.float32, torch.int64}
+    assert {s["momentum_buffer"].dtype for s in state["optimizer"]["state"].values()} == {torch.float32}
+
+
+def test_that_fp16_scales_the_loss_as_on_one_device(job: Make, start: Start, model_file: WriteModel) -> None:
+    fields = {"precision": "fp16", "epochs": 2} | model_file(LAYER_NORM)
+    single = start(job(accumulation=2, **fields), every_step=True).completed()
+    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
+    assert_same_training(group, single, 1e-4)
+    assert checkpoint(group)["optimizer"]["scaler"] == checkpoint(single)["optimizer"]["scaler"]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_that_a_first_step_that_overflows_on_one_rank_is_left_out_on_all(
+    job: Make, start: Start, model_file: WriteModel, strategy: str
+) -> None:
+    text = LAYER_NORM.replace(
+        FORWARD,
+        """
+        x = self.blocks(self.first(x.flatten(1)))
+        self.steps = getattr(self, "steps", 0) + self.training
+        if self.training and self.steps == 1 and torch.distributed.get_rank() == 1:
+            x.register_hook(lambda gradient: gradient * float("inf"))
+        return self.last(x)
+""",
+    )
+    group = start(job(cpus=2, strategy=strategy, precision="fp16", **model_file(text)), every_step=True)
+    group.completed()
+    assert np.isfinite(group.losses).all()
+    scaler = checkpoint(group)["optimizer"]["scaler"]
+    assert (scaler["scale"], scaler["_growth_tracker"]) == (2.0**15, 5)
+
+
+def test_that_shares_by_speed_give_a_slow_rank_less_and_change_nothing_else(
+    job: Make, start: Start, model_file: WriteModel
+) -> None:
+    pause = FORWARD.replace(
+        "        return", "        if dist.is_initialized() and dist.get_rank(): time.sleep(0.03)\n        return"
+    )
+    slow = "import time\nimport torch.distributed as dist\n" + LAYER_NORM.replace(FORWARD, pause)
+    fields = {"epochs": 2} | model_file(slow)
+    single = start(job(**fields), every_step=True).completed()
+    group = start(job(cpus=2, strategy="fsdp", balance="speed", **fields), every_step=True).completed()
+    (planned,) = group.of(Planned)
+    fast, slow_share = planned.shares
+    assert fast > 1.5 * slow_share
+    assert fast + slow_share == pytest.approx(1)
+    assert_same_training(group, single, 1e-4)
+
+
+def test_that_the_user_is_told_of_a_model_without_blocks(job: Make, start: Start) -> None:
+    group = start(job(cpus=2, strategy="fsdp")).completed()
+    assert [warning.code for warning in group.of(Warned, 0)] == ["no_blocks"]
+    assert not group.of(Warned, 1)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        ("nn.Parameter(self.last.weight.data[:2])", {}, "extra, last.weight share memory"),
+        ("nn.Parameter(torch.tensor(1.0))", {}, "extra has no dimension"),
+        ("None", {"precision": "fp16", "shard_precision": "bf16"}, "exclude each other"),
+    ],
+    ids=["view", "scalar", "precisions"],
+)
+def test_that_what_cannot_be_sharded_is_refused_with_a_remedy(
+    job: Make, start: Start, model_file: WriteModel, refused: tuple[str, dict[str, Any], str]
+) -> None:
+    change, fields, words = refused
+    fields |= model_file(LAYER_NORM.replace("self.alias =", f"self.extra = {change}; self.alias ="))
+    group = start(job(cpus=2, strategy="fsdp", **fields))
+    assert group.finish() == [1, 1]
+    failed = group.of(Failed, 0)[0]
+    assert words in failed.cause
+    assert "hoose" in failed.cause
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(3))
+        self.rows[1][0].weight = self.rows[0][0].weight
+        self.rows[2].extra = nn.Linear(2, 2)
+        self.alias = self.rows[2].extra
+
+
+def test_that_blocks_with_something_in_common_are_not_sharded_apart() -> None:
+    model = Tied()
+    assert [path for path, _ in blocks(model)] == ["rows.0", "rows.1", "rows.2"]
+    assert separate_blocks(model) == []
+    model.alias = nn.Identity()
+    assert separate_blocks(model) == [model.rows[2]]
+
+
+def test_that_parameters_in_the_same_memory_are_named_and_one_parameter_twice_is_not() -> None:
+    model = Tied()
+    assert tied_views(model) == ()
+    flat = torch.zeros(40)
+    model.halves = nn.ParameterList([nn.Parameter(flat[:20]), nn.Parameter(flat[20:])])
+    assert tied_views(model) == ()
+    model.register_buffer("view", model.rows[0][1].weight.detach()[3:])
+    model.turned = nn.Parameter(model.rows[2][1].weight.detach().t())
+    assert tied_views(model) == ("turned", "rows.0.1.weight", "rows.2.1.weight")
+    meta = Tied().to("meta")
+    assert tied_views(meta) == ()

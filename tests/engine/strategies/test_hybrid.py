@@ -1,0 +1,100 @@
+"""Pipelines side by side train as a single device that is fed all their microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn.functional import cross_entropy
+
+from engine.contract.events import Planned, ScheduleTraced, Validation
+from engine.contract.job import Job
+from engine.tasks import TASKS
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+CLASSES = ("blue", "green", "red")
+SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv")
+
+PLAIN = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.Tanh(),
+        nn.Flatten(), nn.Linear(256, 32), nn.Tanh(), nn.Linear(32, num_classes))
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_that_two_pipelines_train_as_one_device(
+    job: Make, start: Start, model_file: Callable[[str], dict[str, str]], schedule: str
+) -> None:
+    fields = {**model_file(PLAIN), "epochs": 2, "clip_norm": 0.5, "ema_decay": 0.9, "batch_size": 24}
+    single = start(job(accumulation=8, **fields), every_step=True).completed()
+    group = start(
+        job(cpus=4, strategy="ddp_pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
+    ).completed()
+    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-5)
+    ours, theirs = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
+    assert list(ours["model"]) == list(theirs["model"])
+    for name, tensor in ours["model"].items():
+        torch.testing.assert_close(tensor, theirs["model"][name], rtol=1e-4, atol=1e-6)
+    for part in ("state", "ema"):
+        assert set(ours["optimizer"][part]) == set(theirs["optimizer"][part]) == set(ours["model"])
+    for one, another in zip(group.of(Validation), single.of(Validation), strict=True):
+        assert one.measures == pytest.approx(another.measures, rel=1e-4)
+    (planned,) = group.of(Planned)
+    event, *_ = group.of(ScheduleTraced, 0)
+    assert len(event.ranks) == len(planned.cut.devices) == 2
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zbv"])
+def test_that_a_replica_without_pictures_adds_nothing(
+    job: Make, start: Start, model_file: Callable[[str], dict[str, str]], tmp_path: Path, schedule: str
+) -> None:
+    for place, count in {"train/a": 1, "train/b": 0, "val/a": 1, "val/b": 1}.items():
+        (tmp_path / "few" / place).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(np.full((16, 16, 3), 80 * (number + 1), np.uint8)).save(
+                tmp_path / "few" / place / f"{number}.png"
+            )
+    Image.fromarray(np.full((16, 16, 3), 20, np.uint8)).save(tmp_path / "few/train/b/0.png")
+    fields = {**model_file(PLAIN), "dataset": str(tmp_path / "few"), "epochs": 3}
+    single = start(job(**fields), every_step=True).completed()
+    group = start(
+        job(cpus=4, strategy="ddp_pipeline", pipeline_schedule=schedule, microbatches=3, **fields), every_step=True
+    ).completed()
+    assert len(single.losses) == 3
+    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-5)
+    for one, another in zip(group.of(Validation), single.of(Validation), strict=True):
+        assert one.pictures == 2
+        assert one.measures == pytest.approx(another.measures, rel=1e-4)
+
+
+def test_that_all_replicas_validate_with_the_first_ones_statistics(
+    job: Make, start: Start, model_file: Callable[[str], dict[str, str]], pictures: Path
+) -> None:
+    text = PLAIN.replace("nn.ReLU(), nn.Conv2d(8, 8, 3)", "nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)")
+    made = job(cpus=4, strategy="ddp_pipeline", pipeline_schedule="1f1b", microbatches=3, **model_file(text))
+    group = start(made).completed()
+    state = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)["model"]
+    assert int(state["1.num_batches_tracked"]) == 6 * 3
+    namespace: dict[str, Any] = {}
+    exec(text, namespace)
+    model = namespace["build_model"](3).eval()
+    model.load_state_dict(state)
+    mean, std = (np.array(each, np.float32) for each in TASKS[made.task].normalisation(made, 3))
+    files = [(number, path) for number, name in enumerate(CLASSES) for path in (pictures / "val" / name).iterdir()]
+    inputs = np.stack([(np.asarray(Image.open(path), np.float32) / 255 - mean) / std for _, path in files])
+    targets = torch.tensor([number for number, _ in files])
+    with torch.no_grad():
+        loss = cross_entropy(model(torch.from_numpy(inputs).permute(0, 3, 1, 2)), targets)
+    (validation,) = group.of(Validation)
+    assert validation.pictures == len(files)
+    assert validation.measures["loss"] == pytest.approx(float(loss), rel=1e-5)

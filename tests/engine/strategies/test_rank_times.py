@@ -1,0 +1,102 @@
+"""Where a step's time went on each rank, and who the others wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.contract.events import RanksTimed, RankTimes
+from engine.contract.job import Job
+from engine.strategies.rank_times import Spent, outside, ranks_timed, stood_still, straggler, union
+
+PAUSE_S = 0.1
+
+SLOW = f"""
+import time
+import torch.distributed as dist
+from torch import nn
+
+class Slow(nn.Sequential):
+    def forward(self, x):
+        if dist.get_rank() == SLOW_RANK:
+            time.sleep({PAUSE_S})
+        return super().forward(x)
+
+def build_model(num_classes):
+    rows = [Slow(nn.Linear(32, 32), nn.BatchNorm1d(32), nn.ReLU()) for _ in range(2)]
+    return nn.Sequential(nn.Flatten(), nn.Linear(768, 32), *rows, nn.Linear(32, num_classes))
+"""
+
+
+@pytest.mark.parametrize("case", [("ddp", 2, 0), ("ddp", 3, 2), ("fsdp", 2, 1), ("hsdp", 4, 2)], ids=str)
+def test_that_the_rank_that_the_others_wait_for_is_named(
+    job: Callable[..., Job],
+    start: Callable[..., Any],
+    model_file: Callable[[str], dict[str, str]],
+    case: tuple[str, int, int],
+) -> None:
+    strategy, cpus, slow = case
+    group = start(job(cpus=cpus, strategy=strategy, **model_file(SLOW.replace("SLOW_RANK", str(slow)))))
+    group.completed()
+    timed = group.of(RanksTimed, 0)
+    assert timed
+    assert not group.of(RanksTimed, 1)
+    for event in timed:
+        assert event.straggler == slow
+        assert len(event.ranks) == cpus
+        assert event.ranks[slow].compute_s >= 2 * PAUSE_S
+        for rank, times in enumerate(event.ranks):
+            assert rank == slow or times.waiting_s - event.ranks[slow].waiting_s > PAUSE_S
+
+
+def test_that_no_event_is_told_of_a_step_that_was_not_recorded(
+    job: Callable[..., Job], start: Callable[..., Any]
+) -> None:
+    group = start(job(cpus=2, strategy="ddp", batch_size=72, epochs=1)).completed()  # a single step
+    assert not group.of(RanksTimed)
+
+
+def test_that_a_union_covers_what_its_intervals_cover() -> None:
+    assert union([]) == []
+    assert union([(3, 4), (0, 1), (0.5, 2), (2, 2.5)]) == [(0, 2.5), (3, 4)]
+    assert union([(0, 9), (1, 2)]) == [(0, 9)]
+
+
+def test_that_what_lies_outside_is_what_nothing_covers() -> None:
+    covered = [(0.0, 2.0), (3.0, 4.0)]
+    assert outside((1.0, 5.0), covered) == 2.0
+    assert outside((0.5, 1.5), covered) == 0.0
+    assert outside((5.0, 6.0), covered) == 1.0
+
+
+def test_that_a_collective_beside_a_computation_costs_nothing() -> None:
+    computing = [(0.0, 4.0), (7.0, 8.0)]
+    # One is hidden, one is half exposed, two overlap each other, in the order in which they began.
+    assert stood_still([(3.0, 6.0), (1.0, 2.0), (5.0, 9.0)], computing) == (0.0, 2.0, 2.0)
+    assert stood_still([(10.0, 14.0), (11.0, 12.0), (13.0, 15.0)], computing) == (4.0, 0.0, 1.0)
+    assert stood_still([], computing) == ()
+
+
+def test_that_the_last_to_come_to_a_collective_tells_what_it_takes() -> None:
+    event = ranks_timed(7, [Spent(10.0, (1.0, 2.0)), Spent(10.0, (4.0, 0.5)), Spent(9.0, (1.0, 1.5))])
+    assert event == RanksTimed(
+        step=7,
+        ranks=(
+            RankTimes(compute_s=7.0, communication_s=1.5, waiting_s=1.5),
+            RankTimes(compute_s=5.5, communication_s=1.5, waiting_s=3.0),
+            RankTimes(compute_s=6.5, communication_s=1.5, waiting_s=1.0),
+        ),
+        straggler=None,
+    )
+
+
+def test_that_a_straggler_is_who_everyone_else_waits_for() -> None:
+    def waiting(*seconds: float) -> list[RankTimes]:
+        return [RankTimes(compute_s=1.0, communication_s=0.1, waiting_s=each) for each in seconds]
+
+    assert straggler(waiting(0.2, 0.0, 0.3), 2.0) == 1
+    assert straggler(waiting(0.2, 0.0, 0.05), 2.0) is None
+    assert straggler(waiting(0.2, 0.0, 0.0), 2.0) is None
+    assert straggler(waiting(0.0), 2.0) is None

@@ -1,0 +1,165 @@
+"""Activation checkpointing changes the memory kept, and nothing of what is computed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, fx, nn
+from torch.nn import functional
+from torchvision.models.convnext import CNBlockConfig
+
+from engine.strategies.blocks import blocks
+from engine.strategies.recompute import checkpoint_blocks, recomputed
+
+
+def _build(name: str) -> nn.Module:
+    """A model of torchvision, narrow and shallow where it can be made so."""
+    torch.manual_seed(0)
+    match name:
+        case "vit":
+            return torchvision.models.VisionTransformer(
+                32, 8, num_layers=3, num_heads=2, hidden_dim=32, mlp_dim=64, num_classes=5, dropout=0.2
+            )
+        case "densenet":
+            return torchvision.models.DenseNet(8, (2, 2), 8, drop_rate=0.2, num_classes=5)
+        case "convnext":
+            settings = [CNBlockConfig(8, 16, 2), CNBlockConfig(16, None, 2)]
+            return torchvision.models.ConvNeXt(settings, stochastic_depth_prob=0.5, num_classes=5)
+        case _:
+            return torchvision.models.get_model(name, num_classes=5)
+
+
+def _train(model: nn.Module, side: int, parts: int = 2) -> list[Tensor]:
+    """Two steps, each of two parts whose forward passes come first, as in a pipeline; the losses."""
+    torch.manual_seed(1)
+    inputs = torch.randn(2 * parts, 3, side, side)
+    targets = torch.arange(2 * parts) % 5
+    losses = []
+    for _ in range(2):
+        model.zero_grad()
+        chunks = zip(inputs.chunk(parts), targets.chunk(parts), strict=True)
+        waiting = [functional.cross_entropy(model(chunk), wanted) for chunk, wanted in chunks]
+        for loss in waiting:
+            loss.backward()
+            losses.append(loss.detach())
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(parameter.grad, alpha=0.01)
+    return losses
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit", "mobilenet_v3_small", "convnext", "densenet"])
+def test_that_losses_weights_and_statistics_are_the_same_bit_for_bit(name: str) -> None:
+    plain = _build(name)
+    checkpointed = copy.deepcopy(plain)
+    assert checkpoint_blocks(checkpointed) == len(blocks(plain)) > 1
+    assert list(checkpointed.state_dict()) == list(plain.state_dict())
+    expected = _train(plain, 32)
+    assert all(map(torch.equal, _train(checkpointed, 32), expected))
+    for (key, ours), theirs in zip(checkpointed.state_dict().items(), plain.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs), key
+
+
+def test_that_a_buffer_that_the_output_depends_on_is_as_it_was_at_first() -> None:
+    class Counting(nn.Module):
+        """Scales its input by how often it was called."""
+
+        count: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            self.count = self.count + 1
+            return torch.tanh(self.layer(inputs) * self.count)
+
+    torch.manual_seed(0)
+    plain = nn.Sequential(Counting(), Counting())
+    checkpointed = copy.deepcopy(plain)
+    inputs = torch.randn(2, 3)
+    gradients = []
+    for model, functions in (
+        (plain, [plain[0].forward, plain[1].forward]),
+        (checkpointed, [recomputed(part.forward, part) for part in checkpointed]),
+    ):
+        outputs = [functions[1](functions[0](inputs)) for _ in range(3)]
+        for output in outputs:
+            output.square().sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+        assert [part.count.item() for part in model] == [3, 3]
+    assert all(map(torch.equal, *gradients))
+
+
+def test_that_a_part_of_a_traced_model_can_be_computed_again_twice() -> None:
+    """As a zero-bubble schedule does, for the gradients of the inputs and of the weights apart."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 4, 3))
+    stage = fx.symbolic_trace(model)
+    inputs = torch.randn(2, 3, 8, 8, requires_grad=True)
+
+    def gradients(function: Callable[..., Any]) -> list[Tensor]:
+        torch.manual_seed(1)
+        loss = function(inputs).square().sum()
+        (first,) = torch.autograd.grad(loss, [inputs], retain_graph=True)
+        return [first, *torch.autograd.grad(loss, list(stage.parameters()))]
+
+    statistics = copy.deepcopy(stage.state_dict())
+    expected = gradients(stage)
+    after = {name: buffer.clone() for name, buffer in stage.named_buffers()}
+    stage.load_state_dict(statistics)
+    assert all(map(torch.equal, gradients(recomputed(stage, stage)), expected))
+    assert all(torch.equal(buffer, after[name]) for name, buffer in stage.named_buffers())
+
+
+def _bytes_kept(function: Callable[[], Tensor], parameters: set[int]) -> int:
+    """What the graph of `function`'s result keeps for the backward pass, without parameters."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in parameters:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function()
+    assert result.requires_grad
+    return sum(kept.values())
+
+
+def test_that_less_is_kept_for_the_backward_pass() -> None:
+    plain = _build("resnet18")
+    checkpointed = copy.deepcopy(plain)
+    checkpoint_blocks(checkpointed)
+    inputs = torch.randn(2, 3, 64, 64)
+    kept = [
+        _bytes_kept(partial(model, inputs), {parameter.data_ptr() for parameter in model.parameters()})
+        for model in (plain, checkpointed)
+    ]
+    # What remains is the stem, each block's input, and the last layers.
+    assert kept[1] < 0.55 * kept[0]
+
+
+def test_that_nothing_is_kept_or_computed_again_without_gradients() -> None:
+    model = _build("resnet18").eval()
+    checkpoint_blocks(model)
+    with torch.no_grad():
+        output = model(torch.randn(1, 3, 32, 32))
+    assert output.grad_fn is None
+
+
+def test_that_blocks_are_the_outermost_items_with_several_layers() -> None:
+    names = [name for name, _ in blocks(_build("resnet18"))]
+    assert names == [f"layer{row}.{item}" for row in range(1, 5) for item in range(2)]
+    assert [name for name, _ in blocks(_build("vit"))] == [f"encoder.layers.encoder_layer_{item}" for item in range(3)]
+    assert blocks(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())) == []
+    inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    assert [name for name, _ in blocks(nn.ModuleList([inner, nn.ReLU(), inner]))] == ["0"]

@@ -1,0 +1,56 @@
+"""Measuring a rank's speed before the training."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.strategies.single import SingleDevice
+from engine.strategies.speed import balance, pictures_per_second
+from engine.tasks import TASKS
+
+
+def _strategy(job: Job) -> SingleDevice:
+    spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
+    return SingleDevice(spec)
+
+
+def _model() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(4 * 14 * 14, 5)
+    )
+
+
+def test_that_measuring_the_speed_leaves_no_trace() -> None:
+    model = _model()
+    model[0].weight.requires_grad_(False)
+    before = copy.deepcopy(model.state_dict())
+    random = torch.get_rng_state()
+    strategy = _strategy(Job(batch_size=16, accumulation=2))
+    assert pictures_per_second(strategy, model, TASKS["classification"], (3, 16, 16)) > 0
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert model.training
+
+
+def test_that_the_speed_is_that_of_forward_and_backward_together() -> None:
+    """Twice the work takes longer, whatever else the machine does."""
+    strategy = _strategy(Job(batch_size=16))
+    narrow, wide = (
+        nn.Sequential(nn.Flatten(), nn.Linear(768, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 5))
+        for width in (8, 2048)
+    )
+    speeds = [pictures_per_second(strategy, model, TASKS["classification"], (3, 16, 16)) for model in (narrow, wide)]
+    assert speeds[1] < speeds[0]
+
+
+def test_that_a_rank_alone_keeps_the_whole_batch() -> None:
+    strategy = _strategy(Job(batch_size=4))
+    balance(strategy, _model(), TASKS["classification"], (3, 16, 16))
+    assert strategy.shares == ()
+    assert strategy.remarks == []

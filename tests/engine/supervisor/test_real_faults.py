@@ -1,0 +1,188 @@
+"""Ranks of real runs that die or hang: named at once, and nothing is left."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engine.contract.connection import RunConnection
+from engine.contract.events import Failed, RunFinished, StepMetrics
+from engine.contract.job import Job
+from engine.contract.runs import RunFolder, create_run
+from engine.supervisor.hanging import LIMITS
+from tests.engine.supervisor.supervised import ROOT, events, make_pictures, wait_until
+
+NAMED_S = 2.0
+"""The figure: a rank that is killed is named within this time."""
+SILENT_S, STUCK_S = 4.0, 6.0
+ENDED_S = 15.0
+"""The ladder's rungs, and what a busy machine adds."""
+
+GROUPS: dict[str, dict[str, Any]] = {
+    "ddp": {"devices": ("cpu",) * 2},
+    "fsdp": {"devices": ("cpu",) * 2},
+    "model_parallel": {"devices": ("cpu",) * 2},
+    "pipeline": {"devices": ("cpu",) * 2, "microbatches": 4},
+    "ddp_pipeline": {"devices": ("cpu",) * 4, "microbatches": 2},
+    "hsdp": {"devices": ("cpu",) * 4},
+}
+
+SLEEPER = """
+import os
+import time
+import torch
+from torch import nn
+
+@torch.fx.wrap
+def maybe_hang(values):
+    if os.path.exists(__file__ + ".hang") and torch.distributed.get_rank() == 1:
+        time.sleep(3600)
+    return values * 1
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU())
+        self.head = nn.Sequential(nn.Linear(256, 32), nn.ReLU(), nn.Linear(32, classes))
+
+    def forward(self, pictures):
+        return maybe_hang(self.head(self.stem(pictures)))
+
+def build_model(num_classes):
+    return Net(num_classes)
+"""
+
+
+@pytest.fixture(scope="module")
+def forker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("forking_supervisor.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "FOOTPLATE_HOME": str(tmp_path_factory.mktemp("home"))},
+    )
+    with process:
+        yield process
+
+
+class Run:
+    """A run that has begun to train, with its processes by rank."""
+
+    def __init__(self, folder: RunFolder, pid: int) -> None:
+        self.folder = folder
+        wait_until(lambda: folder.state() != "starting", "the supervisor")
+        self.connection = RunConnection(folder)
+        self.stream = events(self.connection)
+        self.supervisor = psutil.Process(pid)
+
+    def train(self, step: int) -> dict[int, psutil.Process]:
+        """Waits until `step` is done; the workers."""
+        wanted = (Failed, RunFinished)
+        told = next(e for e in self.stream if isinstance(e, wanted) or (isinstance(e, StepMetrics) and e.step >= step))
+        assert isinstance(told, StepMetrics), told
+        names = {child: child.name() for child in self.supervisor.children()}
+        self.workers = {int(name[11:]): child for child, name in names.items() if name.startswith("footplate-w")}
+        return self.workers
+
+    def end(self) -> tuple[Failed, float]:
+        """Reads to the end, and sees all processes gone; the failure, and the time since the epoch of it."""
+        rest = list(self.stream)
+        self.connection.close()
+        (failed,) = [event for event in rest if isinstance(event, Failed)]
+        assert isinstance(rest[-1], RunFinished)
+        assert rest[-1].outcome == self.folder.state() == "failed"
+        assert rest[-1].cause == failed.cause
+        assert rest[-1].time - failed.time < ENDED_S
+        _, alive = psutil.wait_procs([self.supervisor, *self.workers.values()], timeout=ENDED_S)
+        assert alive == []
+        return failed, failed.time
+
+
+@pytest.fixture
+def start(forker: subprocess.Popen[str], tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Starts a run that would go on for long: start("ddp", silent=4.0, epochs=…)."""
+    pictures = make_pictures(tmp_path / "pictures")
+    begun: list[Run] = []
+
+    def starter(strategy: str, silent: float = 0.0, stuck: float = 0.0, **fields: Any) -> Run:
+        values: dict[str, Any] = {"model": "mnist_cnn", "epochs": 100_000, "batch_size": 8, "loader_workers": 1}
+        folder = create_run(Job(dataset=str(pictures), strategy=strategy, **(values | GROUPS[strategy] | fields)))
+        assert forker.stdin is not None
+        assert forker.stdout is not None
+        forker.stdin.write(f"{silent} {stuck} {folder.path}\n")
+        forker.stdin.flush()
+        begun.append(Run(folder, int(forker.stdout.readline())))
+        return begun[-1]
+
+    yield starter
+    for run in begun:
+        if run.supervisor.is_running():
+            run.supervisor.kill()  # its workers end with it
+
+
+@pytest.mark.parametrize("strategy", list(GROUPS))
+def test_that_a_rank_that_is_killed_is_named_at_once_and_nothing_is_left(
+    start: Callable[..., Run], strategy: str
+) -> None:
+    run = start(strategy)
+    victim = run.train(3)[1]
+    killed_at = time.time()
+    victim.kill()
+    failed, named_at = run.end()
+    assert failed.rank == 1
+    assert "Rank 1 was ended by SIGKILL" in failed.cause
+    assert named_at - killed_at < NAMED_S
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
+def test_that_a_rank_that_is_stopped_is_named_in_seconds_and_nothing_is_left(
+    start: Callable[..., Run], strategy: str
+) -> None:
+    run = start(strategy, SILENT_S, STUCK_S)
+    victim = run.train(3)[1]
+    victim.send_signal(signal.SIGSTOP)
+    stopped_at = time.time()
+    failed, named_at = run.end()
+    assert failed.rank == 1
+    assert "Rank 1 has said nothing for" in failed.cause
+    assert named_at - stopped_at < SILENT_S + 5
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
+def test_that_a_rank_that_hangs_in_its_model_is_named_with_the_place(
+    start: Callable[..., Run], strategy: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(SLEEPER)
+    digest = hashlib.sha256(SLEEPER.encode()).hexdigest()
+    run = start(strategy, SILENT_S, STUCK_S, model=str(file), model_file_sha256=digest, image_size=28)
+    run.train(20)
+    Path(f"{file}.hang").touch()
+    failed, _ = run.end()
+    assert failed.rank == 1
+    assert failed.step is not None
+    assert "Rank 1 holds up the run" in failed.cause
+    assert ", in maybe_hang (net.py, line 10), while rank 0 waits" in failed.cause
+
+
+@pytest.mark.long
+def test_that_a_stopped_rank_is_named_by_the_usual_limits(start: Callable[..., Run]) -> None:
+    run = start("ddp")
+    victim = run.train(3)[0]
+    victim.send_signal(signal.SIGSTOP)
+    stopped_at = time.time()
+    failed, named_at = run.end()
+    assert failed.rank == 0
+    assert LIMITS.silent - 2 < named_at - stopped_at < LIMITS.silent + 5

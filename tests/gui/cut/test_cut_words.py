@@ -1,0 +1,102 @@
+"""A cut along a bar, and in words."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtGui import QColor
+
+from engine.contract.cut import stages
+from gui import shades, theme
+from gui.cut import words
+from gui.cut.geometry import lay_out
+from tests.gui.cut.example import a_cut
+from tests.gui.devices.snapshots import UUIDS
+
+
+def test_that_stages_are_as_wide_as_their_time_and_places_stand_where_their_segments_end() -> None:
+    bar = lay_out(a_cut())
+    assert bar.edges == pytest.approx((0.0, 0.5, 1.0))
+    assert [spot.place for spot in bar.spots] == ["stem", "block1", "block2", "block3", "block4"]
+    assert [spot.at for spot in bar.spots] == pytest.approx([1 / 12, 3 / 12, 6 / 12, 9 / 12, 11 / 12])
+    assert bar.seconds == pytest.approx(0.012)
+
+
+def test_that_a_slower_device_makes_its_stage_wider() -> None:
+    cut = a_cut()
+    slow = tuple(
+        type(each)(
+            each.place, each.module, each.layers, each.parameters, (each.forward_s[0], 3 * each.forward_s[1]),
+            (each.backward_s[0], 3 * each.backward_s[1]), each.activation_bytes, each.output_bytes, each.first_module,
+        )
+        for each in cut.segments
+    )  # fmt: skip
+    assert lay_out(a_cut(segments=slow)).edges == pytest.approx((0.0, 0.25, 1.0))
+
+
+def test_that_the_bar_stands_without_any_measured_time() -> None:
+    still = tuple(type(each)(each.place, each.module, 1, 1, (0.0, 0.0), (0.0, 0.0), 0, 0) for each in a_cut().segments)
+    assert lay_out(a_cut(segments=still)).edges == pytest.approx((0.0, 0.5, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1024, "1.0 KiB"),
+        (3_250_586, "3.1 MiB"),
+        (150 << 20, "150 MiB"),
+        (8 << 30, "8.0 GiB"),
+    ],
+)
+def test_that_bytes_are_written_with_three_figures_at_most(count: int, said: str) -> None:
+    assert words.bytes_words(count) == said
+
+
+def test_that_the_balance_names_the_slowest_share_and_the_even_one() -> None:
+    even, uneven = a_cut(), a_cut(("block3",))
+    assert words.balance_words(even, stages(even)) == "All devices take the same time (50 % each)."
+    said = words.balance_words(uneven, stages(uneven))
+    assert said == "The slowest device takes 75 % of the time; 50 % would be even."
+
+
+def test_that_two_stages_of_one_device_count_together_in_the_balance() -> None:
+    cut = a_cut(("stem", "block2", "block4"), stage_places=(0, 1, 1, 0), in_flight=(2, 2, 1, 1))
+    # 1 and 1 ms there, 5 and 5 ms here
+    assert words.balance_words(cut, stages(cut)).startswith("The slowest device takes 83 %")
+
+
+def test_that_a_stage_over_its_memory_is_told_so() -> None:
+    cut = a_cut(memory_bytes=(50_000, None))
+    first = stages(cut)[0]
+    assert words.memory_words(first, cut).endswith("over 48.8 KiB")
+    assert "more than its device has" in words.describe_stage(0, stages(cut), cut, "CPU worker 0")
+    assert "more than" not in words.describe_stage(1, stages(cut), cut, "CPU worker 1")
+
+
+def test_that_nothing_travels_between_stages_of_one_device() -> None:
+    held = stages(a_cut(("stem", "block2", "block4"), stage_places=(0, 1, 1, 0), in_flight=(2, 2, 1, 1)))
+    assert [words.sent_words(held, number) for number in range(4)] == ["1.0 KiB", "stays", "5.0 KiB", "–"]
+
+
+def test_that_places_are_named_after_their_devices_and_workers_by_number() -> None:
+    assert shades.place_titles(("cpu",)) == ("CPU",)
+    assert shades.place_titles(("cpu", "cpu")) == ("CPU worker 0", "CPU worker 1")
+    assert shades.place_titles(UUIDS[:2], {UUIDS[0]: "GPU 3"}) == ("GPU 3", f"{UUIDS[1][:12]}…")
+
+
+def test_that_cpu_workers_differ_by_pattern_since_they_share_a_colour(styled: object) -> None:
+    assert len({shades.hatch(place, "cpu").style() for place in range(8)}) == 8
+    assert {shades.hatch(place, UUIDS[place]).style() for place in range(8)} == {shades.hatch(0, "cpu").style()}
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_that_texts_on_fills_can_be_read(monkeypatch: pytest.MonkeyPatch, styled: object, dark: bool) -> None:
+    monkeypatch.setattr(theme, "is_dark", lambda: dark)
+    theme.register_devices(UUIDS)
+    for device in (*UUIDS, "cpu"):
+        full = QColor(theme.device_color(device))
+        light = shades.light(theme.device_color(device))
+        assert shades.contrast(light, QColor(theme.colors().text)) >= 4.5, device
+        assert shades.contrast(full, shades.text_on(full)) >= 4.5, device
+        assert shades.contrast(light, full) >= 1.5, device

@@ -1,0 +1,171 @@
+"""A training loop in plain torch, of which every strategy's results must be the same.
+
+It shares with Footplate what makes up a batch and how the model is built; the steps are written here once more, as
+anyone would write them: the batch in chunks, one after another, their gradients added up, one optimizer step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from engine.contract.job import Job
+from engine.data.loader import BatchLoader
+from engine.data.pictures import Splits, open_splits
+from engine.data.sampler import GlobalBatchSampler
+from engine.tasks import TASKS
+
+Part = Callable[[Tensor], Tensor]
+
+
+@dataclass
+class Plain:
+    """What a training gave: the loss of each step, each epoch's mean validation loss and share of right answers, the
+    weights and the optimizer's state by name."""
+
+    losses: list[float]
+    validations: list[tuple[float, float]]
+    weights: dict[str, Tensor]
+    optimizer: dict[str, dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Fed:
+    """How each batch is fed: the sizes of the chunks, the chunks whose BatchNorm statistics are kept (all if None), and
+    the random stream that each of `parts` of the model draws from for a chunk."""
+
+    chunks: tuple[int, ...]
+    statistics_of: tuple[int, ...] | None = None
+    parts: Callable[[nn.Module], list[Part]] = lambda model: [model]
+    stream: Callable[[int, int], int] = lambda chunk, part: 0
+    """From the chunk's number and the part's to the stream's."""
+
+
+def train_plainly(job: Job, fed: Fed) -> Plain:
+    """Trains `job` (SGD with momentum or AdamW, cosine schedule, fp32) on the CPU in this process with one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return _train(job, fed)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train(job: Job, fed: Fed) -> Plain:
+    splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed)
+    torch.manual_seed(job.seed)
+    model = TASKS[job.task].build_model(job, len(splits.classes), splits.channels)
+    model.train()
+    parts = fed.parts(model)
+    streams = _Streams(job.seed)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    optimizer = _optimizer(job, model)
+    train, val = _loader(job, splits, training=True), _loader(job, splits, training=False)
+    schedule = CosineAnnealingLR(optimizer, job.epochs * len(train))
+    result = Plain([], [], {}, {})
+    for epoch in range(1, job.epochs + 1):
+        for batch in train.epoch(epoch):
+            optimizer.zero_grad()
+            assert sum(fed.chunks) == len(batch.targets)
+            step_loss = 0.0
+            pieces = zip(batch.inputs.split(fed.chunks), batch.targets.split(fed.chunks), strict=True)
+            for number, (inputs, targets) in enumerate(pieces):
+                kept = fed.statistics_of is None or number in fed.statistics_of
+                with _buffers(model, changed=kept):
+                    crossing = inputs
+                    for place, part in enumerate(parts):
+                        with streams.of(fed.stream(number, place)):
+                            crossing = part(crossing)
+                loss = functional.cross_entropy(crossing, targets, reduction="sum") / sum(fed.chunks)
+                loss.backward()
+                step_loss += loss.item()
+            optimizer.step()
+            schedule.step()
+            result.losses.append(step_loss)
+        result.validations.append(_validate(model, val))
+    result.weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    for parameter, state in optimizer.state.items():
+        result.optimizer[names[id(parameter)]] = dict(state)
+    return result
+
+
+def _optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
+    """Fused, since torch's implementations of one optimizer round differently."""
+    rate, decay = job.learning_rate, job.weight_decay
+    if job.optimizer == "adamw":
+        return torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True)
+    return torch.optim.SGD(model.parameters(), rate, momentum=0.9, weight_decay=decay, fused=True)
+
+
+def _validate(model: nn.Module, val: BatchLoader) -> tuple[float, float]:
+    model.eval()
+    loss = right = count = 0.0
+    with torch.no_grad():
+        for batch in val.epoch(1):
+            outputs = model(batch.inputs)
+            loss += functional.cross_entropy(outputs, batch.targets, reduction="sum").item()
+            right += float((outputs.argmax(1) == batch.targets).sum())
+            count += len(batch.targets)
+    model.train()
+    return loss / count, right / count
+
+
+def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
+    task = TASKS[job.task]
+    pictures = splits.train if training else splits.val
+    mean, std = task.normalisation(job, splits.channels)
+
+    def unreadable(path: str, reason: str) -> None:
+        raise AssertionError(f"{path}: {reason}")
+
+    return BatchLoader(
+        pictures,
+        GlobalBatchSampler(len(pictures), job.batch_size, 0, 1, job.seed, shuffle=training),
+        size=task.image_size(job),
+        channels=splits.channels,
+        augmentation="none",
+        mean=mean,
+        std=std,
+        seed=job.seed,
+        threads=0,
+        device=torch.device("cpu"),
+        on_unreadable=unreadable,
+    )
+
+
+class _Streams:
+    """Random streams that are drawn from in turns; stream n begins at the seed + n, as rank n's."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._states: dict[int, Tensor] = {}
+
+    @contextmanager
+    def of(self, number: int) -> Iterator[None]:
+        if number not in self._states:
+            torch.manual_seed(self._seed + number)
+        else:
+            torch.set_rng_state(self._states[number])
+        yield
+        self._states[number] = torch.get_rng_state()
+
+
+@contextmanager
+def _buffers(model: nn.Module, *, changed: bool) -> Iterator[None]:
+    """Lets the model change copies of its buffers unless they may be `changed`."""
+    own: list[tuple[nn.Module, str, Tensor]] = []
+    if not changed:
+        for module in model.modules():
+            own += [(module, name, tensor) for name, tensor in module._buffers.items() if tensor is not None]
+    for module, name, tensor in own:
+        module._buffers[name] = tensor.clone()
+    yield
+    for module, name, tensor in own:
+        module._buffers[name] = tensor
