@@ -11,6 +11,8 @@ import msgspec
 import torch
 from torch import nn
 
+from engine import linux
+from engine.contract.devices import CPU
 from engine.contract.events import Failed, Planned, Warned
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loader import BatchLoader
@@ -60,6 +62,8 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     job = spec.job
     reporter.phase("preparing")
     torch.set_num_threads(spec.threads)
+    if CPU in spec.devices:
+        linux.keep_freed_memory()
     task = TASKS[job.task]
     strategy = STRATEGIES[job.strategy](spec)
     strategy.setup()
