@@ -140,8 +140,11 @@ SETTINGS = {
     ),
 }
 
-ALWAYS = [(model, "1f1b") for model in MODELS] + [("batchnorm", setting) for setting in SETTINGS if setting != "1f1b"]
-ALWAYS += [("vit", "fsdp"), ("tied", "fsdp"), ("dropout", "ddp"), ("tied", "ddp"), ("convnext", "zbv")]
+EVERYDAY = {("batchnorm", setting) for setting in SETTINGS} - {
+    ("batchnorm", setting) for setting in ("interleaved_1f1b", "zb1p", "ddp4", "ddp_pipeline-zbv")
+}
+EVERYDAY |= {("cnn", "zbv"), ("vit", "fsdp"), ("vit", "1f1b"), ("convnext", "zb1p"), ("dropout", "ddp")}
+EVERYDAY |= {("dropout", "1f1b"), ("tied", "fsdp"), ("tied", "1f1b")}
 
 
 def _cases() -> list[Any]:
@@ -153,7 +156,7 @@ def _cases() -> list[Any]:
                 continue  # the stages of a rank draw from one stream in the order of the schedule
             if model == "tied" and name in ("interleaved_1f1b", "zbv", "ddp_pipeline-zbv"):
                 continue  # it has too few places to cut for four stages
-            marks = [] if (model, name) in ALWAYS else [pytest.mark.long]
+            marks = [] if (model, name) in EVERYDAY else [pytest.mark.long]
             cases.append(pytest.param(model, name, marks=marks, id=f"{model}-{name}"))
     return cases
 

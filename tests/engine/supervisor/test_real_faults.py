@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,12 @@ def start(forker: subprocess.Popen[str], tmp_path: Path) -> Iterator[Callable[..
             run.supervisor.kill()  # its workers end with it
 
 
-@pytest.mark.parametrize("strategy", list(GROUPS))
+def some(strategies: Iterable[str], everyday: tuple[str, ...]) -> list[Any]:
+    """All of `strategies` as parameters, of which the suite runs those of every day."""
+    return [pytest.param(name, marks=[] if name in everyday else pytest.mark.long) for name in strategies]
+
+
+@pytest.mark.parametrize("strategy", some(GROUPS, everyday=("ddp", "pipeline", "hsdp")))
 def test_that_a_rank_that_is_killed_is_named_at_once_and_nothing_is_left(
     start: Callable[..., Run], strategy: str
 ) -> None:
@@ -146,7 +151,7 @@ def test_that_a_rank_that_is_killed_is_named_at_once_and_nothing_is_left(
     assert named_at - killed_at < NAMED_S
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
+@pytest.mark.parametrize("strategy", some(("ddp", "fsdp", "pipeline"), everyday=("ddp",)))
 def test_that_a_rank_that_is_stopped_is_named_in_seconds_and_nothing_is_left(
     start: Callable[..., Run], strategy: str
 ) -> None:
@@ -160,7 +165,7 @@ def test_that_a_rank_that_is_stopped_is_named_in_seconds_and_nothing_is_left(
     assert named_at - stopped_at < SILENT_S + 5
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
+@pytest.mark.parametrize("strategy", some(("ddp", "fsdp", "pipeline"), everyday=("pipeline",)))
 def test_that_a_rank_that_hangs_in_its_model_is_named_with_the_place(
     start: Callable[..., Run], strategy: str, tmp_path: Path
 ) -> None:
