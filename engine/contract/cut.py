@@ -262,12 +262,12 @@ def _too_large(cut: Cut) -> CannotCut:
         needed[stage.place] += stage.memory_bytes
     limits = _limits(cut)
     place = max(range(len(needed)), key=lambda each: needed[each] / limits[each])
-    name = "the CPU worker" if cut.devices[place] == CPU else cut.devices[place]
+    name = f"CPU worker {place}" if cut.devices[place] == CPU else cut.devices[place]
     remedies = "Use more devices, a smaller batch size or smaller pictures"
     if not cut.recomputed:
         remedies += ", or turn activation checkpointing on"
     return CannotCut(
-        f"its stages do not fit into memory however it is cut: {name} at place {place + 1} would need at least "
+        f"its stages do not fit into memory however it is cut: {name} would need at least "
         f"{_gib(needed[place])} and has {_gib(limits[place])} free",
         field="devices",
         remedy=remedies + ".",
