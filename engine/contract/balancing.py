@@ -23,7 +23,8 @@ class Question(NamedTuple):
     """What is to be divided, and what it costs.
 
     `stage_places` tells the place of each stage and `limits` what each place may hold, infinity for no limit.
-    `seconds` of a stage are at least its `least_seconds`, which grow with every segment that it holds.
+    `seconds` of a stage are at least its `least_seconds`, which grow with every segment that it holds. Where all places
+    go through the `phases` of a step one after another, these tell what a stage costs in each, together `seconds`.
     """
 
     segments: int
@@ -32,13 +33,14 @@ class Question(NamedTuple):
     least_seconds: Cost
     memory: Cost
     limits: tuple[float, ...]
+    phases: tuple[Cost, ...] = ()
 
 
 class Division(NamedTuple):
     """How well segments are divided; what compares less is better.
 
     `excess` is the share by which the fullest place is over its limit, 0 where all fit; `seconds` are the slowest
-    place's.
+    place's, of every phase.
     """
 
     excess: float
@@ -51,13 +53,13 @@ class Division(NamedTuple):
 def divide(asked: Question) -> Division:
     """The best division; one with `excess` where nothing was found that fits.
 
-    With one stage at each place it is the fastest of all that fit, by dynamic programming over the stages. With
-    several it is the best of all where there are at most `ALL_TRIED`; else what moving one cut at a time, from
+    With one stage at each place and one phase it is the fastest of all that fit, by dynamic programming over the
+    stages. With several it is the best of all where there are at most `ALL_TRIED`; else what moving one cut at a time, from
     the divisions with the fastest slowest stage and the smallest fullest stage, can no longer make better. It
     asks for as many segments as stages.
     """
     stages = len(asked.stage_places)
-    if len(set(asked.stage_places)) == stages:
+    if len(set(asked.stage_places)) == stages and not asked.phases:
         fastest = _slowest_fastest(asked)
         return _division(asked, _fullest_least(asked) if fastest is None else fastest)
     if math.comb(asked.segments - 1, stages - 1) <= ALL_TRIED:
@@ -68,15 +70,19 @@ def divide(asked: Question) -> Division:
 
 def _division(asked: Question, ends: Ends) -> Division:
     places = len(asked.limits)
-    seconds, memory = [0.0] * places, [0.0] * places
+    phases = asked.phases or (asked.seconds,)
+    seconds = [[0.0] * places for _ in phases]
+    memory = [0.0] * places
     slowest = 0.0
     for stage, (begin, end) in enumerate(itertools.pairwise((0, *ends, asked.segments))):
-        cost = asked.seconds(stage, begin, end)
-        slowest = max(slowest, cost)
-        seconds[asked.stage_places[stage]] += cost
-        memory[asked.stage_places[stage]] += asked.memory(stage, begin, end)
+        costs = [phase(stage, begin, end) for phase in phases]
+        slowest = max(slowest, sum(costs))
+        place = asked.stage_places[stage]
+        for spent, cost in zip(seconds, costs, strict=True):
+            spent[place] += cost
+        memory[place] += asked.memory(stage, begin, end)
     excess = max(held / limit - 1 for held, limit in zip(memory, asked.limits, strict=True))
-    return Division(max(excess, 0.0), max(seconds), slowest, sum(seconds), ends)
+    return Division(max(excess, 0.0), sum(map(max, seconds)), slowest, sum(map(sum, seconds)), ends)
 
 
 def _slowest_fastest(asked: Question) -> Ends | None:

@@ -76,6 +76,8 @@ class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     seconds_per_byte: float = 0.0
     recomputed: bool = False
     """Whether stages keep their inputs alone and compute the rest again in the backward pass."""
+    phased: bool = False
+    """Whether all forward passes of a step come before all backward passes, as under GPipe: the slowest of each count."""
     chosen: bool = True
     """Whether the cuts were found by measuring, rather than given in the job."""
 
@@ -105,22 +107,33 @@ class _Ledger:
     def __init__(self, cut: Cut) -> None:
         self.cut = cut
         backwards = 2 if cut.recomputed else 1  # what is not kept is computed once more
-        self._seconds = [
-            _running(backwards * each.forward_s[place] + each.backward_s[place] for each in cut.segments)
-            for place in range(len(cut.devices))
+        places = range(len(cut.devices))
+        self._forward = [_running(each.forward_s[place] for each in cut.segments) for place in places]
+        self._backward = [
+            _running((backwards - 1) * each.forward_s[place] + each.backward_s[place] for each in cut.segments)
+            for place in places
         ]
         self._activations = _running(each.activation_bytes for each in cut.segments)
         self._parameters = _running(each.parameters for each in cut.segments)
         self._layers = _running(each.layers for each in cut.segments)
 
     def computing_s(self, stage: int, begin: int, end: int) -> float:
-        seconds = self._seconds[self.cut.stage_places[stage]]
-        return seconds[end] - seconds[begin]
+        place = self.cut.stage_places[stage]
+        return sum(running[place][end] - running[place][begin] for running in (self._forward, self._backward))
+
+    def forward_s(self, stage: int, begin: int, end: int) -> float:
+        """Computing, and waiting for activations from before."""
+        forward = self._forward[self.cut.stage_places[stage]]
+        return forward[end] - forward[begin] + self._received(stage, begin) * self.cut.seconds_per_byte
+
+    def backward_s(self, stage: int, begin: int, end: int) -> float:
+        """Computing, and waiting for gradients from behind."""
+        backward = self._backward[self.cut.stage_places[stage]]
+        arriving = self._received(stage + 1, end) if end < self.segments else 0
+        return backward[end] - backward[begin] + arriving * self.cut.seconds_per_byte
 
     def seconds(self, stage: int, begin: int, end: int) -> float:
-        """Computing, and waiting for what arrives: activations from before, gradients from behind."""
-        arriving = self._received(stage, begin) + (self._received(stage + 1, end) if end < self.segments else 0)
-        return self.computing_s(stage, begin, end) + arriving * self.cut.seconds_per_byte
+        return self.forward_s(stage, begin, end) + self.backward_s(stage, begin, end)
 
     def memory_bytes(self, stage: int, begin: int, end: int) -> int:
         """The parameters' state, and what is kept of the microbatches in flight."""
@@ -187,6 +200,7 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
 def best_cuts(cut: Cut) -> tuple[str, ...]:
     """The places that make the slowest of the group's places fastest, within every device's memory.
 
+    Where the cut is `phased`, those are meant whose slowest forward and slowest backward passes together take least.
     The cuts that `cut` has are of no matter. See `balancing.divide` on where it is the best of all. Raises
     CannotCut where there are too few places, or where nothing fits into memory; the text then tells the numbers.
     """
@@ -207,6 +221,7 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
             least_seconds=ledger.computing_s,
             memory=ledger.memory_bytes,
             limits=_limits(cut),
+            phases=(ledger.forward_s, ledger.backward_s) if cut.phased else (),
         )
     )
     cuts = tuple(cut.segments[end - 1].place for end in division.ends)

@@ -325,6 +325,7 @@ def assemble(
         memory_bytes=tuple(place.memory_bytes for place in places),
         seconds_per_byte=travel,
         recomputed=job.activation_checkpointing,
+        phased=layout.microbatches > 1 and job.pipeline_schedule == "gpipe",
         chosen=False,
     )
     if not job.cuts:

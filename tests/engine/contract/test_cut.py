@@ -128,6 +128,24 @@ def test_that_a_cut_avoids_what_is_slow_to_send() -> None:
     assert best_cuts(cut_of([1] * 6, segments=segments, seconds_per_byte=0.01)) == ("p1",)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=3, max_size=7), st.integers(2, 3))
+def test_that_passes_that_go_apart_are_balanced_apart(passes: list[tuple[int, int]], places: int) -> None:
+    cut = cut_of([float(forward) for forward, _ in passes], tuple(range(places)), phased=True)
+    segments = [
+        msgspec.structs.replace(each, backward_s=(float(backward),) * places)
+        for each, (_, backward) in zip(cut.segments, passes, strict=True)
+    ]
+    cut = msgspec.structs.replace(cut, segments=tuple(segments))
+
+    def step(ends: Sequence[int]) -> int:
+        spans = list(itertools.pairwise((0, *ends, len(passes))))
+        return sum(max(sum(each[kind] for each in passes[begin:end]) for begin, end in spans) for kind in (0, 1))
+
+    chosen = [int(place.removeprefix("p")) + 1 for place in best_cuts(cut)]
+    assert step(chosen) == min(map(step, itertools.combinations(range(1, len(passes)), places - 1)))
+
+
 def test_that_memory_comes_before_time() -> None:
     cut = cut_of([1] * 6, memory_bytes=(20_000, None))
     assert [stage.layers for stage in stages(automatic(cut))] == [2, 4]
