@@ -7,7 +7,6 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.modules.batchnorm import _NormBase
@@ -55,14 +54,6 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
         fields=("balance", "bucket_mib", "gradient_compression", "static_graph", "sync_batchnorm"),
     )
     forward: DistributedDataParallel
-
-    @property
-    def data_rank(self) -> int:
-        return self.spec.rank
-
-    @property
-    def data_world(self) -> int:
-        return self.spec.world_size
 
     def setup(self) -> None:
         if self.spec.job.sync_batchnorm and self.device.type == "cpu":
@@ -137,8 +128,7 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
             backward(outputs.float().sum() * 0.0)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
-        for buffer in self.model.buffers():
-            dist.broadcast(buffer, 0)
+        self.give_buffers()
         return super().evaluate(batches, measures, stop)
 
     def state_dict(self) -> dict[str, Tensor] | None:

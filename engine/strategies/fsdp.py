@@ -68,14 +68,6 @@ class FullySharded(TimedRanks, SingleDevice):
         fields=("balance", "shard_precision", "cpu_offload"),
     )
 
-    @property
-    def data_rank(self) -> int:
-        return self.spec.rank
-
-    @property
-    def data_world(self) -> int:
-        return self.spec.world_size
-
     def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
         self._refuse(model)
         self.task = task
@@ -191,8 +183,7 @@ class FullySharded(TimedRanks, SingleDevice):
         return StepResult(None, None, None)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
-        for buffer in self.model.buffers():
-            dist.broadcast(buffer, 0)
+        self.give_buffers()
         try:
             return super().evaluate(self._computed_by_all(batches), measures, stop)
         finally:

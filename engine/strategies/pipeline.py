@@ -73,11 +73,6 @@ class Pipeline(Distributed):
     def loads_data(self) -> bool:
         return self.place == self.layout.stage_places[0]
 
-    @property
-    def is_last(self) -> bool:
-        """Whether this rank holds the last stage, which need not be the last rank."""
-        return self.place == self.layout.stage_places[-1]
-
     def setup(self) -> None:
         job, microbatches = self.spec.job, self.layout.microbatches
         divided = self.layout.replicas * job.accumulation * (microbatches or 1)

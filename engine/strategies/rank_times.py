@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -37,14 +37,6 @@ class Spent(NamedTuple):
 
     seconds: float
     still: tuple[float, ...]
-
-
-class Timer(Protocol):
-    """Times one step at a time on this rank's device."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> Spent: ...
 
 
 def union(intervals: Sequence[Interval]) -> list[Interval]:
@@ -162,9 +154,23 @@ class KernelTimer:
 
 
 class TimedRanks(Distributed):
-    """A strategy whose ranks all do the same, and which tells where the time of a step went on each."""
+    """A strategy whose ranks all do the same, each on its share of a batch, and which tells where the time of a step
+    went on each."""
 
     _spent: Spent | None = None
+
+    @property
+    def data_rank(self) -> int:
+        return self.spec.rank
+
+    @property
+    def data_world(self) -> int:
+        return self.spec.world_size
+
+    def give_buffers(self) -> None:
+        """Gives rank 0's buffers to all ranks. All ranks call it together."""
+        for buffer in self.model.buffers():
+            dist.broadcast(buffer, 0)
 
     @cached_property
     def timer(self) -> HostTimer | KernelTimer:

@@ -10,24 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.distributed.pipelining import (
-    Schedule1F1B,
-    ScheduleGPipe,
-    ScheduleInterleaved1F1B,
-    ScheduleInterleavedZeroBubble,
-    ScheduleZBVZeroBubble,
-)
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS, Job
 from engine.contract.layout import choose_microbatches, fits, layout, stage_places
+from engine.strategies.schedules import MULTI, SINGLE
 
-SINGLE: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
-MULTI: dict[str, Any] = {
-    "interleaved_1f1b": ScheduleInterleaved1F1B,
-    "zb1p": ScheduleInterleavedZeroBubble,
-    "zbv": ScheduleZBVZeroBubble,
-}
 SCHEDULES = st.sampled_from(FIELDS["pipeline_schedule"].choices)
 
 
