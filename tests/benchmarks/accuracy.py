@@ -21,16 +21,14 @@ from PIL import Image
 from torch import Tensor, nn
 from torchvision.models import resnet18
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/engine/training")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from worker_group import Forker, WorkerGroup  # noqa: E402
+from engine.contract.events import Failed, Validation
+from engine.contract.job import Job
+from engine.tasks.mnist_cnn import MnistCnn
+from tests.support.worker_group import Forker, WorkerGroup
 
-from engine.contract.events import Failed, Validation  # noqa: E402
-from engine.contract.job import Job  # noqa: E402
-from engine.tasks.mnist_cnn import MnistCnn  # noqa: E402
-
-DATASETS = ROOT.parent / "shared/datasets"
+DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
 
 
 def hymenoptera(folder: Path, size: int) -> tuple[Tensor, Tensor]:

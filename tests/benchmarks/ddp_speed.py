@@ -10,74 +10,24 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/engine/training")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from worker_group import Forker, WorkerGroup  # noqa: E402
-
-from engine.contract.events import StepMetrics  # noqa: E402
-from engine.contract.job import Job  # noqa: E402
+from engine.contract.job import Job
+from tests.support.timed_runs import TimedRun, make_pictures, side_by_side, where
+from tests.support.worker_group import Forker
 
 SIZE, WORKERS = 128, 2
 SIDES = ("Footplate's DDP", "side by side", "the tutorial's script")
-
-
-def make_pictures(folder: Path, count: int) -> Path:
-    random = np.random.default_rng(0)
-    for number in range(count):
-        path = folder / ("train" if number < count - 8 else "val") / str(number % 2) / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        coarse = random.integers(0, 256, (20, 20, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((160, 160), Image.Resampling.BICUBIC).save(path, quality=90)
-    return folder
-
-
-def rate_of(forker: Forker, job: Job, folder: Path, warm: int, steps: int) -> float:
-    """Pictures per second of a run over `steps` steps after the first `warm`; the run is then ended."""
-    group = WorkerGroup(forker, job, folder, every_step=True)
-    times: dict[int, float] = {}
-
-    def reached(_rank: int, message: Any) -> bool:
-        if isinstance(message, StepMetrics):
-            times[message.step] = time.perf_counter()
-        return warm + steps in times
-
-    try:
-        group.read(reached, 600)
-    finally:
-        group.close()
-    if warm + steps not in times:
-        raise SystemExit(group.logs() or str(group.messages))
-    return steps * job.batch_size / (times[warm + steps] - times[warm])
-
-
-def side_by_side(forkers: list[Forker], job: Job, folder: Path, warm: int, steps: int) -> float:
-    """The sum of the rates of two independent runs at the same time."""
-    rates: list[float] = []
-
-    def run(number: int) -> None:
-        rates.append(rate_of(forkers[number], job, folder / str(number), warm, steps))
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(WORKERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(rates)
 
 
 def tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
@@ -134,19 +84,19 @@ def tutorial_rank(rank: int, data: str, batch: int, warm: int, steps: int, store
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch-size", type=int, default=64, help="of both workers together")
+    parser.add_argument("--batch-size", type=int, default=128, help="of both workers together")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=10, help="measured per round")
+    parser.add_argument("--steps", type=int, default=8, help="measured per round")
     chosen = parser.parse_args()
     batch, steps = chosen.batch_size, chosen.steps
     rates: dict[str, list[float]] = {name: [] for name in SIDES}
-    forkers = [Forker() for _ in range(WORKERS)]
+    forkers = Forker(), Forker()
     try:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             epoch = steps + 2
             warm = epoch + 1
-            data = make_pictures(folder / "data", epoch * batch + 8)
+            data = make_pictures(folder / "data", epoch * batch + 8, 160)
             fields: dict[str, Any] = {
                 "dataset": str(data), "model": "resnet18", "image_size": SIZE, "epochs": 1000, "loader_workers": 1,
             }  # fmt: skip
@@ -154,17 +104,15 @@ def main() -> int:
             alone = Job(**fields, batch_size=batch // WORKERS)
             for number in range(chosen.rounds):
                 place = folder / str(number)
-                rates[SIDES[0]].append(rate_of(forkers[0], ddp, place / "ddp", warm, steps))
+                rates[SIDES[0]].append(TimedRun(forkers[0], ddp, place / "ddp", warm=warm, steps=steps).rate)
                 # Half the batch, so twice as many steps to an epoch.
-                beside = side_by_side(forkers, alone, place / "side", warm * WORKERS, steps * WORKERS)
+                beside = side_by_side(forkers, alone, place / "side", warm=warm * WORKERS, steps=steps * WORKERS)
                 rates[SIDES[1]].append(beside)
                 rates[SIDES[2]].append(tutorial(data, batch, warm, steps))
     finally:
         for forker in forkers:
             forker.close()
-    print(
-        f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
-    )
+    print(where())
     print(
         f"resnet18, {SIZE} px, batch {batch}, {WORKERS} workers of one thread, {chosen.rounds} rounds of {steps} steps"
     )

@@ -14,13 +14,11 @@ from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/engine/training")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from worker_group import Forker, WorkerGroup  # noqa: E402
-
-from engine.contract.events import StepMetrics  # noqa: E402
-from engine.contract.job import Job  # noqa: E402
+from engine.contract.events import StepMetrics
+from engine.contract.job import Job
+from tests.support.worker_group import Forker, WorkerGroup
 
 STEPS = 50
 SETTINGS: dict[str, dict[str, object]] = {
@@ -50,7 +48,9 @@ def first_losses(forker: Forker, job: Job) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", nargs="?", default=str(ROOT.parent / "shared/datasets/mnist"))
+    parser.add_argument(
+        "dataset", nargs="?", default=str(Path(__file__).resolve().parents[3] / "shared/datasets/mnist")
+    )
     parser.add_argument("--model", default="mnist_cnn")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=0.01)

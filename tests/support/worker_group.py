@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from engine.contract.events import Failed, StepMetrics  # noqa: E402

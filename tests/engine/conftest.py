@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,22 +12,10 @@ import pytest
 from PIL import Image
 
 from engine.contract.job import Job
+from tests.support.worker_group import Forker, WorkerGroup
 
 CLASSES = ("blue", "green", "red")
 SIDE = 16
-
-
-def _worker_group() -> ModuleType:
-    """The helper next to this file, which the importlib mode of pytest does not put on the path."""
-    name = "footplate_tests_worker_group"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "worker_group.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
 
 
 def make_pictures(folder: Path, per_class: dict[str, int], classes: tuple[str, ...] = CLASSES) -> Path:
@@ -48,8 +33,8 @@ def make_pictures(folder: Path, per_class: dict[str, int], classes: tuple[str, .
 
 
 @pytest.fixture(scope="session")
-def forker() -> Iterator[Any]:
-    forker = _worker_group().Forker()
+def forker() -> Iterator[Forker]:
+    forker = Forker()
     yield forker
     forker.close()
 
@@ -92,12 +77,12 @@ def model_file(tmp_path: Path) -> Callable[[str], dict[str, str]]:
 
 
 @pytest.fixture
-def start(forker: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def start(forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerGroup]]:
     """Starts the workers of a job; whatever still runs at the end of the test is ended."""
-    groups: list[Any] = []
+    groups: list[WorkerGroup] = []
 
-    def begin(job: Job, **options: Any) -> Any:
-        groups.append(_worker_group().WorkerGroup(forker, job, tmp_path / f"run-{len(groups)}", **options))
+    def begin(job: Job, **options: Any) -> WorkerGroup:
+        groups.append(WorkerGroup(forker, job, tmp_path / f"run-{len(groups)}", **options))
         return groups[-1]
 
     yield begin
