@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import os
-import platform
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -24,8 +22,8 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 from PySide6.QtCore import QEvent, QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
-from gui import theme
 from gui.main_window import MainWindow
+from tests.support.training_window import training_window, where
 
 AIM_MS = 50.0
 Worst = tuple[float, float, str]
@@ -95,21 +93,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--dataset", default="")
     options = parser.parse_args()
-    from PySide6 import __version__ as qt
-
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["FOOTPLATE_HOME"] = home
-        app = TimedApplication()
-        theme.apply(app)
-        window = MainWindow()
-        window.form.rows["epochs"].set_value(10_000)
-        if options.dataset:
-            window.form.set_dataset(options.dataset)
-        window.resize(1280, 800)
-        window.show()
+    app = TimedApplication()
+    with training_window(app, options.dataset) as window:
         scenario = Scenario(app, window, options.seconds)
         app.exec()
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, PySide6 {qt}, offscreen")
+    print(where())
     busy = app.wall_ms / 10 / options.seconds
     print(f"{app.count:,} events in {options.seconds:g} s, {scenario.points:,} points, GUI thread busy {busy:.1f} %")
     kinds = collections.Counter(what for _wall, _own, what in app.worst)

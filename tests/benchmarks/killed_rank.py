@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -25,8 +23,8 @@ import psutil
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication, QPlainTextEdit, QSpinBox
 
-from gui import theme
 from gui.main_window import MainWindow
+from tests.support.training_window import training_window, where
 
 AIM_S = 2.0
 NAMED = "Rank 1 was ended by SIGKILL"
@@ -99,22 +97,11 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--dataset", default="")
     options = parser.parse_args()
-    from PySide6 import __version__ as qt
-
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["FOOTPLATE_HOME"] = home
-        app = QApplication(["footplate"])
-        theme.apply(app)
-        window = MainWindow()
-        window.form.rows["epochs"].set_value(10_000)
-        window.form.rows["strategy"].set_value("ddp")
-        if options.dataset:
-            window.form.set_dataset(options.dataset)
-        window.resize(1280, 800)
-        window.show()
+    app = QApplication(["footplate"])
+    with training_window(app, options.dataset, strategy="ddp") as window:
         scenario = Scenario(window, options.times)
         app.exec()
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, PySide6 {qt}, offscreen")
+    print(where())
     for (log, status), ended in zip(scenario.took, scenario.ended_s, strict=True):
         print(f"named in the log after {log:.2f} s, in the status after {status:.2f} s; all ended after {ended:.2f} s")
     slowest = max(map(max, scenario.took))

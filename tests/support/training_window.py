@@ -1,0 +1,38 @@
+"""The real window, set up to train for long, for the benchmarks that drive it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from PySide6 import __version__ as qt
+from PySide6.QtWidgets import QApplication
+
+from gui import theme
+from gui.main_window import MainWindow
+
+
+def where() -> str:
+    """The hardware and the versions, for the first line of a report."""
+    python = f"Python {platform.python_version()}"
+    return f"{platform.platform()}, {os.cpu_count()} cores, {python}, PySide6 {qt}, {QApplication.platformName()}"
+
+
+@contextmanager
+def training_window(app: QApplication, dataset: str = "", **fields: object) -> Iterator[MainWindow]:
+    """The window with a home of its own, shown, its form set to `dataset` ("" for the sample) and to `fields` of a job."""
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["FOOTPLATE_HOME"] = home
+        theme.apply(app)
+        window = MainWindow()
+        window.form.rows["epochs"].set_value(10_000)
+        for name, value in fields.items():
+            window.form.rows[name].set_value(value)
+        if dataset:
+            window.form.set_dataset(dataset)
+        window.resize(1280, 800)
+        window.show()
+        yield window
