@@ -30,7 +30,9 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
     return window.track.run.strategy
 
 
-@pytest.mark.parametrize("options", [PIPELINE, PIPELINE | {"pipeline_schedule": "zb1p"}])
+@pytest.mark.parametrize(
+    "options", [PIPELINE, pytest.param(PIPELINE | {"pipeline_schedule": "zb1p"}, marks=pytest.mark.long)]
+)
 def test_that_a_pipelines_cut_and_schedule_are_shown(
     open_window: Callable[[], MainWindow], qtbot: QtBot, options: dict[str, object]
 ) -> None:

@@ -141,7 +141,7 @@ SETTINGS = {
 }
 
 EVERYDAY = {("batchnorm", setting) for setting in SETTINGS} - {
-    ("batchnorm", setting) for setting in ("interleaved_1f1b", "zb1p", "ddp4", "ddp_pipeline-zbv")
+    ("batchnorm", setting) for setting in ("interleaved_1f1b", "zb1p", "ddp4", "hsdp", "ddp_pipeline-zbv")
 }
 EVERYDAY |= {("cnn", "zbv"), ("vit", "fsdp"), ("vit", "1f1b"), ("convnext", "zb1p"), ("dropout", "ddp")}
 EVERYDAY |= {("dropout", "1f1b"), ("tied", "fsdp"), ("tied", "1f1b")}

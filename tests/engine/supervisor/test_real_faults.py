@@ -151,7 +151,8 @@ def test_that_a_rank_that_is_killed_is_named_at_once_and_nothing_is_left(
     assert named_at - killed_at < NAMED_S
 
 
-@pytest.mark.parametrize("strategy", some(("ddp", "fsdp", "pipeline"), everyday=("ddp",)))
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
 def test_that_a_rank_that_is_stopped_is_named_in_seconds_and_nothing_is_left(
     start: Callable[..., Run], strategy: str
 ) -> None:

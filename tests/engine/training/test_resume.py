@@ -127,7 +127,7 @@ CHAIN: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.long), "adamw"])
 def test_that_every_strategy_goes_on_from_any_others_checkpoint(
     job: Make, start: Start, model_file: Write, optimizer: str
 ) -> None:

@@ -133,7 +133,9 @@ def test_that_steps_told_rarely_still_cover_them_all(job: Make, start: Start) ->
         previous = metrics.step
 
 
-@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2), ("pipeline", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "cpus"), [("single", 1), ("ddp", 2), pytest.param("pipeline", 2, marks=pytest.mark.long)]
+)
 def test_that_best_loads_with_plain_torchvision_and_is_as_good(
     job: Make, start: Start, pictures: Path, strategy: str, cpus: int
 ) -> None:
