@@ -21,12 +21,21 @@ GOODBYE_S = 15.0
 """How long processes that are ending may take about it before they count as leaked."""
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache for processes that several tests share; a test has its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A FOOTPLATE_HOME and a runtime folder for this test alone; fails the test if it leaks anything."""
+    """A FOOTPLATE_HOME, a cache and a runtime folder for this test alone; fails the test if it leaks anything."""
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
     home = tmp_path / "home"
     monkeypatch.setenv("FOOTPLATE_HOME", str(home))
+    monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv(MARK, str(tmp_path))
     threads = set(threading.enumerate())

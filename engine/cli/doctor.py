@@ -22,7 +22,17 @@ from engine.cli.words import size
 from engine.contract import paths
 from engine.contract.devices import Snapshot
 
-PACKAGES = ("footplate", "torch", "torchvision", "PySide6-Essentials", "pyqtgraph", "nvidia-ml-py", "numpy", "pillow")
+PACKAGES = (
+    "footplate",
+    "torch",
+    "torchvision",
+    "PySide6-Essentials",
+    "pyqtgraph",
+    "nvidia-ml-py",
+    "numpy",
+    "pillow",
+    "simplejpeg",
+)
 LITTLE_DISK_BYTES = 2 << 30
 LITTLE_SHARED_BYTES = 256 << 20
 _PROBE_S = 120.0

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from engine.cli import arguments, cut, doctor, listing, train, watching
+from engine.cli import arguments, cache, cut, doctor, listing, train, watching
 from engine.cli.exit_codes import INTERRUPTED
 
 EPILOG = """exit codes: 0 done, 2 a bad request, 3 the training failed, 130 stopped or interrupted.
-FOOTPLATE_HOME moves where runs live. Without a command, `footplate` opens the window."""
+FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded pictures are kept.
+Without a command, `footplate` opens the window."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -74,6 +75,10 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("catalogue", help="list tasks, models and strategies")
     command.add_argument("--json", action="store_true", help="print the whole catalogue as JSON")
     command.set_defaults(command=listing.catalogue)
+
+    command = commands.add_parser("cache", help="show, limit or clear the cache of decoded pictures")
+    cache.add_cache(command)
+    command.set_defaults(command=cache.cache)
 
     command = commands.add_parser("doctor", help="tell what this machine has, and what will not work and why")
     command.set_defaults(command=doctor.doctor)

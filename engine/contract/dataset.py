@@ -41,7 +41,8 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """The outcome of looking through one folder.
 
     `format` is "imagefolder", "idx", or "" where nothing was recognised. `channels` is 1 for grey
-    pictures and 3 for colour. `unreadable` holds at most the first thousand; the count is whole.
+    pictures and 3 for colour. `unreadable` holds at most the first thousand; the count is whole. Pictures that
+    begin and end as they should count as readable; of a large folder only a sample is decoded.
     """
 
     folder: str

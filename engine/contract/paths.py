@@ -21,6 +21,21 @@ def home() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "footplate"
 
 
+def cache_folder() -> Path:
+    """Where things lie that can be made again: FOOTPLATE_CACHE, or in FOOTPLATE_HOME where that is set, or the
+    platform's place for a user's caches."""
+    chosen = os.environ.get("FOOTPLATE_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    if os.environ.get("FOOTPLATE_HOME"):
+        return home() / "cache"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData/Local")) / "Footplate/Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/Footplate"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "footplate"
+
+
 def runs_folder() -> Path:
     """Where the folders of the runs are."""
     return home() / "runs"

@@ -1,12 +1,16 @@
-"""The light augmentation: a random crop and, where it keeps the meaning, a mirror image; for whole batches."""
+"""The light augmentation, a random crop and a mirror image where that keeps the meaning, and the normalisation; in batches.
+
+On a GPU they take a few kernels a batch; `torchvision.transforms.v2` has none that crops every picture elsewhere, and its
+`normalize` brings mean and deviation to the device anew for every batch.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+import torch
+from torch import Tensor
 
 from engine.data.found import Labels
-from engine.data.idx import Bytes
 from engine.data.randomness import draw
 
 
@@ -15,14 +19,50 @@ def crop_margin(size: int) -> int:
     return max(1, round(size / 8))
 
 
-def crop_randomly(pixels: Bytes, size: int, seed: int, epoch: int, samples: Labels, *, mirror: bool) -> Bytes:
-    """uint8 [n, C, s, s] to [n, C, size, size], every sample by its own draw for (seed, epoch, sample)."""
-    room = pixels.shape[-1] - size + 1
-    top = (draw(seed, epoch, samples, 0) * room).astype(np.intp)
-    left = (draw(seed, epoch, samples, 1) * room).astype(np.intp)
-    windows = sliding_window_view(pixels, (size, size), axis=(2, 3)).transpose(0, 2, 3, 1, 4, 5)
-    out = windows[np.arange(len(pixels)), top, left]
-    if mirror:
-        flipped = draw(seed, epoch, samples, 2) < 0.5
-        out[flipped] = out[flipped][..., ::-1]
-    return out
+def draw_crops(margin: int, seed: int, epoch: int, samples: Labels, *, mirror: bool) -> Labels:
+    """int64 [n, 3], every sample by its own draw for (seed, epoch, sample): the crop's top and left, each up to `margin`,
+    and 1 where it is mirrored."""
+    drawn = draw(seed, epoch, samples, 3).T
+    crops = (drawn * (margin + 1)).astype(np.int64)
+    crops[:, 2] = drawn[:, 2] < 0.5 if mirror else 0
+    return crops
+
+
+def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
+    """uint8 [n, C, s, s] to [n, C, size, size], by the rows of `crops`, on the device where both are."""
+    if pixels.is_cuda:
+        return gather_crops(pixels, crops, size)
+    # Copying windows one by one is several times as fast as any way of indexing them all.
+    whole = pixels.numpy()
+    out = np.empty((*whole.shape[:2], size, size), np.uint8)
+    for number, (top, left, mirrored) in enumerate(crops.numpy().tolist()):
+        window = whole[number, :, top : top + size, left : left + size]
+        out[number] = window[..., ::-1] if mirrored else window
+    return torch.from_numpy(out)
+
+
+def gather_crops(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
+    """As `crop`, by one gathering of all pixels."""
+    along = torch.arange(size, device=pixels.device)
+    top, left, mirrored = (crops[:, column, None] for column in range(3))
+    rows = top + along
+    columns = left + torch.where(mirrored.bool(), size - 1 - along, along)
+    pictures = torch.arange(len(pixels), device=pixels.device)[:, None, None, None]
+    bands = torch.arange(pixels.shape[1], device=pixels.device)[:, None, None]
+    return pixels[pictures, bands, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+class Normalisation:
+    """uint8 [n, C, H, W] to float32 less `mean` over `std`, both per channel of pictures scaled to 0..1."""
+
+    def __init__(self, mean: Tensor, std: Tensor, device: torch.device) -> None:
+        self._mean = (mean * 255).reshape(1, -1, 1, 1).to(device)
+        self._scale = (1 / (std * 255)).reshape(1, -1, 1, 1).to(device)
+
+    def __call__(self, pixels: Tensor, memory_format: torch.memory_format) -> Tensor:
+        """The result has memory of its own, which is the step's for as long as it wants it."""
+        if pixels.is_cuda:  # whose kernels convert as they go, and write in any order
+            out = torch.empty(pixels.shape, device=pixels.device, memory_format=memory_format)
+            return torch.sub(pixels, self._mean, out=out).mul_(self._scale)
+        # A CPU's are only fast along rows, so that the order is changed last.
+        return pixels.to(torch.float32).sub_(self._mean).mul_(self._scale).contiguous(memory_format=memory_format)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 
 _NAME = re.compile(r"(train|t10k|test)[-_.](images|labels)[-_.]idx([13])[-_.]ubyte(\.gz)?", re.IGNORECASE)
+_PIECE_BYTES = 1 << 20
 _PLACES = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
 
 
@@ -71,10 +72,12 @@ def read_idx(path: str) -> Bytes:
             shape = struct.unpack(f">{start[3]}I", header)
             expected = math.prod(shape)
             if zipped:
-                # One byte more than announced, so that a longer file shows.
-                content = stream.read(expected + 1) if expected else b""
+                # One byte more than announced, so that a longer file shows; in pieces, so as not to hold it twice.
+                content = bytearray()
+                while expected and (piece := stream.read(min(_PIECE_BYTES, expected + 1 - len(content)))):
+                    content += piece
                 _check_length(len(content), expected)
-                return np.frombuffer(bytearray(content), np.uint8).reshape(shape)
+                return np.frombuffer(content, np.uint8).reshape(shape)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise IdxError(f"its gzip stream is broken ({error})") from None
     offset = 4 + len(header)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from engine.contract.problems import Problem
+from engine.data.files import Files, Listing
 from engine.data.found import LAYOUT, FileSplit, Recognised, draw_validation, nothing, shown, warn, wrong
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"})
@@ -30,34 +32,50 @@ def subfolders(folder: str) -> list[str]:
 
 
 def is_picture(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in EXTENSIONS
+    return name[name.rfind(".") :].lower() in EXTENSIONS
 
 
-def _walk(folder: str, seen: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
-    """All visible files below `folder`, in torchvision's order, links followed but never in a circle."""
+class _Class(NamedTuple):
+    """A class folder: its pictures, and what is no picture by its name, folder by folder."""
+
+    label: int
+    pictures: list[Listing]
+    strays: list[Listing]
+
+
+def _list_class(folder: str, label: int) -> _Class:
+    found = _Class(label, [], [])
+    for place, names in _walk(folder):
+        pictures: list[str] = []
+        strays: list[str] = []
+        for name in names:
+            (pictures if is_picture(name) else strays).append(name)
+        found.pictures.append(Listing.of(place, pictures))
+        found.strays.append(Listing.of(place, strays))
+    return found
+
+
+def _walk(folder: str, seen: frozenset[tuple[int, int]] = frozenset()) -> Iterator[tuple[str, list[str]]]:
+    """The visible files' names in each folder from `folder` down, in torchvision's order, links followed but never in
+    a circle."""
     info = os.stat(folder)
     here = (info.st_dev, info.st_ino)
     if here in seen:
         return
-    with os.scandir(folder) as scan:
-        entries = sorted((entry for entry in scan if _visible(entry.name)), key=lambda entry: entry.name)
-    deeper = []
-    for entry in entries:
-        if entry.is_dir():
-            deeper.append(entry.path)
-        elif entry.is_file() or not os.path.exists(entry.path):
-            # A broken link is named later; pipes and devices are not even looked at, since opening one may never end.
-            yield entry.path
-    for path in deeper:
-        yield from _walk(path, seen | {here})
-
-
-def _list_class(folder: str) -> tuple[list[str], list[str]]:
-    pictures: list[str] = []
-    strays: list[str] = []
-    for path in _walk(folder):
-        (pictures if is_picture(path) else strays).append(path)
-    return pictures, strays
+    files, deeper = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not _visible(entry.name):
+                continue
+            if entry.is_dir():
+                deeper.append(entry.name)
+            elif entry.is_file() or not os.path.exists(entry.path):
+                # A broken link is named later; pipes and devices are not even looked at, since opening one may never
+                # end.
+                files.append(entry.name)
+    yield folder, sorted(files)
+    for name in sorted(deeper):
+        yield from _walk(os.path.join(folder, name), seen | {here})
 
 
 def _split_folders(folder: str, folders: list[str], problems: list[Problem]) -> dict[str, str]:
@@ -84,11 +102,11 @@ def recognise_imagefolder(folder: str, folders: list[str], val_fraction: float, 
         return nothing(wrong(f"There is {have} but no train folder.", "Add a train folder with one folder per class."))
     train_at = os.path.join(folder, splits["train"])
     names = subfolders(train_at)
-    train, empty = _collect(train_at, names)
-    problems += _judge_classes(names, empty, splits["train"])
+    listed = _list_classes(train_at, names)
+    problems += _judge_classes(names, _without_pictures(listed, names), splits["train"])
     classes = tuple(map(shown, names))
     if "val" not in splits and "test" not in splits:
-        return _divided(train, classes, folder, problems, val_fraction=val_fraction, seed=seed)
+        return _divided(listed, classes, folder, problems, val_fraction=val_fraction, seed=seed)
     if "val" not in splits:
         problems.append(
             warn(
@@ -99,23 +117,24 @@ def recognise_imagefolder(folder: str, folders: list[str], val_fraction: float, 
     name = splits.get("val") or splits["test"]
     val_at = os.path.join(folder, name)
     val_names = subfolders(val_at)
-    val, val_empty = _collect(val_at, names, only=val_names)
-    problems += _compare_classes(names, val_names, val_empty, name)
-    return Recognised("imagefolder", classes, train, val, tuple(problems))
+    val_listed = _list_classes(val_at, names, only=val_names)
+    problems += _compare_classes(names, val_names, _without_pictures(val_listed, names), name)
+    return Recognised("imagefolder", classes, _as_split(listed), _as_split(val_listed), tuple(problems))
 
 
 def _without_split(folder: str, folders: list[str], val_fraction: float, seed: int) -> Recognised:
     if not folders:
         return nothing(_no_folders(folder))
-    whole, empty = _collect(folder, folders)
-    if not whole.files:
+    listed = _list_classes(folder, folders)
+    empty = _without_pictures(listed, folders)
+    if len(empty) == len(folders):
         message = f"None of the {len(folders)} folders in {shown(folder)} holds a picture."
         return nothing(wrong(message, f"Pictures are files ending in {', '.join(sorted(EXTENSIONS))}. {LAYOUT}"))
     # A folder beside the classes that holds no pictures at all (notes, scripts) is no class.
     names = [name for name in folders if name not in empty]
     problems = [warn(f"Folder {shown(name)} holds no pictures and is not used as a class.") for name in empty]
-    if empty:
-        whole, _ = _collect(folder, names)
+    kept = (each for each in listed if _has_pictures(each))
+    listed = [each._replace(label=label) for label, each in enumerate(kept)]
     if len(names) == 1:
         inside = os.path.join(folder, names[0])
         deeper = subfolders(inside)
@@ -124,7 +143,7 @@ def _without_split(folder: str, folders: list[str], val_fraction: float, seed: i
             return Recognised("", problems=(wrong("The folder holds a single folder.", remedy),))
     problems += _judge_classes(names, [], "")
     classes = tuple(map(shown, names))
-    return _divided(whole, classes, folder, problems, val_fraction=val_fraction, seed=seed)
+    return _divided(listed, classes, folder, problems, val_fraction=val_fraction, seed=seed)
 
 
 def _no_folders(folder: str) -> Problem:
@@ -138,22 +157,25 @@ def _no_folders(folder: str) -> Problem:
     return wrong(f"{shown(folder)} holds neither folders of pictures nor idx files.")
 
 
-def _collect(folder: str, names: list[str], only: list[str] | None = None) -> tuple[FileSplit, list[str]]:
-    """The pictures of the classes `names`, and the names of those that have none."""
-    files: list[str] = []
-    labels: list[int] = []
-    strays: list[str] = []
-    empty: list[str] = []
-    for label, name in enumerate(names):
-        if only is not None and name not in only:
-            continue
-        pictures, others = _list_class(os.path.join(folder, name))
-        files += pictures
-        labels += [label] * len(pictures)
-        strays += others
-        if not pictures:
-            empty.append(name)
-    return FileSplit(files, np.array(labels, np.int64), strays), empty
+def _list_classes(folder: str, names: list[str], only: list[str] | None = None) -> list[_Class]:
+    """The folders of the classes `names`, in their order."""
+    present = set(names if only is None else only)
+    return [_list_class(os.path.join(folder, name), label) for label, name in enumerate(names) if name in present]
+
+
+def _without_pictures(listed: list[_Class], names: list[str]) -> list[str]:
+    return [names[each.label] for each in listed if not _has_pictures(each)]
+
+
+def _has_pictures(each: _Class) -> bool:
+    return any(listing.length for listing in each.pictures)
+
+
+def _as_split(listed: list[_Class]) -> FileSplit:
+    counts = [sum(listing.length for listing in each.pictures) for each in listed]
+    labels = np.repeat(np.array([each.label for each in listed], np.int64), counts)
+    files = Files.of(listing for each in listed for listing in each.pictures)
+    return FileSplit(files, labels, Files.of(listing for each in listed for listing in each.strays))
 
 
 def _judge_classes(names: list[str], empty: list[str], place: str) -> list[Problem]:
@@ -174,21 +196,22 @@ def _judge_classes(names: list[str], empty: list[str], place: str) -> list[Probl
 
 
 def _compare_classes(names: list[str], val_names: list[str], val_empty: list[str], place: str) -> list[Problem]:
+    known, validated = set(names), set(val_names) - set(val_empty)
     found = []
     for name in val_names:
-        if name not in names:
+        if name not in known:
             remedy = "Add pictures of it for training, or remove it."
             found.append(wrong(f"Class {shown(name)} is in {shown(place)}, but training has none of it.", remedy))
     for name in names:
-        if name not in val_names or name in val_empty:
+        if name not in validated:
             found.append(warn(f"Class {shown(name)} has no pictures in {shown(place)}, so it is never validated."))
-    if all(name not in val_names or name in val_empty for name in names):
+    if not known & validated:
         found.append(wrong(f"{shown(place)} holds no pictures of any class.", f"Add some, or remove {shown(place)}."))
     return found
 
 
 def _divided(
-    whole: FileSplit,
+    listed: list[_Class],
     classes: tuple[str, ...],
     folder: str,
     problems: list[Problem],
@@ -197,17 +220,17 @@ def _divided(
     seed: int,
 ) -> Recognised:
     """The dataset with validation drawn from its only split."""
-    keys = [os.fsencode(os.path.relpath(path, folder)) for path in whole.files]
+    whole = _as_split(listed)
+    pictures = (listing for each in listed for listing in each.pictures if listing.length)
+    keys = (key for listing in pictures for key in listing.below(folder))
     chosen = draw_validation(keys, whole.labels, val_fraction, seed)
     if len(chosen) and not chosen.any():
         message = "With one picture per class, none can be kept for validation."
         problems = [*problems, wrong(message, "Add pictures, or a val folder.")]
-    train = [path for path, take in zip(whole.files, chosen, strict=True) if not take]
-    val = [path for path, take in zip(whole.files, chosen, strict=True) if take]
     return Recognised(
         "imagefolder",
         classes,
-        FileSplit(train, whole.labels[~chosen], whole.strays),
-        FileSplit(val, whole.labels[chosen], made=True),
+        FileSplit(whole.files.select(~chosen), whole.labels[~chosen], whole.strays),
+        FileSplit(whole.files.select(chosen), whole.labels[chosen], Files.of(), made=True),
         tuple(problems),
     )

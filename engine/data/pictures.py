@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
-from torch.nn import functional
 
 from engine.contract.problems import Problem, errors
+from engine.data.decoding import decode, fit
 from engine.data.formats import recognise
 from engine.data.found import FileSplit, IdxSplit, Labels, Recognised, shown
 from engine.data.idx import Bytes
 from engine.data.idx_dataset import open_idx_pictures
-from engine.data.reading import describe_failure, folder_channels, open_picture
-
-KEEP_LIMIT_BYTES = 1 << 30
-
-
-def may_keep(count: int, channels: int, size: int) -> bool:
-    """Whether so many decoded pictures may stay in memory: up to a GiB, and an eighth of what is free."""
-    return count * channels * size * size <= min(KEEP_LIMIT_BYTES, psutil.virtual_memory().available // 8)
-
-
-REDUCING_GAP = 3
-"""From this gap up, Pillow's documentation of `Image.resize` finds the result nearly indistinguishable from that of the
-whole picture."""
+from engine.data.reading import describe_failure, folder_channels
 
 
 class UnreadablePicture(Exception):  # noqa: N818 - it describes the picture
@@ -52,27 +38,15 @@ class DatasetError(Exception):
         super().__init__(" ".join(map(str, self.problems)))
 
 
-def fit(picture: Tensor, size: int) -> Tensor:
-    """uint8 [N,C,h,w] to [N,C,size,size]: the short side is resized (bilinear, antialiased), the middle is cut out.
-
-    The result may be a view: copying it here would wake torch's threads, of which the training has need.
-    """
-    height, width = picture.shape[-2:]
-    if (height, width) != (size, size):
-        scale = size / min(height, width)
-        target = (max(size, round(height * scale)), max(size, round(width * scale)))
-        if target != (height, width):
-            picture = functional.interpolate(picture, target, mode="bilinear", antialias=True)
-        top, left = (target[0] - size) // 2, (target[1] - size) // 2
-        picture = picture[..., top : top + size, left : left + size]
-    return picture
-
-
 class PictureSet(ABC):
     """A split. `targets` is int64 [N]; `mirror` says whether a mirrored picture means the same."""
 
     targets: Tensor
     mirror: bool
+    folder = ""
+    """The dataset's folder, where the pictures are files in it."""
+    files: Sequence[str] = ()
+    """The path of each picture, where it is a file of its own."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -85,8 +59,13 @@ class PictureSet(ABC):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         """The picture as uint8 [channels, size, size]. Raises UnreadablePicture."""
 
-    def whole(self, size: int, channels: int) -> Bytes | None:
-        """All pictures as uint8 [N, channels, size, size] where they are at hand without decoding one by one."""
+    def load_together(self, indices: Labels, size: int, channels: int) -> Bytes | None:
+        """Several pictures, uint8 [n, channels, size, size], where none can be unreadable and all at once is faster."""
+        return None
+
+    def whole(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
+        """Pictures that lie in one file as they are wanted, mapped: uint8 [rows, channels, size, size], and the row of
+        each picture (None where picture i is row i)."""
         return None
 
 
@@ -97,45 +76,19 @@ class FilePictures(PictureSet):
 
     def __init__(self, split: FileSplit, folder: str) -> None:
         self.targets = torch.from_numpy(split.labels)
-        self._files = split.files
-        self._folder = folder
+        self.folder = folder
+        self.files = split.files
 
     def path(self, index: int) -> str:
-        return shown(os.path.relpath(self._files[index], self._folder))
+        return shown(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            with open(self._files[index], "rb") as stream:
+            with open(self.files[index], "rb", buffering=0) as stream:
                 content = stream.read()
-            picture = _decode(content, size, channels)
-            return fit(picture[None], size)[0]
+            return torch.from_numpy(decode(content, size, channels))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             raise UnreadablePicture(self.path(index), describe_failure(error)) from error
-
-
-def _decode(content: bytes, size: int, channels: int) -> Tensor:
-    """The picture upright, as uint8 [channels, h, w]; transparency is dropped.
-
-    By Pillow, which decodes while other threads run, and a large JPEG at a lower scale that still holds `REDUCING_GAP`
-    times `size` pixels each way. torchvision's own decoders are deprecated.
-    """
-    with open_picture(content) as image:
-        image.draft(image.mode, (REDUCING_GAP * size, REDUCING_GAP * size))
-        upright = ImageOps.exif_transpose(image)
-    if upright.mode in ("I", "F") or upright.mode.startswith("I;16"):
-        return torch.from_numpy(np.repeat(_to_bytes(upright)[None], channels, 0))
-    pixels = np.array(upright.convert("L" if channels == 1 else "RGB"))
-    return torch.from_numpy(pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1)))
-
-
-def _to_bytes(image: Image.Image) -> Bytes:
-    """Grey levels of more than 8 bits as uint8 [h, w]: 16 bits keep their scale, wider ones are stretched to their range."""
-    values = np.asarray(image, dtype=np.float32)
-    low, high = float(values.min()), float(values.max())
-    if image.mode != "F" and low >= 0 and high <= 65535:
-        low, high = 0.0, 65535.0
-    levels: Bytes = ((values - low) * (255.0 / max(high - low, 1e-12))).astype(np.uint8)
-    return levels
 
 
 class IdxPictures(PictureSet):
@@ -154,23 +107,18 @@ class IdxPictures(PictureSet):
         return f"{self._name} picture {row}"
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        row = index if self._rows is None else int(self._rows[index])
-        picture = fit(torch.from_numpy(np.array(self._pixels[row])[None, None]), size)[0]
-        return picture.expand(channels, size, size)
+        return torch.from_numpy(self.load_together(np.array([index]), size, channels)[0])
 
-    def whole(self, size: int, channels: int) -> Bytes | None:
-        count, height, width = len(self), *self._pixels.shape[1:]
-        plain = (height, width) == (size, size) and channels == 1
-        if not plain and not may_keep(count, channels, size):
+    def load_together(self, indices: Labels, size: int, channels: int) -> Bytes:
+        rows = indices if self._rows is None else self._rows[indices]
+        fitted = fit(torch.from_numpy(self._pixels[rows][:, None]), size)
+        pixels: Bytes = fitted.expand(-1, channels, -1, -1).numpy()
+        return pixels
+
+    def whole(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
+        if channels != 1 or self._pixels.shape[1:] != (size, size):
             return None
-        pixels = self._pixels if self._rows is None else self._pixels[self._rows]
-        if plain:
-            return pixels[:, None]
-        out = np.empty((count, channels, size, size), np.uint8)
-        for start in range(0, count, 4096):
-            part = torch.from_numpy(np.array(pixels[start : start + 4096, None]))
-            out[start : start + 4096] = fit(part, size).numpy()
-        return out
+        return self._pixels[:, None], self._rows
 
 
 @dataclass(frozen=True)
@@ -195,7 +143,7 @@ def open_splits(folder: str, *, val_fraction: float, seed: int) -> Splits:
         return _open_idx(found, problems)
     if not isinstance(found.train, FileSplit) or not isinstance(found.val, FileSplit):
         raise DatasetError(problems)
-    channels = folder_channels(found.train.files + found.val.files)
+    channels = folder_channels(found.train.files, found.val.files)
     train, val = FilePictures(found.train, folder), FilePictures(found.val, folder)
     return Splits(found.classes, channels, found.format, train, val)
 

@@ -25,8 +25,6 @@ class GlobalBatchSampler(DistributedSampler[Any]):
     (seed, epoch) alone; the ranks get contiguous parts of it, in the order of ranks, nearly equal ones or in the
     proportion of `shares`. So the union over the ranks is the same whatever the world size.
 
-    `start` is how many steps of an epoch are passed over, as those that were made before a checkpoint.
-
     While shuffling (training), an incomplete last batch is dropped unless it is the only one. Without
     (validation), nothing is dropped or repeated.
     """
@@ -46,26 +44,42 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         self.length = length
         self.batch_size = batch_size
         self.shares = tuple(shares) or (1.0,) * world_size
-        self.start = 0
 
     def __len__(self) -> int:
         """The number of global steps of an epoch."""
         whole, rest = divmod(self.length, self.batch_size)
         return whole + int(rest > 0 and (whole == 0 or not self.shuffle))
 
-    def __iter__(self) -> Iterator[Share]:
-        order = self._order()
-        for step in range(self.start, len(self)):
-            whole = order[step * self.batch_size : (step + 1) * self.batch_size]
-            sizes = divide(len(whole), self.shares)
-            begin = sum(sizes[: self.rank])
-            yield Share(whole[begin : begin + sizes[self.rank]], len(whole))
+    @property
+    def largest_share(self) -> int:
+        """The most pictures that this rank has of one batch."""
+        sizes = {min(self.batch_size, self.length - step * self.batch_size) for step in (0, len(self) - 1)}
+        return max(divide(max(size, 0), self.shares)[self.rank] for size in sizes)
 
-    def _order(self) -> npt.NDArray[np.int64]:
+    def __iter__(self) -> Iterator[Share]:
+        return self.epoch_from(self.epoch)
+
+    def epoch_from(self, epoch: int, start: int = 0) -> Iterator[Share]:
+        """The shares of `epoch` but for those of its first `start` steps, as those made before a checkpoint."""
+        order = self._order(epoch)
+        for step in range(start, len(self)):
+            yield self._share(order, step)
+
+    def left_out(self, epoch: int) -> npt.NDArray[np.int64]:
+        """This rank's part of the incomplete last batch that is dropped; empty where none is."""
+        return self._share(self._order(epoch), len(self)).indices
+
+    def _share(self, order: npt.NDArray[np.int64], step: int) -> Share:
+        whole = order[step * self.batch_size : (step + 1) * self.batch_size]
+        sizes = divide(len(whole), self.shares)
+        begin = sum(sizes[: self.rank])
+        return Share(whole[begin : begin + sizes[self.rank]], len(whole))
+
+    def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:
             return np.arange(self.length, dtype=np.int64)
         generator = torch.Generator()
-        generator.manual_seed(self.seed + self.epoch)
+        generator.manual_seed(self.seed + epoch)
         return torch.randperm(self.length, generator=generator).numpy()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -26,7 +27,7 @@ def look(folder: Path | str, seed: int = 0) -> Recognised:
 
 def files(split: object) -> list[str]:
     assert isinstance(split, FileSplit)
-    return split.files
+    return list(split.files)
 
 
 def message(found: Recognised) -> str:
@@ -277,3 +278,22 @@ def test_that_the_draw_does_not_depend_on_the_order_of_the_files(seed: int, orde
     shuffled = [keys[place] for place in order]
     drawn = draw_validation(shuffled, labels, 0.3, seed)
     assert {key for key, taken in zip(shuffled, drawn, strict=True) if taken} == straight
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    labels=st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    fraction=st.floats(0.01, 0.99),
+    seed=st.integers(0, 2**31 - 1),
+)
+def test_that_the_draw_takes_the_first_of_each_class_by_the_hash_of_seed_and_name(
+    labels: list[int], fraction: float, seed: int
+) -> None:
+    keys = [b"class/%d.png" % place for place in range(len(labels))]
+    salt = seed.to_bytes(8, "little", signed=True)
+    expected = set()
+    for label in set(labels):
+        places = [place for place, own in enumerate(labels) if own == label]
+        places.sort(key=lambda place: hashlib.blake2b(keys[place], digest_size=8, salt=salt).digest())
+        expected.update(places[: min(max(round(len(places) * fraction), 1), len(places) - 1)])
+    assert set(np.flatnonzero(draw_validation(keys, np.array(labels), fraction, seed))) == expected

@@ -88,6 +88,29 @@ def test_that_the_union_is_the_same_with_unequal_shares(
 def test_that_the_steps_before_the_start_are_passed_over() -> None:
     sampler = GlobalBatchSampler(100, 8, 0, 2, 0)
     everything = [share.indices.tolist() for share in sampler]
-    sampler.start = 5
-    assert [share.indices.tolist() for share in sampler] == everything[5:]
+    assert [share.indices.tolist() for share in sampler.epoch_from(0, 5)] == everything[5:]
     assert len(sampler) == 12
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    **sizes,
+    weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=6),
+    rank=st.integers(0, 5),
+    shuffle=st.booleans(),
+)
+def test_that_no_share_is_larger_than_the_largest(
+    *, length: int, batch: int, seed: int, weights: list[float], rank: int, shuffle: bool
+) -> None:
+    sampler = GlobalBatchSampler(length, batch, rank % len(weights), len(weights), seed, shuffle, weights)
+    assert sampler.largest_share == max((len(share.indices) for share in sampler), default=0)
+
+
+@settings(deadline=None, max_examples=50)
+@given(**sizes, world=st.integers(1, 5), epoch=st.integers(0, 9))
+def test_that_what_is_left_out_completes_the_epoch(length: int, batch: int, seed: int, world: int, epoch: int) -> None:
+    samplers = [GlobalBatchSampler(length, batch, rank, world, seed) for rank in range(world)]
+    shares = [share.indices for sampler in samplers for share in sampler.epoch_from(epoch)]
+    left_out = [sampler.left_out(epoch) for sampler in samplers]
+    assert sum(map(len, left_out)) < batch
+    assert sorted(np.concatenate(shares + left_out).tolist()) == list(range(length))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,8 +23,10 @@ from PIL import Image
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress
 from engine.contract.paths import sample_dataset
 from engine.contract.problems import errors
+from engine.data import inspection
 from engine.data.inspection import inspect
 from engine.data.pictures import open_splits
+from engine.data.reading import folder_channels
 from tests.support.pictures import noise, picture, write_idx
 
 ROOT = Path(__file__).parents[3]
@@ -137,6 +140,50 @@ def test_that_a_large_photograph_cut_short_is_found(tmp_path: Path) -> None:
     assert [item.path for item in look(tmp_path / "set").unreadable] == ["a/photo.jpg"]
 
 
+def damage_within(path: Path) -> None:
+    """Spoils a PNG's pixels but neither its beginning nor its end."""
+    content = path.read_bytes()
+    path.write_bytes(content[:60] + bytes(len(content) - 80) + content[-20:])
+
+
+def test_that_a_small_folder_is_decoded_whole(tmp_path: Path) -> None:
+    for place in range(40):
+        noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place)
+    damage_within(tmp_path / "set/b/39.png")
+    picture(tmp_path / "set/a/odd.bmp")
+    report = look(tmp_path / "set")
+    assert [item.path for item in report.unreadable] == ["b/39.png"]
+    assert "sample" not in texts(report, "warning")
+
+
+def test_that_a_large_folder_is_decoded_in_part_and_the_report_says_what_that_means(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SAMPLE", 10)
+    for place in range(40):
+        damage_within(
+            noise(tmp_path / "set" / ("train", "val")[place % 2] / "ab"[place // 2 % 2] / f"{place}.png", place)
+        )
+    report = look(tmp_path / "set")
+    assert report.unreadable_count == 10
+    assert "Of 10 pictures that were decoded as a sample, 10 begin and end as they should" in texts(report, "warning")
+
+
+def test_that_so_many_odd_files_are_decoded_and_of_more_the_header_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "ODD_DECODED", 4)
+    for place in range(10):
+        path = noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place)
+        path.write_bytes(path.read_bytes()[:2000])
+    for name in "ab":
+        (tmp_path / "set" / name / "text.bmp").write_text("no picture")
+    report = look(tmp_path / "set")
+    reasons = [item.reason for item in report.unreadable]
+    assert reasons.count("it is truncated or damaged") == 4
+    assert reasons.count("it is not a picture that can be read") == 2
+
+
 def test_that_a_split_without_a_readable_picture_is_an_error(tree: Tree) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b")
     for path in root.glob("*/*/*.png"):
@@ -164,6 +211,26 @@ def test_that_grey_is_told_from_colour_as_training_does(tree: Tree) -> None:
     path = noise(root / "a/colour.png")
     path.write_bytes(path.read_bytes()[:500])  # its header tells the colour, though it is cut short
     assert look(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 3
+
+
+class Asked(list[str]):
+    """A list that counts what it is asked for."""
+
+    asked = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.asked += 1
+        return super().__getitem__(place)
+
+
+def test_that_grey_is_told_from_colour_by_few_of_many_pictures(tmp_path: Path) -> None:
+    grey = str(picture(tmp_path / "grey.png", 80, mode="L"))
+    colour = str(picture(tmp_path / "colour.png"))
+    many = Asked([grey] * 100_000)
+    assert folder_channels(many) == 1
+    assert 100 < many.asked <= 512
+    assert folder_channels(many, [colour]) == 3
+    assert folder_channels(Asked([grey] * 50_000 + [colour] * 50_000)) == 3
 
 
 def test_that_names_that_are_not_utf8_reach_the_report(tree: Tree) -> None:

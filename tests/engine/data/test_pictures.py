@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,21 +148,32 @@ def test_that_idx_pictures_come_out_as_they_were_written(tmp_path: Path, zipped:
     for split in (splits.train, splits.val):
         whole = split.whole(28, 1)
         assert whole is not None
+        stored, rows = whole
         for index in range(len(split)):
             row = int(split.path(index).rsplit(" ", 1)[1])
             seen.append(row)
             assert np.array_equal(split.load(index, 28, 1)[0], pixels[row])
-            assert np.array_equal(whole[index, 0], pixels[row])
+            assert rows is not None
+            assert np.array_equal(stored[rows[index], 0], pixels[row])
             assert split.targets[index] == row % 3
     assert sorted(seen) == list(range(30))
 
 
 def test_that_idx_pictures_are_resized_alike_one_by_one_and_together(digits: Path) -> None:
     split = open_splits(str(digits), val_fraction=0.2, seed=0).train
-    whole = split.whole(32, 3)
+    together = split.load_together(np.arange(40), 32, 3)
+    assert together is not None
+    assert together.shape == (40, 3, 32, 32)
+    assert np.array_equal(np.stack([split.load(index, 32, 3) for index in range(40)]), together)
+
+
+def test_that_idx_files_are_mapped_rather_than_read(digits: Path) -> None:
+    whole = open_splits(str(digits), val_fraction=0.2, seed=0).train.whole(28, 1)
     assert whole is not None
-    assert whole.shape == (40, 3, 32, 32)
-    assert np.array_equal(np.stack([split.load(index, 32, 3) for index in range(40)]), whole)
+    base = whole[0]
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    assert isinstance(base.base, mmap.mmap)
 
 
 @pytest.mark.parametrize("harm", ["truncated", "longer", "not idx", "counts"])

@@ -1,0 +1,69 @@
+"""``footplate cache``: what lies in the cache of decoded pictures, how much it may hold, and away with it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import msgspec
+
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.words import duration, size, table
+from engine.contract.protocol import ENCODE
+from engine.data import cache_space
+from engine.data.cache_space import CachedSet, CacheRefused
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--clear", action="store_true", help="remove everything that no run uses at this moment")
+    parser.add_argument("--limit", metavar="GIB", type=float, help="let it hold so much from now on; 0 for nothing")
+
+
+def cache(options: argparse.Namespace) -> int:
+    """Changes what is asked for, then lists what is there."""
+    try:
+        if options.limit is not None:
+            if not 0 <= options.limit < 1e6:
+                raise CacheRefused(f"--limit {options.limit} is no number of GiB")
+            cache_space.set_limit(int(options.limit * cache_space.GIB))
+        if options.clear:
+            removed, left = cache_space.clear()
+            print(f"Removed {removed}." + (f" {left} in use by runs are left." if left else ""), file=sys.stderr)
+        limit = cache_space.limit_bytes()
+    except CacheRefused as refused:
+        print(f"footplate: {refused}", file=sys.stderr)
+        return BAD_REQUEST
+    sets = cache_space.sets()
+    if options.json:
+        for one in sets:
+            print(ENCODE.encode(_values(one)).decode())
+    else:
+        if sets:
+            head = ("DATASET", "PICTURES", "OF", "ON DISK", "LAST USED")
+            print(table(head, [_row(one) for one in reversed(sets)]))
+        used = size(sum(one.used_bytes for one in sets))
+        print(f"{used} of at most {size(limit)} in {cache_space.root()}.")
+    return COMPLETED
+
+
+def _pictures(one: CachedSet) -> int:
+    from engine.data.cache import filled_rows
+
+    return filled_rows(one.folder)
+
+
+def _values(one: CachedSet) -> dict[str, object]:
+    return msgspec.to_builtins(one.about) | {
+        "pictures": _pictures(one),
+        "bytes": one.used_bytes,
+        "last_used": one.used_at,
+    }
+
+
+def _row(one: CachedSet) -> tuple[str, ...]:
+    about = one.about
+    each = f"{about.size} px, {'grey' if about.channels == 1 else 'colour'}"
+    ago = f"{duration(time.time() - one.used_at)} ago"
+    return about.dataset, f"{_pictures(one):,}", each, size(one.used_bytes), ago

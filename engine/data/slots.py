@@ -1,0 +1,79 @@
+"""Room for batches on their way to the device, used again and again, and guarded while anybody reads what is in it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.data.found import Labels
+from engine.data.idx import Bytes
+
+TARGET, SAMPLE, CROP = 0, 1, slice(2, 5)
+"""The columns of a batch's numbers: each picture's class, its number in the split, and its crop (top, left, mirrored)."""
+_COLUMNS = 5
+
+
+class Slot:
+    """Room for one batch in main memory, where a worker on the CPU computes, too.
+
+    `pixels` is uint8 [capacity, C, H, W] and `numbers` int64 [capacity, 5]. One thread calls `begin`, fills the first
+    rows and calls `send`; another then gets them from `receive`, and calls `leave` when it has asked the device for all
+    that reads them.
+    """
+
+    pixels: Bytes
+    numbers: Labels
+
+    def __init__(self, capacity: int, shape: tuple[int, int, int], *, pinned: bool = False) -> None:
+        self._host_pixels = torch.empty((capacity, *shape), dtype=torch.uint8, pin_memory=pinned)
+        self._host_numbers = torch.empty((capacity, _COLUMNS), dtype=torch.int64, pin_memory=pinned)
+        self.pixels, self.numbers = self._host_pixels.numpy(), self._host_numbers.numpy()
+
+    def begin(self) -> None:
+        """Waits until what was sent before is no longer read."""
+
+    def send(self, pixels: int, numbers: int) -> None:
+        """Sends the first so many rows of each to the device."""
+
+    def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor]:
+        """The first rows of each, for what the device is asked for from now on until `leave`."""
+        return self._host_pixels[:pixels], self._host_numbers[:numbers]
+
+    def leave(self) -> None:
+        """What was received will be read by nothing asked for later."""
+
+
+class DeviceSlot(Slot):
+    """Pinned memory, and as much on a GPU, to which `stream` copies beside the computing.
+
+    The host waits before it fills a slot for the copy out of it, and the copy waits for the computing that reads what
+    the last one brought; the computing waits for its copy. Nobody waits for more than that.
+    """
+
+    def __init__(self, capacity: int, shape: tuple[int, int, int], stream: torch.cuda.Stream) -> None:
+        with torch.cuda.device(stream.device):  # or pinning would wake the first GPU from a thread of its own
+            super().__init__(capacity, shape, pinned=True)
+        self._stream = stream
+        self._pixels = torch.empty_like(self._host_pixels, device=stream.device, pin_memory=False)
+        self._numbers = torch.empty_like(self._host_numbers, device=stream.device, pin_memory=False)
+        self._copied = torch.cuda.Event(blocking=True)  # its waiting takes no core
+        self._read = torch.cuda.Event()
+        # Their memory comes from the stream that is current here: what was asked of it before may still use it.
+        stream.wait_stream(torch.cuda.current_stream(stream.device))
+
+    def begin(self) -> None:
+        self._copied.synchronize()
+
+    def send(self, pixels: int, numbers: int) -> None:
+        self._stream.wait_event(self._read)
+        with torch.cuda.stream(self._stream):
+            self._pixels[:pixels].copy_(self._host_pixels[:pixels], non_blocking=True)
+            self._numbers[:numbers].copy_(self._host_numbers[:numbers], non_blocking=True)
+        self._copied.record(self._stream)
+
+    def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor]:
+        torch.cuda.current_stream(self._stream.device).wait_event(self._copied)
+        return self._pixels[:pixels], self._numbers[:numbers]
+
+    def leave(self) -> None:
+        self._read.record(torch.cuda.current_stream(self._stream.device))

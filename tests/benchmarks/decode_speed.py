@@ -1,0 +1,150 @@
+"""How fast pictures are decoded, and what keeping them spares.
+
+    python tests/benchmarks/decode_speed.py [--dataset FOLDER] [--pictures 2000] [--seconds 1.0]
+
+First the decoders by themselves, in images per second and core (the thread's processor time): libjpeg-turbo as Footplate
+calls it against Pillow and against `torchvision.io.decode_jpeg` in a bare loop over tensors that are there already; whole
+pictures, and decoded, resized and cropped to several sizes. Sides take turns, and each line is the median of its turns.
+Then a `PictureSource` from an empty cache on: the first epoch, the second, and the first of another run. Without a
+dataset, JPEGs of 500 px are made. Exits with 1 where whole pictures are decoded slower than by torchvision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+import torch
+from PIL import Image
+from torchvision.io import ImageReadMode, decode_jpeg
+
+from engine.data.decoding import decode, fit, jpeg_pixels
+from engine.data.pictures import PictureSet, open_splits
+from engine.data.source import PictureSource
+from tests.support.timed_runs import make_pictures, where
+
+SIZES = (64, 160, 224)
+WHOLE = 1 << 20
+"""A size for which no picture is large enough to be decoded at a lower scale."""
+BLOCK = 32
+SAMPLE = 100
+"""Pictures that the decoders take turns with."""
+
+Side = Callable[[bytes, torch.Tensor], object]
+
+
+def by_pillow(content: bytes) -> np.ndarray:
+    with Image.open(BytesIO(content)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def fitted(pixels: np.ndarray, size: int) -> np.ndarray:
+    return fit(torch.from_numpy(pixels).permute(2, 0, 1)[None], size)[0].numpy()
+
+
+def whole_sides() -> dict[str, Side]:
+    return {
+        "torchvision, whole": lambda _, tensor: decode_jpeg(tensor, mode=ImageReadMode.RGB),
+        "Pillow, whole": lambda content, _: by_pillow(content),
+        "Footplate, whole": lambda content, _: jpeg_pixels(content, WHOLE, 3),
+    }
+
+
+def sized_sides(size: int) -> dict[str, Side]:
+    def torchvision(_: bytes, tensor: torch.Tensor) -> object:
+        return fit(decode_jpeg(tensor, mode=ImageReadMode.RGB)[None], size)[0].numpy()
+
+    return {
+        f"torchvision, to {size} px": torchvision,
+        f"Pillow, to {size} px": lambda content, _: fitted(np.array(by_pillow(content)), size),
+        f"Footplate, to {size} px": lambda content, _: decode(content, size, 3),
+    }
+
+
+def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict[str, float]:
+    """Images per second of a core for each side, which take turns until each had `seconds`."""
+    tensors = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    spent = 0.0
+    while spent < seconds * len(sides) or len(found[next(iter(sides))]) < 4:
+        for name, side in sides.items():
+            begun = time.thread_time()
+            for content, tensor in zip(contents, tensors, strict=True):
+                side(content, tensor)
+            took = time.thread_time() - begun
+            spent += took
+            found[name].append(len(contents) / took)
+    return {name: statistics.median(turns[1:]) for name, turns in found.items()}  # the first warms up
+
+
+def epoch_rate(source: PictureSource, count: int) -> float:
+    """Images per second of an epoch in random order, by the clock."""
+    order = np.random.default_rng(0).permutation(count)
+    begun = time.perf_counter()
+    for start in range(0, count, BLOCK):
+        source.pixels(source.take(order[start : start + BLOCK], replace=True))
+    return count / (time.perf_counter() - begun)
+
+
+def kept_rates(pictures: PictureSet, size: int, threads: int, keep: str) -> tuple[float, float, float]:
+    """Of the first epoch, the second, and the first of another run."""
+
+    def make() -> PictureSource:
+        return PictureSource(pictures, size, 3, threads, lambda path, reason: None, keep=keep)
+
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["FOOTPLATE_CACHE"] = cache
+        first, later = make(), make()
+        found = epoch_rate(first, len(pictures)), epoch_rate(first, len(pictures)), epoch_rate(later, len(pictures))
+        first.close()
+        later.close()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", help="a folder of JPEGs, one folder per class")
+    parser.add_argument("--pictures", type=int, default=2000, help="how many to make otherwise")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of processor time for each line")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", category=DeprecationWarning)  # torchvision's decoders, here for comparison alone
+    torch.set_num_threads(1)
+    print(where())
+    print(", ".join(f"{name} {version(name)}" for name in ("torchvision", "pillow", "simplejpeg", "numpy")))
+    with tempfile.TemporaryDirectory() as made:
+        folder = options.dataset or str(make_pictures(Path(made), options.pictures, 500))
+        pictures = open_splits(folder, val_fraction=0.2, seed=0).train
+        paths = [pictures.files[place] for place in range(min(SAMPLE, len(pictures)))]
+        contents = [content for path in paths if (content := Path(path).read_bytes()).startswith(b"\xff\xd8")]
+        print(f"{len(pictures):,} pictures; {sum(map(len, contents)) / len(contents) / 1024:.0f} KiB on average\n")
+        whole = rates(whole_sides(), contents, options.seconds)
+        tables = [whole, *(rates(sized_sides(size), contents, options.seconds) for size in SIZES)]
+        for table in tables:
+            baseline = next(iter(table.values()))
+            for name, rate in table.items():
+                print(f"{name:28} {rate:8,.0f} images/s per core   {rate / baseline:5.2f} x torchvision")
+        print()
+        for size in SIZES:
+            for threads in (1, 2):
+                for keep in ("disk", "memory", "off"):
+                    found = kept_rates(pictures, size, threads, keep)
+                    line = "   ".join(f"{rate:8,.0f}" for rate in found)
+                    print(f"{size} px, {threads} threads, {keep:6}  first, second, next run: {line} images/s")
+    torchvision, _, ours = whole.values()
+    return int(ours < torchvision)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

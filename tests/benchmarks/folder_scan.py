@@ -1,0 +1,128 @@
+"""How fast a folder of pictures is looked through, and in how much memory, for a thousand files up to a million.
+
+    python tests/benchmarks/folder_scan.py [--files N ...] [--separate]
+
+Makes folders of that many small JPEGs in a hundred classes (hard links to a few, unless --separate), and looks through
+each in a process of its own: from names alone (`recognise`), as a worker does before its first step (`open_splits` and
+the first epoch's order), and as the window does (`inspect`). Each first in a process whose time is not counted, so that
+the system has read what there is to read. Memory is what the process grew by at most, and what each file takes of it
+beyond the smallest folder. The aim, in files per second, holds from 100,000 files on, since some 0.07 s of the
+window's look (the decoded sample, pictures to show) are the same for any size; the exit code is 1 where it is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+AIM_FILES_PER_S = 50_000
+CLASSES = 100
+LINKS = 60_000
+"""Names that one file may have; ext4 allows 65,000."""
+
+
+def make(folder: Path, files: int, separate: bool) -> Path:
+    from tests.support.pictures import noise
+
+    whole = noise(folder / ".picture.jpg", size=(32, 32)).read_bytes()
+    for number in range(CLASSES):
+        (folder / f"class{number:03}").mkdir()
+    linked = ""
+    for number in range(files):
+        path = f"{folder}/class{number % CLASSES:03}/picture_{number:08}.jpg"
+        if separate or number % LINKS == 0:
+            Path(path).write_bytes(whole)
+            linked = path
+        else:
+            os.link(linked, path)
+    return folder
+
+
+def recognise(folder: str) -> object:
+    from engine.data.formats import recognise
+
+    return recognise(folder, val_fraction=0.2, seed=0)
+
+
+def start(folder: str) -> object:
+    from engine.data.pictures import open_splits
+    from engine.data.sampler import GlobalBatchSampler
+
+    splits = open_splits(folder, val_fraction=0.2, seed=0)
+    sampler = GlobalBatchSampler(len(splits.train), 64, 0, 1, 0)
+    return splits, next(iter(sampler))
+
+
+def inspect(folder: str) -> object:
+    from engine.data.inspection import inspect
+
+    return inspect(folder, val_fraction=0.2, seed=0, progress=lambda done, total: None)
+
+
+LOOKS: dict[str, Callable[[str], object]] = {"recognise": recognise, "start": start, "inspect": inspect}
+
+
+def measure(look: str, folder: str) -> None:
+    """Prints seconds by the clock and of the processor, and the bytes that this process grew by, without imports."""
+    LOOKS[look](str(ROOT / "resources/sample"))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begun, busy = time.perf_counter(), time.process_time()
+    kept = LOOKS[look](folder)
+    taken, busy = time.perf_counter() - begun, time.process_time() - busy
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    del kept
+    print(json.dumps([taken, busy, 1024 * grown]))
+
+
+def measured(look: str, folder: Path) -> tuple[float, float, int]:
+    command = [sys.executable, __file__, "--measure", look, str(folder)]
+    for _ in range(2):
+        seconds, busy, grown = json.loads(subprocess.check_output(command, text=True))
+    return seconds, busy, grown
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--separate", action="store_true", help="no hard links: every file its own")
+    parser.add_argument("--measure", nargs=2, metavar=("LOOK", "FOLDER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        measure(*options.measure)
+        return 0
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(
+        f"{'files':>10}  {'look':10} {'seconds':>8} {'files/s':>10} {'CPU us/file':>12} {'MiB':>7} {'bytes/file':>10}"
+    )
+    met = True
+    least: dict[str, tuple[int, int]] = {}
+    for files in sorted(options.files):
+        with tempfile.TemporaryDirectory(prefix="folder_scan") as folder:
+            make(Path(folder), files, options.separate)
+            for look in LOOKS:
+                seconds, busy, grown = measured(look, Path(folder))
+                few, little = least.setdefault(look, (files, grown))
+                each = f"{(grown - little) / (files - few):10.0f}" if files > few else f"{'-':>10}"
+                print(
+                    f"{files:10,}  {look:10} {seconds:8.3f} {files / seconds:10,.0f} {1e6 * busy / files:12.1f} "
+                    f"{grown / 2**20:7.1f} {each}",
+                    flush=True,
+                )
+                met &= files < 100_000 or files / seconds >= AIM_FILES_PER_S
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

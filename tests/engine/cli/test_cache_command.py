@@ -1,0 +1,66 @@
+"""``footplate cache``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.data import cache_space
+from engine.data.cache import CachedPictures
+from tests.engine.cli.terminal import footplate
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> CachedPictures:
+    """A cache with one of two pictures, in use until it is closed."""
+    paths = [tmp_path / "set" / name for name in ("a.jpg", "b.jpg")]
+    paths[0].parent.mkdir()
+    for path in paths:
+        path.write_bytes(b"content")
+    cache = CachedPictures(
+        str(tmp_path / "set"), list(map(str, paths)), size=8, channels=1, version=1, on_failure=lambda reason: None
+    )
+    assert not cache.find(0)
+    assert cache.put(0, np.ones((1, 8, 8), np.uint8))
+    return cache
+
+
+def test_that_what_is_kept_is_listed(kept: CachedPictures, tmp_path: Path) -> None:
+    kept.close()
+    answer = footplate("cache")
+    assert answer.code == 0
+    _, row, last = answer.out.splitlines()
+    assert row.split()[:2] == [str(tmp_path / "set"), "1"]
+    assert "8 px, grey" in row
+    assert str(cache_space.root()) in last
+    [line] = footplate("cache", "--json").out.splitlines()
+    told = json.loads(line)
+    assert (told["dataset"], told["size"], told["pictures"]) == (str(tmp_path / "set"), 8, 1)
+
+
+def test_that_clearing_leaves_what_is_in_use(kept: CachedPictures) -> None:
+    answer = footplate("cache", "--clear")
+    assert answer.err == "Removed 0. 1 in use by runs are left.\n"
+    assert kept.find(0)
+    kept.close()
+    assert footplate("cache", "--clear").err == "Removed 1.\n"
+    assert cache_space.sets() == []
+
+
+def test_that_a_limit_stays_and_makes_room_at_once(kept: CachedPictures) -> None:
+    kept.close()
+    assert "at most 2.5 GiB" in footplate("cache", "--limit", "2.5").out
+    assert cache_space.limit_bytes() == int(2.5 * cache_space.GIB)
+    assert len(cache_space.sets()) == 1
+    assert footplate("cache", "--limit", "0").code == 0
+    assert cache_space.sets() == []
+
+
+@pytest.mark.parametrize("limit", ["-1", "nan", "much"])
+def test_that_a_senseless_limit_is_a_bad_request(limit: str) -> None:
+    answer = footplate("cache", "--limit", limit)
+    assert answer.code == 2
+    assert "--limit" in answer.err
