@@ -1,4 +1,5 @@
-"""What only Linux offers: a name for ps, a signal at the parent's death (prctl(2)), memory kept for reuse (mallopt(3))."""
+"""What only Linux offers: a name for ps, a signal at the parent's death (prctl(2)), memory kept for reuse (mallopt(3)),
+how long a thread has waited for a core."""
 
 from __future__ import annotations
 
@@ -45,6 +46,15 @@ def keep_freed_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
         mallopt(_M_TRIM_THRESHOLD, 1 << 30)
         mallopt(_M_TOP_PAD, 64 << 20)
+
+
+def waited_for_core_s() -> float:
+    """Seconds in which the calling thread had work to do and no core to do it on, so far; 0 elsewhere than on Linux."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as stream:
+            return int(stream.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def thread_count() -> int:

@@ -196,6 +196,7 @@ class MainWindow(QMainWindow):
         # A run's page is made when the first run is opened.
         track.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
         track.runs.run_chosen.connect(self.show_run)
+        track.run.next_time_wanted.connect(self._use_next_time)
         track.cut.closed.connect(self._cut_closed)
         track.cut.wanted.connect(self._show_cut)
         track.cut.used.connect(self.form.cuts.set_value)
@@ -282,6 +283,13 @@ class MainWindow(QMainWindow):
         from gui.launcher import resolved
 
         return resolved(self.form.job) if self.form.job is not None else None
+
+    def _use_next_time(self, field: str, value: object) -> None:
+        row = self.form.rows.get(field)
+        if row is not None:
+            row.set_value(value)
+            self.header.job.setChecked(True)
+            self.message.say(f"{row.field.label} is set to {value} in the form, for the next run.", "info")
 
     def _toggle_panel(self, panel: str, shown: bool) -> None:
         (self.devices_place if panel == "devices" else self.form).setVisible(shown)

@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QBrush, QColor
 
 from engine.contract.devices import CPU, is_gpu
+from engine.contract.events import Part
 from gui import theme
 from gui.devices.words import short_uuid
 
@@ -24,6 +25,19 @@ _HATCHES = (
     Qt.BrushStyle.HorPattern,
     Qt.BrushStyle.CrossPattern,
 )
+
+_PARTS = {
+    "data": Qt.BrushStyle.BDiagPattern,
+    "transfer": Qt.BrushStyle.Dense5Pattern,
+    "augment": Qt.BrushStyle.VerPattern,
+    "forward": Qt.BrushStyle.NoBrush,
+    "backward": Qt.BrushStyle.NoBrush,
+    "communication": Qt.BrushStyle.DiagCrossPattern,
+    "optimizer": Qt.BrushStyle.HorPattern,
+    "logging": Qt.BrushStyle.FDiagPattern,
+    "other": Qt.BrushStyle.Dense7Pattern,
+}
+"""The patterns of the parts of a step; those without one differ in lightness."""
 
 
 def blend(front: str, back: str, share: float) -> QColor:
@@ -54,6 +68,30 @@ def hatch(place: int, device: str) -> QBrush:
     """A pattern over its colour for the CPU worker at `place`; none for a GPU, which has a colour of its own."""
     style = Qt.BrushStyle.NoBrush if is_gpu(device) else _HATCHES[place % len(_HATCHES)]
     return QBrush(QColor(theme.colors().panel), style)
+
+
+def part_fill(part: Part) -> tuple[QColor, QBrush]:
+    """The ground of a part of a step, and the pattern over it.
+
+    What is waited for is the warning's colour, what the model computes the accent's: the forward pass light, the
+    backward pass full.
+    """
+    scheme = theme.colors()
+    colors = {
+        "data": scheme.warning,
+        "transfer": scheme.warning,
+        "communication": scheme.error,
+        "augment": scheme.ok,
+        "optimizer": scheme.ok,
+        "logging": scheme.muted,
+        "other": scheme.muted,
+    }
+    style = _PARTS[part]
+    if part == "forward":
+        return light(scheme.accent), QBrush(style)
+    if part == "backward":
+        return QColor(scheme.accent), QBrush(style)
+    return blend(colors[part], scheme.panel, 0.3), QBrush(blend(colors[part], scheme.panel, 0.85), style)
 
 
 def place_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) -> tuple[str, ...]:

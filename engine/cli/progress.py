@@ -7,8 +7,10 @@ from typing import TextIO
 
 from engine.cli.words import duration, size
 from engine.contract.events import (
+    Advice,
     AnyEvent,
     CheckpointSaved,
+    Chosen,
     DevicesFree,
     EventsLost,
     Failed,
@@ -18,12 +20,16 @@ from engine.contract.events import (
     RunFinished,
     RunStarted,
     StepMetrics,
+    TimeSpent,
     Validation,
     Warned,
 )
+from engine.contract.job import FIELDS
 from engine.contract.runs import RunFolder
 
 _BAR = 24
+STEADY = 5
+"""Times that the same has to be advised before it is printed in the middle of an epoch."""
 
 
 class Line:
@@ -58,6 +64,9 @@ class Progress:
         self._total = 0
         self._epochs = 0
         self._first: tuple[int, float] | None = None
+        self._advice: Advice | None = None
+        self._advised = 0
+        self._printed: tuple[str, int | str] | None = None
 
     def show(self, event: AnyEvent) -> None:
         if isinstance(event, StepMetrics):
@@ -65,8 +74,21 @@ class Progress:
             return
         text = self._words(event)
         if text:
-            self._line.clear()
-            print(text, file=self._out, flush=True)
+            self.say(text)
+        if isinstance(event, TimeSpent) and event.advice is not None:
+            same = self._advice is not None and _change(event.advice) == _change(self._advice)
+            self._advised = self._advised + 1 if same else 1
+            self._advice = event.advice
+        if isinstance(event, Validation) or self._advised >= STEADY:
+            self._advise()
+
+    def _advise(self) -> None:
+        """Says what holds the run back, where that is another thing than was said last."""
+        advice = self._advice
+        if advice is not None and _change(advice) != self._printed:
+            self._printed = _change(advice)
+            field = FIELDS.get(advice.field)
+            self.say(advice.sentence + (f" Next time: {field.flag} {advice.value}" if field is not None else ""))
 
     def say(self, text: str) -> None:
         self._line.clear()
@@ -86,7 +108,7 @@ class Progress:
             f"  loss {event.loss:.4f}  {event.images_per_second:,.0f} images/s  {duration(left)} left"
         )
 
-    def _words(self, event: AnyEvent) -> str:  # noqa: PLR0911  (one sentence per event)
+    def _words(self, event: AnyEvent) -> str:  # noqa: PLR0911, PLR0912  (one sentence per event)
         match event:
             case RunStarted():
                 devices = ", ".join(f"{d.name} x{len(d.ranks)}" for d in event.devices)
@@ -101,6 +123,8 @@ class Progress:
                     f"{event.train_pictures} pictures to train on, {event.val_pictures} to validate on,"
                     f" {len(event.classes)} classes, {event.image_size} px; {event.parameters:,} parameters"
                 )
+            case Chosen():
+                return event.words
             case Validation():
                 return f"epoch {event.epoch}: {_measures(event.measures)} ({duration(event.seconds)})"
             case CheckpointSaved(kind="best"):
@@ -126,6 +150,10 @@ class Progress:
         if event.cause and event.outcome != "failed":
             text += f" {event.cause}"
         return text + "".join(f"\n{self._run.path / path}" for path in event.checkpoints)
+
+
+def _change(advice: Advice) -> tuple[str, int | str]:
+    return advice.field, advice.value
 
 
 def _measures(measures: dict[str, float]) -> str:

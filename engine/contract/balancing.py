@@ -54,8 +54,8 @@ def divide(asked: Question) -> Division:
     """The best division; one with `excess` where nothing was found that fits.
 
     With one stage at each place and one phase it is the fastest of all that fit, by dynamic programming over the
-    stages. With several it is the best of all where there are at most `ALL_TRIED`; else what moving one cut at a time, from
-    the divisions with the fastest slowest stage and the smallest fullest stage, can no longer make better. It
+    stages. With several it is the best of all where there are at most `ALL_TRIED`; else what moving a cut or a stage at
+    a time, from the divisions with the fastest slowest stage and the smallest fullest stage, can no longer make better. It
     asks for as many segments as stages.
     """
     stages = len(asked.stage_places)
@@ -141,7 +141,7 @@ def _least_worst(segments: int, stages: int, cost: Cost, least: Cost) -> Ends | 
 
 
 def _improved(asked: Question, division: Division) -> Division:
-    """`division` after all moves of one cut that make it better."""
+    """`division` after all moves of a cut, or of a stage as it is, that make it better."""
     while True:
         best = min((_division(asked, ends) for ends in _moves(division.ends, asked.segments)), default=division)
         if best[:-1] >= division[:-1]:
@@ -150,8 +150,11 @@ def _improved(asked: Question, division: Division) -> Division:
 
 
 def _moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
+    """Every other place for each cut between its neighbours, and for each two neighbouring cuts together."""
     fences = (0, *ends, segments)
-    for number in range(len(ends)):
-        for end in range(fences[number] + 1, fences[number + 2]):
-            if end != ends[number]:
-                yield (*ends[:number], end, *ends[number + 1 :])
+    for together in (1, 2):
+        for number in range(len(ends) + 1 - together):
+            moved = ends[number : number + together]
+            for shift in range(fences[number] + 1 - moved[0], fences[number + together + 1] - moved[-1]):
+                if shift:
+                    yield (*ends[:number], *(end + shift for end in moved), *ends[number + together :])

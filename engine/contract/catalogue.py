@@ -85,6 +85,12 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     replicates: bool = False
     fields: tuple[str, ...] = ()
 
+    @property
+    def keeps_model_whole(self) -> bool:
+        """Whether each worker drives one device, which holds the whole model: then how the model computes can be
+        chosen (`memory_format`, `compile`)."""
+        return self.process_per_device and not self.cuts_model and not self.shards
+
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: tuple[TaskEntry, ...]

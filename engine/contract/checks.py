@@ -11,6 +11,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from engine.contract.speed_checks import speed_problems
 from engine.contract.strategy_checks import options_without_effect, strategy_problems
 
 
@@ -77,6 +78,7 @@ def problems(
     if strategy is not None:
         found += strategy_problems(job, strategy, model)
         found += options_without_effect(job, strategy, catalogue)
+        found += speed_problems(job, strategy, catalogue)
     if job.precision == "fp16" and not any(map(is_gpu, job.devices)):
         found.append(
             Problem(

@@ -11,12 +11,11 @@ from engine.contract.events import AnyEvent
 from engine.contract.protocol import (
     ENCODE,
     SERVER_MESSAGE,
-    CheckpointNow,
+    Command,
     FrameError,
     Frames,
     Goodbye,
     Hello,
-    Stop,
     Welcome,
 )
 from engine.contract.runs import RunFolder
@@ -93,7 +92,7 @@ class RunConnection:
             messages.append(message)
         return messages
 
-    def send(self, message: Stop | CheckpointNow) -> None:
+    def send(self, message: Command) -> None:
         """Sends a command. Raises OSError where the supervisor has gone."""
         self._socket.sendall(ENCODE.encode(message) + b"\n")
 

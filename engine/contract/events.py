@@ -13,7 +13,7 @@ import msgspec
 
 from engine.contract.cut import Cut
 from engine.contract.devices import DeviceSample
-from engine.contract.job import Job
+from engine.contract.job import FIELDS, Job
 
 Phase = Literal["starting", "preparing", "training", "validating", "saving", "stopping"]
 Outcome = Literal["completed", "stopped", "failed"]
@@ -138,6 +138,46 @@ class RanksTimed(Event, tag="ranks", kw_only=True):
     straggler: int | None = None
 
 
+Part = Literal["data", "transfer", "augment", "forward", "backward", "communication", "optimizer", "logging", "other"]
+"""What a step's time goes into: waiting for pictures, copying them to the device, augmenting and normalising them there,
+the two passes, joining gradients (or handing on activations) beside which nothing was computed, the optimizer, telling."""
+
+
+class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What holds the run back and what to change, in one sentence. The change sets `field` of the job to `value`:
+    of this run as it goes where `live`, else of the next one. Without a change `field` is ""."""
+
+    sentence: str
+    field: str = ""
+    value: int | str = ""
+    live: bool = False
+
+
+class TimeSpent(Event, tag="time", kw_only=True):
+    """Where the time of the steps up to `step` went since this was last told: seconds per step on the device that
+    reports, by part; parts that cannot be told apart are left away. Together they are `step_s`."""
+
+    step: int
+    step_s: float
+    parts: dict[Part, float]
+    advice: Advice | None = None
+
+
+class Chosen(Event, tag="chosen", kw_only=True):
+    """Something that the job left to Footplate: the field of the job, what was chosen, and why, in plain words."""
+
+    field: str
+    choice: str
+    why: str
+
+    @property
+    def words(self) -> str:
+        """ "Precision: bf16. The GPUs compute in it natively."."""
+        label = FIELDS[self.field].label if self.field in FIELDS else self.field
+        why = self.why.rstrip(".")
+        return f"{label}: {self.choice}. {why[:1].upper()}{why[1:]}."
+
+
 class Validation(Event, tag="validation", kw_only=True):
     """Measures over the whole validation set, each picture once, by the ids of the task's measures."""
 
@@ -224,6 +264,8 @@ AnyEvent = (
     | StepMetrics
     | ScheduleTraced
     | RanksTimed
+    | TimeSpent
+    | Chosen
     | Validation
     | CheckpointSaved
     | DevicesSampled
@@ -236,7 +278,7 @@ AnyEvent = (
     | RunFinished
 )
 
-DROPPABLE = (StepMetrics, ScheduleTraced, RanksTimed, DevicesSampled)
+DROPPABLE = (StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, DevicesSampled)
 """Events that may be thinned on the way to a slow reader."""
 
 EVENT = msgspec.json.Decoder(AnyEvent)

@@ -164,10 +164,47 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             lt=1,
         ),
     ] = 0.2
+    picture_cache: Annotated[
+        Literal["auto", "memory", "disk", "off"],
+        _about(
+            "Decoded pictures",
+            "Where pictures are kept once they are decoded: in memory, in a cache on disk that runs share, or nowhere.",
+            "data",
+        ),
+    ] = "auto"
     precision: Annotated[
-        Literal["fp32", "bf16", "fp16"],
-        _about("Precision", "fp32, or autocast to bf16 or fp16 (fp16 with a loss scaler).", "precision"),
-    ] = "fp32"
+        Literal["auto", "fp32", "bf16", "fp16"],
+        _about(
+            "Precision",
+            "fp32, or autocast to bf16 or fp16 (fp16 with a loss scaler). Auto: bf16 on GPUs that have it, else fp32.",
+            "precision",
+        ),
+    ] = "auto"
+    memory_format: Annotated[
+        Literal["auto", "contiguous", "channels_last"],
+        _about("Memory format", "How pictures lie in memory. Auto: whichever a short trial finds faster.", "precision"),
+    ] = "auto"
+    compile: Annotated[
+        Literal["auto", "on", "off"],
+        _about(
+            "Compile the model",
+            "torch.compile. Auto: on GPUs, where a short trial says that it repays its cost within the run.",
+            "precision",
+        ),
+    ] = "auto"
+    cpu_threads: (
+        Annotated[
+            int,
+            _about(
+                "Threads on the CPU",
+                "Threads that each CPU worker computes with; empty for what a short trial finds fastest.",
+                "precision",
+                ge=1,
+                le=1024,
+            ),
+        ]
+        | None
+    ) = None
     pretrained: Annotated[bool, _about("Pretrained weights", "Start from weights trained on ImageNet.", "model")] = (
         False
     )

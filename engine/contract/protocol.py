@@ -8,7 +8,10 @@ over the limit, another version, a wrong token) ends that client with a `Goodbye
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from engine.contract.events import AnyEvent
 
@@ -36,7 +39,16 @@ class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):
     pass
 
 
-ClientMessage = Hello | Stop | CheckpointNow
+class Adjust(Message, tag="adjust", kw_only=True, frozen=True):
+    """Changes what can be changed of a run as it goes: the threads that read pictures, per worker process."""
+
+    loader_workers: Annotated[int, Meta(ge=1, le=256)]
+
+
+Command = Stop | CheckpointNow | Adjust
+"""What may be asked of a run; the supervisor hands it on to the workers."""
+
+ClientMessage = Hello | Command
 
 
 class Welcome(Message, tag="welcome", kw_only=True, frozen=True):

@@ -1,7 +1,7 @@
 """What a supervisor tells a worker at its start, and what it may say to it later.
 
 Both ends are on one socket pair with the frames of `protocol`: the worker sends events (`n` and `time` at 0),
-`Heartbeat` and, as the last thing, `WorkerDone`; the supervisor sends `Stop` and `CheckpointNow`.
+`Heartbeat` and, as the last thing, `WorkerDone`; the supervisor sends a `Command`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from engine.contract.events import AnyEvent
 from engine.contract.job import Job
-from engine.contract.protocol import CheckpointNow, Stop
+from engine.contract.protocol import Command
 
 Activity = Literal["", "data", "step", "agree", "evaluate", "save"]
 """What a rank's main thread is about, by what it may be held up by: its preparations (""), the next batch of pictures,
@@ -65,4 +65,4 @@ class WorkerDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forb
 
 
 FROM_WORKER = msgspec.json.Decoder(AnyEvent | Heartbeat | WorkerDone)
-TO_WORKER = msgspec.json.Decoder(Stop | CheckpointNow)
+TO_WORKER = msgspec.json.Decoder(Command)

@@ -24,7 +24,7 @@ from engine.contract.layout import layout
 from engine.contract.problems import Problem, errors
 from engine.data.pictures import DatasetError, open_splits
 from engine.strategies import STRATEGIES
-from engine.strategies.base import autocast
+from engine.strategies.base import autocast, settled_precision, use_fast_kernels
 from engine.strategies.cut import Traces, trace
 from engine.strategies.distributed import LOOPBACK
 from engine.strategies.measuring import TRAVELLING_BYTES, TRAVELS, PlaceCosts, assemble, measure_place
@@ -60,7 +60,10 @@ def plan(job: Job, threads: int, progress: Told) -> Cut:
     entry = STRATEGIES[job.strategy].entry
     if not entry.cuts_model:
         raise Refused(Problem("strategy", f"{entry.title} does not cut the model.", "Choose one that does."))
-    torch.set_num_threads(threads)
+    torch.set_num_threads(job.cpu_threads or threads)
+    job = msgspec.structs.replace(job, precision=settled_precision(job))
+    if any(map(is_gpu, job.devices)):
+        use_fast_kernels()
     progress(0.0, "Building the model")
     model, channels = _model(job)
     laid = layout(job, entry)

@@ -9,23 +9,30 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
-from engine.contract.events import Event, Warned
+from engine.contract.devices import is_gpu
+from engine.contract.events import Event, Part, Warned
+from engine.contract.job import Job
 from engine.contract.layout import Layout, layout
 from engine.contract.worker import WorkerSpec
+from engine.training.stopwatch import stopwatch
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
     from engine.tasks.base import Measures, Task
     from engine.training.optimizers import Updater
+
+NATIVE_BF16 = (8, 0)
+"""The compute capability from which on GPUs compute in bf16: Ampere's."""
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -65,11 +72,15 @@ class Strategy(ABC):
     """Each data rank's share of every batch where they are not equal, known after `wrap`; together 1."""
     recording: bool = False
     """Whether the next step is to be timed, which `recorded` then tells of; the same on all ranks."""
+    joined_in: ClassVar[tuple[Part, ...]] = ("backward",)
+    """The parts of a step in which the ranks of a data-parallel strategy stand still for each other."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self.device = worker_device(spec)
         self.layout: Layout = layout(spec.job, self.entry)
+        self.watch = stopwatch(self.device)
+        """Told by `step` what it has done; measures while the training loop lets it run."""
         self.remarks: list[Warned] = []
         """What the user should know of how the model was laid out, on rank 0 after `wrap`."""
 
@@ -85,10 +96,25 @@ class Strategy(ABC):
     def loads_data(self) -> bool:
         return True
 
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """How pictures and the weights of convolutions lie in memory."""
+        last = self.spec.job.memory_format == "channels_last"
+        return torch.channels_last if last else torch.contiguous_format
+
+    def settle(self, **fields: Any) -> None:
+        """Goes by these values of the job's fields from now on; the same on all ranks, before what goes by them."""
+        self.spec = msgspec.structs.replace(self.spec, job=msgspec.structs.replace(self.spec.job, **fields))
+
     def setup(self) -> None:
         """Meets the other ranks. Raises StrategyError where the job cannot run."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+            use_fast_kernels()
+
+    def unjoined(self) -> AbstractContextManager[None]:
+        """The context of a pass after `wrap` in which the ranks do not join their gradients."""
+        return nullcontext()
 
     @abstractmethod
     def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
@@ -123,7 +149,7 @@ class Strategy(ABC):
     def state_dict(self) -> dict[str, Tensor] | None:
         """The model's state on the CPU under the plain model's names, on rank 0; None elsewhere.
 
-        All ranks call it together.
+        All ranks call it together. A GPU may still be copying it until it is synchronized with.
         """
         return on_cpu(self.model.state_dict())
 
@@ -134,7 +160,7 @@ class Strategy(ABC):
     def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
         """What `updater` holds, whole, on the CPU and by the plain model's names, on rank 0; None elsewhere.
 
-        All ranks call it together.
+        All ranks call it together. A GPU may still be copying it until it is synchronized with.
         """
         return updater.state_dict()
 
@@ -184,6 +210,27 @@ class Strategy(ABC):
         """Parts from the other ranks, after all has gone well."""
 
 
+def settled_precision(job: Job) -> str:
+    """What `job` computes in where it leaves its precision open: bf16 if all its devices are GPUs that have it, else fp32.
+
+    CUDA's index is the place among the job's GPUs, as in a worker.
+    """
+    if job.precision != "auto":
+        return job.precision
+    gpus = [device for device in job.devices if is_gpu(device)]
+    native = len(gpus) == len(job.devices) and all(
+        torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(len(gpus))
+    )
+    return "bf16" if native else "fp32"
+
+
+def use_fast_kernels() -> None:
+    """Lets GPUs multiply matrices of fp32 numbers as TF32, which keeps 10 bits of the mantissa and is torch's default for
+    convolutions alone, and cuDNN try out which of its convolutions is fastest for each shape: batches are all alike."""
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    torch.backends.cudnn.benchmark = True
+
+
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
     """The context in which a forward pass runs on `device` under a job's `precision`."""
     return torch.autocast(device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST)
@@ -196,5 +243,8 @@ def worker_device(spec: WorkerSpec) -> torch.device:
 
 
 def on_cpu(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A copy of `state` on the CPU that does not change with the model."""
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+    """A copy of `state` on the CPU that does not change with the model.
+
+    From a GPU it comes in pinned memory and in the order of what is asked of the device, which may have yet to do it.
+    """
+    return {name: tensor.detach().to("cpu", copy=True, non_blocking=True) for name, tensor in state.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -88,12 +88,16 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
             self._backward_on_nothing(torch.Tensor.backward)
             self.model.zero_grad()
 
+    def unjoined(self) -> AbstractContextManager[None]:
+        return self.forward.no_sync()
+
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None
         # SyncBatchNorm's layers meet in every part, so that all ranks go through as many.
         synchronised = self.spec.job.sync_batchnorm
         chunks = [chunk for chunk in self.chunks(batch) if synchronised or len(chunk.targets)]
         updater.zero_grad()
+        self.watch.mark("optimizer")
         with self.timed():
             if chunks:
                 with self.forward.no_sync() if len(chunks) > 1 else nullcontext():
@@ -103,7 +107,9 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
             else:
                 self._backward_on_nothing(updater.backward)
                 result = StepResult(None, None, None)
+                self.watch.mark("backward")
             updater.step()
+        self.watch.mark("optimizer")
         return result
 
     def _joining(self, batch: Batch, updater: Updater) -> StepResult:

@@ -68,6 +68,8 @@ class FullySharded(TimedRanks, SingleDevice):
         fields=("balance", "shard_precision", "cpu_offload"),
     )
 
+    joined_in = ("forward", "backward")
+
     def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
         self._refuse(model)
         self.task = task
@@ -158,6 +160,7 @@ class FullySharded(TimedRanks, SingleDevice):
         assert batch is not None
         with self.timed():
             updater.zero_grad()
+            self.watch.mark("optimizer")
             chunks = self.chunks(batch)
             results = []
             for number, chunk in enumerate(chunks, 1):
@@ -167,6 +170,7 @@ class FullySharded(TimedRanks, SingleDevice):
             if self.used is not None:
                 self.used.drop_others()
             updater.step()
+            self.watch.mark("optimizer")
             return summed(results)
 
     def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
@@ -180,6 +184,7 @@ class FullySharded(TimedRanks, SingleDevice):
             with self.autocast():
                 outputs = self.forward(blank)
             updater.backward(outputs.float().sum() * 0.0)
+        self.watch.mark("backward")
         return StepResult(None, None, None)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:

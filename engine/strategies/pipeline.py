@@ -204,7 +204,9 @@ class Pipeline(Distributed):
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         self._updater = updater
         self._fed = fed = self._feeder.feed(batch)
+        self.watch.mark("communication")
         updater.zero_grad()
+        self.watch.mark("optimizer")
         if self.recording and self.replica == 0:
             self._recorder.begin()
         rounds = self.spec.job.accumulation
@@ -217,17 +219,23 @@ class Pipeline(Distributed):
             own = (inputs[number],) if inputs is not None else ()
             if targets is None:
                 self._training.step(*own)
+                self.watch.mark("passes")
                 continue
             of_round: list[Tensor] = []
             outputs = self._training.step(*own, target=targets[number], losses=of_round)
+            self.watch.mark("passes")
             losses += [loss.detach() for loss in of_round]
             with torch.no_grad():
                 correct.append(self.task.correct(outputs.detach().float(), targets[number]))
+            self.watch.mark("logging")
         if self.schedule in ZERO_BUBBLE:
             lay_out(self.model.parameters())
         self._join_gradients()
+        self.watch.mark("communication")
         updater.step()
+        self.watch.mark("optimizer")
         fed.sent()
+        self.watch.mark("communication")
         if targets is None:
             return StepResult(None, None, None)
         return StepResult(self._unscaled(torch.stack(losses).sum()), torch.stack(correct).sum(), fed.pictures)
@@ -298,6 +306,7 @@ class Pipeline(Distributed):
 
     def _gathered(self, part: Any) -> list[Any] | None:
         """Every rank's `part`, by rank, on rank 0; None elsewhere."""
+        self.synchronize()  # what is copied from the device may be under way
         parts: list[Any] | None = [None] * self.spec.world_size if self.spec.rank == 0 else None
         dist.gather_object(part, parts, 0, group=self.control)
         return parts

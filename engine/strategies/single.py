@@ -40,7 +40,7 @@ class SingleDevice(Strategy):
 
     def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
         self.task = task
-        self.model = model.to(self.device)
+        self.model = model.to(self.device).to(memory_format=self.memory_format)
         self.forward = self.model
         self.model.train()
         if self.spec.job.activation_checkpointing and not checkpoint_blocks(self.model):
@@ -53,8 +53,10 @@ class SingleDevice(Strategy):
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None
         updater.zero_grad()
+        self.watch.mark("optimizer")
         results = [self.forward_backward(chunk, updater) for chunk in self.chunks(batch) if len(chunk.targets)]
         updater.step()
+        self.watch.mark("optimizer")
         return summed(results)
 
     def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
@@ -63,9 +65,12 @@ class SingleDevice(Strategy):
             outputs = self.forward(batch.inputs)
         outputs = outputs.float()
         loss = self.task.loss(outputs, batch.targets).sum() / batch.global_size
+        self.watch.mark("forward")
         updater.backward(loss * self.gradient_scale if self.gradient_scale != 1.0 else loss)
+        self.watch.mark("backward")
         with torch.no_grad():
             correct = self.task.correct(outputs, batch.targets)
+        self.watch.mark("logging")
         return StepResult(loss.detach(), correct, len(batch.targets))
 
     @torch.no_grad()

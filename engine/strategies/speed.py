@@ -1,14 +1,18 @@
-"""Shares of the batch in proportion to each rank's speed, for devices that are not alike."""
+"""How fast a rank computes, found out before the training; shares of the batch in proportion to it."""
 
 from __future__ import annotations
 
+import math
 import statistics
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from engine.contract.events import Warned
+from engine.data.sampler import divide
 from engine.strategies.base import Strategy
 from engine.strategies.recompute import BuffersAsBefore
 
@@ -48,29 +52,61 @@ def balance(strategy: Strategy, model: nn.Module, task: Task, example_shape: tup
         strategy.remarks.append(Warned(code="straggler", message=message, rank=slowest))
 
 
+class Rehearsal:
+    """Passes forward and backward through the model by this rank alone, with blank pictures, as many as a part of its
+    share of a batch has.
+
+    A context manager, inside which the buffers are copies; the weights, gradients and random numbers stay as they
+    are. `forward` is what is called, and `inputs` the pictures, float32 [n, channels, height, width]; both may be
+    replaced between passes.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        model: nn.Module,
+        task: Task,
+        example_shape: tuple[int, int, int],
+        device: torch.device,
+    ) -> None:
+        job = strategy.spec.job
+        share = divide(job.batch_size, strategy.shares or (1.0,) * strategy.data_world)[strategy.data_rank]
+        # As np.array_split makes the first part; two at least, since BatchNorm takes no statistics of a single value.
+        self.pictures = max(2, math.ceil(share / (job.accumulation * (strategy.layout.microbatches or 1))))
+        self.forward: Callable[[Tensor], Tensor] = model
+        self.inputs = torch.zeros(self.pictures, *example_shape, device=device)
+        self.inputs = self.inputs.to(memory_format=strategy.memory_format)
+        self._targets = torch.zeros(self.pictures, dtype=torch.int64, device=device)
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._strategy = strategy
+        self._model = model
+        self._task = task
+        self._contexts = ExitStack()
+
+    def __enter__(self) -> Rehearsal:
+        devices = [self.inputs.device] if self.inputs.device.type == "cuda" else []
+        self._contexts.enter_context(torch.random.fork_rng(devices))
+        self._contexts.enter_context(BuffersAsBefore(self._model))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._contexts.close()
+
+    def seconds(self) -> float:
+        """Makes one pass forward and backward; how long it took."""
+        begun = self._strategy.clock()
+        with self._strategy.autocast():
+            outputs = self.forward(self.inputs)
+        losses = self._task.loss(outputs.float(), self._targets)
+        torch.autograd.grad(losses.mean(), self._parameters, allow_unused=True)
+        return self._strategy.clock() - begun
+
+
 def pictures_per_second(strategy: Strategy, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> float:
     """How many pictures this rank goes forward and backward with in a second, by parts of an equal share."""
-    job, device = strategy.spec.job, strategy.device
-    count = max(2, job.batch_size // (strategy.data_world * job.accumulation))
-    inputs = torch.zeros(count, *example_shape, device=device)
-    targets = torch.zeros(count, dtype=torch.int64, device=device)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-    def compute() -> None:
-        with strategy.autocast():
-            outputs = model(inputs)
-        losses: Tensor = task.loss(outputs.float(), targets)
-        torch.autograd.grad(losses.mean(), parameters, allow_unused=True)
-
-    seconds = []
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), BuffersAsBefore(model):
-        for step in range(WARM_UP + TIMED):
-            begun = strategy.clock()
-            compute()
-            if step >= WARM_UP:
-                seconds.append(strategy.clock() - begun)
-    return count / statistics.median(seconds)
+    with Rehearsal(strategy, model, task, example_shape, strategy.device) as rehearsal:
+        seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED)]
+    return rehearsal.pictures / statistics.median(seconds[WARM_UP:])
 
 
 def _device(strategy: Strategy, rank: int) -> str:

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine
-from engine.contract.protocol import FrameError
+from engine.contract.protocol import Command, FrameError
 from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
 from engine.supervisor import failures
 from engine.supervisor.ending import FAILED_S, STOP_S, Ending
 from engine.supervisor.hanging import HangWatch, Limits
 from engine.supervisor.log import EventLog
-from engine.supervisor.server import Command
 from engine.supervisor.worker_process import WorkerProcess
 
 SETTLE_S = 0.5

@@ -14,18 +14,18 @@ from collections.abc import Callable
 
 import msgspec
 
+from engine.contract.events import DROPPABLE
 from engine.contract.protocol import (
     CLIENT_MESSAGE,
     ENCODE,
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
-    CheckpointNow,
     ClientMessage,
+    Command,
     FrameError,
     Frames,
     Goodbye,
     Hello,
-    Stop,
     Welcome,
 )
 from engine.supervisor.endpoint import Endpoint
@@ -41,9 +41,7 @@ THIN_BYTES = 256 << 10
 
 _CHUNK = 1 << 16
 _ROUNDS = 8
-_DROPPABLE = (b'{"type":"step"', b'{"type":"devices"')
-
-Command = Stop | CheckpointNow
+_DROPPABLE = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind in DROPPABLE)
 
 
 class Client:

@@ -28,7 +28,7 @@ from engine.contract.events import (
     RunStarted,
 )
 from engine.contract.job import Job
-from engine.contract.protocol import Stop
+from engine.contract.protocol import Adjust, Command, Stop
 from engine.contract.runs import RunFolder, SupervisorFile
 from engine.contract.worker import WorkerSpec
 from engine.supervisor import endpoint, environment, imports
@@ -37,7 +37,7 @@ from engine.supervisor.group import Group
 from engine.supervisor.hanging import LIMITS, Limits
 from engine.supervisor.log import EventLog
 from engine.supervisor.sampling import Sampler
-from engine.supervisor.server import Command, Server
+from engine.supervisor.server import Server
 from engine.supervisor.worker_process import WORKER, can_fork
 
 SNAPSHOT_S = 3.0
@@ -218,7 +218,8 @@ class Supervisor:
         if isinstance(command, Stop):
             self._stop("stop")
             return
-        self._log.append(CommandReceived(command="checkpoint_now"))
+        asked = f"use_{command.loader_workers}_loader_workers" if isinstance(command, Adjust) else "checkpoint_now"
+        self._log.append(CommandReceived(command=asked))
         self._group.send(command)
 
     def _stop(self, asked_by: str) -> None:

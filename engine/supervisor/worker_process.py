@@ -19,7 +19,7 @@ import msgspec
 from engine import linux
 from engine.contract.devices import is_gpu
 from engine.contract.events import AnyEvent
-from engine.contract.protocol import ENCODE, MAX_FRAME_BYTES, CheckpointNow, Frames, Stop
+from engine.contract.protocol import ENCODE, MAX_FRAME_BYTES, Command, Frames
 from engine.contract.runs import RunFolder
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec
 from engine.supervisor import stdio
@@ -87,7 +87,7 @@ class WorkerProcess:
             return []
         return [FROM_WORKER.decode(line) for line in self._frames.feed(data)]
 
-    def send(self, message: Stop | CheckpointNow) -> None:
+    def send(self, message: Command) -> None:
         """Sends what the channel takes at once; a worker that reads nothing is met by signals later."""
         if self.channel is not None:
             try:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.contract.events import EpochStarted, StepMetrics, Validation
+from engine.contract.events import EpochStarted, LogLine, Part, RanksTimed, ScheduleTraced, StepMetrics, Validation
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.strategies.base import Strategy
 from engine.training.feed import Feed
@@ -17,6 +17,7 @@ from engine.training.optimizers import Updater
 from engine.training.report import Reporter
 from engine.training.saving import Place, Saver
 from engine.training.tally import NotFinite, Taken, Tally
+from engine.training.telling import TimeTeller
 
 REPORT_S = 0.15
 """Seconds between step metrics, where steps are faster than that."""
@@ -58,6 +59,9 @@ class Loop:
         self.every_step = every_step
         self.leads = spec.rank == 0
         self.tally = Tally()
+        self.watch = strategy.watch
+        self.teller = TimeTeller(strategy, train, reporter.send)
+        self._agreeing: Part = "communication" if spec.world_size > 1 else "logging"
         self.begin = begin
         self.step = begin.step
         self._pending: tuple[int, int, float, Taken] | None = None
@@ -80,6 +84,7 @@ class Loop:
             if stopped:
                 break
             done = 0
+        self.saver.finish()
         return WorkerDone(stopped=stopped, best=self.saver.best, best_epoch=self.saver.best_epoch)
 
     def _train(self, epoch: int, done: int) -> tuple[int, bool]:
@@ -89,8 +94,14 @@ class Loop:
         batches = self.train.epoch(epoch, done)
         self.tally.start()
         record = False
+        if self.step > self.begin.step:
+            self.watch.resume()
         for number in range(done + 1, self.train.steps + 1):
             self.reporter.at("data")
+            self._adjust()
+            self.watch.mark("logging")
+            if record:
+                self.watch.skip()
             batch = next(batches)
             learning_rate = self.updater.learning_rate
             self.reporter.at("step")
@@ -100,26 +111,50 @@ class Loop:
             self.tally.add(result, batch.wait_s if batch is not None else 0.0)
             self.reporter.progressed(self.step)
             self.reporter.at("agree")
+            self.watch.mark("logging")
             if record:
                 self._tell_recorded()
+                self.watch.mark("logging")
             now = self.step == self.begin.step + 1 or self.every_step or number == self.train.steps
             report = now or (self.leads and self.tally.seconds >= REPORT_S)
             stop, checkpoint, report, record = self._agree(report, self._wants_record())
+            self.watch.mark(self._agreeing)
             self._settle()
             if report or stop or checkpoint:
                 self._pending = (epoch, self.step, learning_rate, self.tally.take(self.step))
             if now or stop or checkpoint or self.strategy.device.type == "cpu":
                 self._settle()
+            self._step_timed(epoch, report, last=number == self.train.steps)
             if stop:
                 self.reporter.phase("stopping", f"after step {self.step}")
                 return number, True
             if checkpoint:
                 self.reporter.checkpoint_requested = False
                 self.reporter.phase("saving")
+                self.watch.pause()
                 self.saver.save(self._place(epoch, number))
+                self.watch.resume()
                 self.reporter.phase("training")
                 self.tally.start()
+        self.watch.pause()
         return self.train.steps, False
+
+    def _step_timed(self, epoch: int, report: bool, last: bool) -> None:
+        """A step has been made, at whose end its time is told where its metrics are."""
+        if self.step == self.begin.step + 1:
+            self.watch.start()  # the first carries much that the others do not
+            return
+        self.watch.step_done()
+        if report and self.leads:
+            self.teller.tell(self.step, epoch - self.begin.epoch, last=last)
+
+    def _adjust(self) -> None:
+        """Does what a command has asked to change; each rank by itself, since the batches stay the same."""
+        workers, self.reporter.loader_workers_requested = self.reporter.loader_workers_requested, None
+        if workers is not None:
+            for feed in (self.train, self.val):
+                feed.set_threads(workers)
+            self._tell(LogLine(text=f"Pictures are now read by {workers} loader workers in each process"))
 
     def _place(self, epoch: int, done: int) -> Place:
         return Place(epoch=epoch, done=done, steps=self.train.steps, step=self.step)
@@ -146,6 +181,8 @@ class Loop:
         self._recorded = time.monotonic()
         if event is not None:
             self._tell(event)
+            if isinstance(event, RanksTimed | ScheduleTraced):
+                self.teller.learn(event)
 
     def _settle(self) -> None:
         """Adds the figures that were taken up over all ranks and tells them.

@@ -140,7 +140,8 @@ class Updater:
 
     def state_dict(self) -> dict[str, Any]:
         """On the CPU, with whole tensors: the optimizer's state of each parameter by its name, the place in the
-        schedule, the loss scale and the averages. Ranks that hold shards call it together."""
+        schedule, the loss scale and the averages. Ranks that hold shards call it together. A GPU may still be copying
+        it until it is synchronized with."""
         state = self.optimizer.state_dict()["state"]
         averages = self._averages.tensors if self._averages is not None else []
         return {
@@ -169,10 +170,10 @@ class Updater:
         self._follow_shards()
         held = {
             number: {
-                key: part_of(value, parameter) if isinstance(value, Tensor) else value
+                key: laid_out_as(own, part_of(value, parameter)) if isinstance(value, Tensor) else value
                 for key, value in state["state"][name].items()
             }
-            for number, (name, parameter) in enumerate(self._parameters.items())
+            for number, ((name, parameter), own) in enumerate(zip(self._parameters.items(), self._own, strict=True))
             if name in state["state"]
         }
         groups = self.optimizer.state_dict()["param_groups"]
@@ -188,6 +189,14 @@ class Updater:
                     for name, parameter in self._parameters.items()
                 ]
             )
+
+
+def laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
+    """`value` with the strides of the `parameter` that it belongs to, which fused optimizers take for granted: a
+    checkpoint may come from a run of another memory format."""
+    if value.shape != parameter.shape or value.stride() == parameter.stride():
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, device=value.device, requires_grad=False).copy_(value)
 
 
 def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:

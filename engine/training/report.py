@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from engine.contract.events import DROPPABLE, ENCODE, Event, EventsLost, Phase, PhaseChanged
-from engine.contract.protocol import CheckpointNow, FrameError, Frames, Stop
+from engine.contract.protocol import Adjust, CheckpointNow, FrameError, Frames, Stop
 from engine.contract.worker import TO_WORKER, Activity, Heartbeat, WorkerDone
 from engine.training.standing import look
 
@@ -42,8 +42,8 @@ class Reporter:
     """Sends events and heartbeats, and receives commands, on threads of its own.
 
     `send` never blocks. When the supervisor does not read, step metrics and device samples are dropped and
-    counted (`EventsLost`); all else waits. `stop_requested` and `checkpoint_requested` are set by the
-    supervisor's commands; `step` counts the steps done. The end of the channel is an order to end at once (`on_end`).
+    counted (`EventsLost`); all else waits. `stop_requested`, `checkpoint_requested` and `loader_workers_requested` are
+    set by the supervisor's commands; `step` counts the steps done. The end of the channel is an order to end at once (`on_end`).
 
     The thread that makes it is the one that heartbeats tell of: `phase`, `at` and `progressed` are that thread's.
     """
@@ -52,6 +52,7 @@ class Reporter:
         self.rank = rank
         self.stop_requested = False
         self.checkpoint_requested = False
+        self.loader_workers_requested: int | None = None
         self._channel = channel
         self._on_end = on_end
         self._waiting: deque[msgspec.Struct] = deque()
@@ -207,3 +208,5 @@ class Reporter:
                         self.stop_requested = True
                     case CheckpointNow():
                         self.checkpoint_requested = True
+                    case Adjust(loader_workers=count):
+                        self.loader_workers_requested = count

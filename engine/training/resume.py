@@ -35,6 +35,12 @@ class Checkpoint:
         self._content = _read(self.path)
         self._fits(classes, plain)
 
+    @property
+    def job(self) -> dict[str, Any]:
+        """The fields of the job that it was trained by, with what that had left open decided."""
+        fields: dict[str, Any] = self._content["job"]
+        return fields
+
     def place(self, steps: int) -> Place:
         """Where the job goes on, with `steps` steps an epoch: after `done` steps of `epoch`.
 

@@ -27,10 +27,11 @@ def own_part(tensor: Any) -> Tensor:
 def whole(part: Tensor, like: Any) -> Tensor:
     """A copy on the CPU of what the ranks hold in `part`s laid out as the parameter `like`; all of them call it.
 
+    A GPU may still be copying it until it is synchronized with.
     A number beside the parameter (an optimizer's count of steps) is the same on all ranks and is copied as it is.
     """
     if not is_sharded(like) or part.shape != own_part(like).shape:
-        return part.detach().to("cpu", copy=True)
+        return part.detach().to("cpu", copy=True, non_blocking=True)
     from torch.distributed.tensor import DTensor
 
     placed = DTensor.from_local(
@@ -42,6 +43,7 @@ def whole(part: Tensor, like: Any) -> Tensor:
         stride=like.stride(),
     )
     gathered: Tensor = placed.full_tensor()
+    # Waited for, since ranks other than 0 drop it, and pinned memory would pile up there.
     return gathered.to("cpu", copy=True)
 
 

@@ -13,7 +13,8 @@ from torch import nn
 
 from engine import linux
 from engine.contract.devices import CPU
-from engine.contract.events import Failed, Planned, Warned
+from engine.contract.events import Chosen, Failed, Planned, Warned
+from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loader import BatchLoader
 from engine.data.pictures import Splits, open_splits
@@ -23,13 +24,14 @@ from engine.strategies.base import Strategy
 from engine.tasks import TASKS
 from engine.tasks.base import Task
 from engine.training.faults import cause
-from engine.training.feed import Feed
+from engine.training.feed import Feed, read_in_turn
 from engine.training.loop import Loop
 from engine.training.optimizers import Updater
 from engine.training.report import Reporter
 from engine.training.resume import Checkpoint
 from engine.training.saving import Place, Saver
 from engine.training.tally import NotFinite
+from engine.training.trials import Trials
 
 TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 
@@ -63,6 +65,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     reporter.phase("preparing")
     torch.set_num_threads(spec.threads)
     if CPU in spec.devices:
+        torch.set_num_threads(job.cpu_threads or spec.threads)
         linux.keep_freed_memory()
     task = TASKS[job.task]
     strategy = STRATEGIES[job.strategy](spec)
@@ -73,10 +76,17 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     checkpoint = Checkpoint(job, splits.classes, model.state_dict()) if job.resume_from else None
     parameters = list(model.parameters())
     counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
-    strategy.wrap(model, task, (splits.channels, size, size))
+    example_shape = splits.channels, size, size
+    left = _steps_left(job, splits, checkpoint)
+    trials = Trials(strategy, task, example_shape, steps=left, tell=reporter.send)
+    trials.settle(model, checkpoint.job if checkpoint is not None else {})
+    strategy.wrap(model, task, example_shape)
     del model, parameters  # a pipeline's rank keeps its own stage alone
+    trials.compile()
+    spec, job = strategy.spec, strategy.spec.job  # in which what was left open is decided
     train = _feed(spec, strategy, task, splits, reporter, training=True)
     val = _feed(spec, strategy, task, splits, reporter, training=False)
+    read_in_turn(train, val, job.epochs)
     try:
         updater = Updater(strategy.parameters(), job, train.steps, strategy.device, strategy.over_parts)
         saver = Saver(spec, strategy, updater, reporter, splits.classes)
@@ -108,7 +118,8 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
         # Dropout draws differently on every rank.
         torch.manual_seed(job.seed + spec.rank)
         loop = Loop(spec, strategy, updater, reporter, saver, train=train, val=val, begin=begin, every_step=every_step)
-        done = loop.run()
+        with saver:
+            done = loop.run()
     finally:
         train.close()
         val.close()
@@ -129,6 +140,12 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
     if job.pretrained and not spec.rank:
         strategy.agree((0,))
     return model
+
+
+def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
+    """How many steps the run will make."""
+    each = len(GlobalBatchSampler(len(splits.train), job.batch_size, 0, 1, job.seed))
+    return each * job.epochs - (checkpoint.place(each).step if checkpoint is not None else 0)
 
 
 def _feed(
@@ -153,6 +170,10 @@ def _feed(
     def on_unreadable(path: str, reason: str) -> None:
         reporter.send(Warned(code="unreadable_picture", message=f"{path} is left out: {reason}", rank=spec.rank))
 
+    def on_chosen(choice: str, why: str) -> None:
+        if training and spec.rank == 0:
+            reporter.send(Chosen(field="picture_cache", choice=choice, why=why))
+
     loader = BatchLoader(
         pictures,
         sampler,
@@ -165,6 +186,10 @@ def _feed(
         threads=job.loader_workers,
         device=strategy.device,
         on_unreadable=on_unreadable,
+        keep=job.picture_cache,
+        on_chosen=on_chosen,
+        mark=strategy.watch.mark,
+        memory_format=strategy.memory_format,
     )
     return Feed(len(sampler), len(pictures), loader)
 

@@ -10,8 +10,8 @@ FOLDS: dict[str, tuple[str, ...]] = {
         "optimizer", "weight_decay", "schedule", "accumulation", "clip_norm", "ema_decay", "seed", "best_by",
         "resume_from", "name",
     ),
-    "Data": ("image_size", "augmentation", "loader_workers", "val_fraction"),
-    "Precision": ("precision",),
+    "Data": ("image_size", "augmentation", "picture_cache", "loader_workers", "val_fraction"),
+    "Precision and speed": ("precision", "memory_format", "compile", "cpu_threads"),
     "Model": ("pretrained", "weights_file", "freeze_backbone"),
     "Strategy": (
         "replicas", "pipeline_schedule", "microbatches", "stages_per_device", "cuts", "balance", "bucket_mib",

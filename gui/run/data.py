@@ -9,6 +9,7 @@ from engine.contract.devices import DeviceSample
 from engine.contract.events import (
     AnyEvent,
     CheckpointSaved,
+    Chosen,
     CommandReceived,
     DevicesFree,
     DevicesSampled,
@@ -25,6 +26,7 @@ from engine.contract.events import (
     RunStarted,
     ScheduleTraced,
     StepMetrics,
+    TimeSpent,
     Validation,
     Warned,
 )
@@ -136,6 +138,7 @@ class RunData:
     trace: ScheduleTraced | None = None
     """The latest; those before it are not kept."""
     rank_times: RanksTimed | None = None
+    time_spent: TimeSpent | None = None
     lines: list[Line] = field(default_factory=list)
     checkpoints: dict[str, CheckpointSaved] = field(default_factory=dict)
     failure: Failed | None = None
@@ -164,9 +167,13 @@ class RunData:
                 self.trace = event
             case RanksTimed():
                 self.rank_times = event
+            case TimeSpent():
+                self.time_spent = event
             case LogLine():
                 rank = f"[rank {event.rank}] " if event.rank is not None else ""
                 self._say(event, event.level, f"{rank}{event.text}")
+            case Chosen():
+                self._say(event, "info", event.words)
             case Validation():
                 self.validations.append(self.seconds(event), event)
                 self._say(event, "info", _validation_words(event))

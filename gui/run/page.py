@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
@@ -15,6 +15,7 @@ from gui.run.log_view import LogView
 from gui.run.result import ResultCard
 from gui.run.store import RunStore
 from gui.run.strategy_view import StrategyView
+from gui.run.time_spent import TimeSpentView
 
 EMPTY = (
     "No run to show yet.\n\n"
@@ -27,7 +28,12 @@ _PREPARE_MS = 400
 
 
 class RunPage(QWidget):
-    """Shows what a `RunStore` follows. The plots are made a little after the page is first seen."""
+    """Shows what a `RunStore` follows. The plots are made a little after the page is first seen.
+
+    Signals: next_time_wanted(str, object) - a field of the job, and the value that the next run is to have for it.
+    """
+
+    next_time_wanted = Signal(str, object)
 
     def __init__(self, store: RunStore, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -39,6 +45,9 @@ class RunPage(QWidget):
         self.log = LogView()
         self.result = ResultCard()
         self.strategy = StrategyView()
+        self.time = TimeSpentView()
+        self.time.loader_workers_wanted.connect(store.use_loader_workers)
+        self.time.next_time_wanted.connect(self.next_time_wanted)
         self._gpu_titles: dict[str, str] = {}
         self._result_shown = False
         self._empty = QLabel(EMPTY)
@@ -76,6 +85,7 @@ class RunPage(QWidget):
         charts.restart()
         self.log.clear()
         self.strategy.restart()
+        self.time.restart()
         self.result.hide()
         self._result_shown = False
         self._stack.setCurrentIndex(1)
@@ -88,6 +98,7 @@ class RunPage(QWidget):
         status = store.status
         self.header.show_run(store.run, store.data, status, store.loading)
         self.charts.show_data(store.data)
+        self.time.show_data(store.data, status.active)
         before = self.strategy.maximumHeight()
         self.strategy.show_data(store.data, device_titles(store.data) | self._gpu_titles)
         if self.strategy.maximumHeight() != before:
@@ -131,6 +142,7 @@ class RunPage(QWidget):
         layout.setSpacing(8)
         layout.addWidget(self.header)
         layout.addWidget(self.result)
+        layout.addWidget(self.time)
         layout.addWidget(scroll, 1)
         self._stack.addWidget(inside)
         return charts

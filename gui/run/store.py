@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
 from engine.contract.connection import RunConnection, ServerMessage
 from engine.contract.events import EVENT
-from engine.contract.protocol import Goodbye, Stop, Welcome
+from engine.contract.protocol import Adjust, Command, Goodbye, Stop, Welcome
 from engine.contract.runs import RunFolder, State
 from gui.run.data import RunData
 from gui.run.status import RunStatus, status_of
@@ -96,9 +96,13 @@ class RunStore(QObject):
         if not self.active or self._stopping:
             return
         self._stopping = True
-        if self._connection is not None:
-            self._send_stop()
+        self._send(Stop())
         self._changed()
+
+    def use_loader_workers(self, count: int) -> None:
+        """Asks the run to read pictures with so many threads in each worker from now on."""
+        if self.active and not self._stopping:
+            self._send(Adjust(loader_workers=count))
 
     def close(self) -> None:
         """Lets go of the run, which goes on by itself, and shows none."""
@@ -218,7 +222,7 @@ class RunStore(QObject):
         self._notifier = QSocketNotifier(self._connection.fileno(), QSocketNotifier.Type.Read, self)
         self._notifier.activated.connect(self._receive)
         if self._stopping:
-            self._send_stop()
+            self._send(Stop())
         return True
 
     def _receive(self) -> None:
@@ -244,10 +248,11 @@ class RunStore(QObject):
         self.data.apply(message)
         return True
 
-    def _send_stop(self) -> None:
+    def _send(self, command: Command) -> None:
+        """Sends it where there is a connection."""
         try:
             if self._connection is not None:
-                self._connection.send(Stop())
+                self._connection.send(command)
         except OSError:
             self._broken()
 
