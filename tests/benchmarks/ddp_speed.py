@@ -9,20 +9,19 @@ Prints pictures per second and the ratios of medians. Aims: 0.95 of side by side
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.job import Job
+from tests.support import tutorials
+from tests.support.sides import Setting, apart
 from tests.support.timed_runs import TimedRun, make_pictures, side_by_side, where
 from tests.support.worker_group import Forker
 
@@ -31,55 +30,13 @@ SIDES = ("Footplate's DDP", "side by side", "the tutorial's script")
 
 
 def tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
-    """The rate of rank 0 of the script, times the number of ranks."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--rank"]
-        rest = [str(data), str(batch), str(warm), str(steps), f"{folder}/store"]
-        ranks = [
-            subprocess.Popen([*command, str(rank), *rest], env=environment, stdout=subprocess.PIPE, text=True)
-            for rank in range(WORKERS)
-        ]
-        outputs = [rank.communicate(timeout=900)[0] for rank in ranks]
-    return float(outputs[0])
-
-
-def tutorial_rank(rank: int, data: str, batch: int, warm: int, steps: int, store: str) -> None:  # noqa: PLR0917
-    """What torch's tutorials write: docs.pytorch.org, "Getting Started with DDP" and "Training a Classifier"."""
-    import torch.distributed as dist
-    from torch import nn, optim
-    from torch.nn.parallel import DistributedDataParallel
-    from torch.utils.data import DataLoader, DistributedSampler
-    from torchvision import datasets, models, transforms
-
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORKERS)
-    normalize = transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
-    transform = transforms.Compose([
-        transforms.Resize(SIZE), transforms.CenterCrop(SIZE), transforms.ToTensor(), normalize,
-    ])  # fmt: skip
-    dataset = datasets.ImageFolder(f"{data}/train", transform)
-    sampler: DistributedSampler[Any] = DistributedSampler(dataset, shuffle=True)
-    loader = DataLoader(dataset, batch_size=batch // WORKERS, sampler=sampler, num_workers=1, drop_last=True)
-    torch.manual_seed(0)
-    model = DistributedDataParallel(models.resnet18(num_classes=2))
-    criterion = nn.CrossEntropyLoss()
-    optimizer = optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
-    done, begun, running_loss = 0, 0.0, 0.0
-    for epoch in range(1000):
-        sampler.set_epoch(epoch)
-        for inputs, labels in loader:
-            optimizer.zero_grad()
-            loss = criterion(model(inputs), labels)
-            loss.backward()
-            optimizer.step()
-            running_loss += loss.item()
-            done += 1
-            if done == warm:
-                begun = time.perf_counter()
-            if done == warm + steps:
-                print(steps * batch / (time.perf_counter() - begun), flush=True)
-                dist.destroy_process_group()
-                return
+    """The rate of torch's DDP tutorial, with a DataLoader worker for each rank."""
+    setting = Setting(
+        data=str(data), model="resnet18", size=SIZE, batch=batch, classes=2, pictures=steps * batch, seconds=0.0
+    )
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as pool:
+        script = partial(tutorials.ddp_rate, world=WORKERS, warm=warm, steps=steps)
+        return next(pool.map(lambda rank: apart(script, setting, rank, f"{folder}/store"), range(WORKERS)))
 
 
 def main() -> int:
@@ -126,8 +83,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--rank"]:
-        rank, data, batch, warm, steps, store = sys.argv[2:]
-        tutorial_rank(int(rank), data, int(batch), int(warm), int(steps), store)
-        sys.exit(0)
     sys.exit(main())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 
 import pytest
+
+from engine import linux
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="this is about Linux")
 
@@ -42,3 +46,20 @@ def test_that_memory_that_was_freed_is_used_again_without_asking_the_system() ->
     if faults["leave"] < 10_000:
         pytest.skip("this C library does not give memory back")
     assert faults["keep"] < faults["leave"] / 20
+
+
+def test_that_a_thread_without_a_core_is_seen_to_wait_for_one() -> None:
+    rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    own = os.sched_getaffinity(0)
+    try:
+        core = {min(own)}
+        os.sched_setaffinity(rival.pid, core)
+        os.sched_setaffinity(0, core)
+        before, begun = linux.waited_for_core_s(), time.thread_time()
+        while time.thread_time() - begun < 0.3:
+            pass
+        assert linux.waited_for_core_s() - before > 0.05
+    finally:
+        os.sched_setaffinity(0, own)
+        rival.kill()
+        rival.wait()

@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import platform
 import threading
 import time
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
-from engine.contract.events import StepMetrics
+from engine.contract.events import Chosen, EpochStarted, Planned, StepMetrics
 from engine.contract.job import Job
+from engine.gpus.cpu import cpu_name
+from engine.supervisor.environment import usable_cores
+from tests.support.sides import Rates
 from tests.support.worker_group import Forker, WorkerGroup
+
+PACKAGES = ("torch", "torchvision", "pillow", "simplejpeg", "timm", "lightning")
 
 
 def where() -> str:
-    """The versions and the hardware, for the first line of a report."""
-    torchs = f"torch {torch.__version__}, Python {platform.python_version()}"
-    return f"{torchs}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    """The hardware and the versions, for the first line of a report."""
+    versions = [f"Python {platform.python_version()}"]
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions.append(f"{package} {version(package)}")
+    return f"{cpu_name()}, {usable_cores()} cores, {platform.platform()}; {', '.join(versions)}"
 
 
-def make_pictures(folder: Path, count: int, side: int, suffix: str = ".jpg", held_out: int = 8) -> Path:
+def make_pictures(
+    folder: Path, count: int, side: int, suffix: str = ".jpg", *, held_out: int = 8, distinct: int | None = None
+) -> Path:
     """An ImageFolder of two classes: `count` square pictures of `side` px, of which `held_out` are for validation.
 
     JPEGs are smooth noise of quality 90, so that they decode like photographs; the bytes of a BMP need no decoding.
+    Past the first `distinct`, files are links to those before.
     """
     random = np.random.default_rng(0)
+    made: list[Path] = []
     for number in range(count):
         path = folder / ("val" if number < held_out else "train") / str(number % 2) / f"{number}{suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
+        if distinct is not None and number >= distinct:
+            path.hardlink_to(made[number % distinct])
+            continue
+        made.append(path)
         coarse = random.integers(0, 256, (max(1, side // 8), max(1, side // 8), 3), dtype=np.uint8)
         Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC).save(path, quality=90)
     return folder
@@ -57,6 +73,63 @@ class TimedRun:
         if warm + steps not in times:
             raise SystemExit(self.group.logs() or str(self.group.messages))
         self.rate = steps * job.batch_size / (times[warm + steps] - times[warm])
+
+
+class WatchedRun:
+    """A run of `job` as it is by default, followed until `seconds` of training past its first epoch are over.
+
+    `rates` counts training alone: from the start of each epoch to its last step, or to the last step told of. `choices`
+    is what was left to Footplate and chosen, by the job's field.
+    """
+
+    rates: Rates
+    choices: dict[str, Chosen]
+
+    def __init__(self, forker: Forker, job: Job, folder: Path, *, seconds: float) -> None:
+        self._steps_per_epoch = self._train_pictures = 0
+        self._batch_size = job.batch_size
+        self._epoch, self._epoch_began = 0, 0.0
+        self._first: float | None = None
+        self._closed = self._done = (0, 0.0)
+        self._window = (0.0, 0.0)
+        group = WorkerGroup(forker, job, folder, threads=max(1, usable_cores() // len(job.devices)))
+        try:
+            group.read(lambda _, message: self._heard(message) >= seconds, 3600)
+        finally:
+            group.close()
+        pictures, spent = self._done
+        if self._first is None or not spent:
+            raise SystemExit(group.logs() or str(group.messages[-3:]))
+        self.rates = Rates(self._first, pictures / spent, self._window)
+        self.choices = {chosen.field: chosen for chosen in group.of(Chosen)}
+
+    def _heard(self, message: Any) -> float:
+        """Seconds of training past the first epoch, up to this message."""
+        now = time.monotonic()
+        match message:
+            case Planned():
+                self._steps_per_epoch, self._train_pictures = message.steps_per_epoch, message.train_pictures
+            case EpochStarted():
+                self._epoch, self._epoch_began = message.epoch, now
+            case StepMetrics():
+                done = message.step - (self._epoch - 1) * self._steps_per_epoch
+                whole = done == self._steps_per_epoch
+                pictures = self._train_pictures if whole else done * self._batch_size
+                return self._trained(pictures, now, whole=whole)
+        return 0.0
+
+    def _trained(self, pictures: int, now: float, *, whole: bool) -> float:
+        """`pictures` of the present epoch are through."""
+        if self._epoch == 1:
+            if whole:
+                self._first = pictures / (now - self._epoch_began)
+            return 0.0
+        before, spent = self._closed
+        self._done = before + pictures, spent + now - self._epoch_began
+        self._window = self._window[0] or self._epoch_began, now
+        if whole:
+            self._closed = self._done
+        return self._done[1]
 
 
 def side_by_side(forkers: tuple[Forker, Forker], job: Job, folder: Path, *, warm: int, steps: int) -> float:

@@ -68,7 +68,10 @@ class Forker:
 
 
 class WorkerGroup:
-    """All workers of one run. `messages` holds (rank, message) in the order of arrival, without heartbeats."""
+    """All workers of one run, each with `threads` intra-op threads.
+
+    `messages` holds (rank, message) in the order of arrival, without heartbeats.
+    """
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class WorkerGroup:
         *,
         every_step: bool = False,
         file_limit_bytes: int | None = None,
+        threads: int = 1,
     ) -> None:
         world = 1 if job.strategy == "dp" else len(job.devices)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -97,7 +101,7 @@ class WorkerGroup:
                 world_size=world,
                 devices=job.devices,
                 rendezvous=str(folder / "rendezvous"),
-                threads=1,
+                threads=threads,
             )
             ours, end = forker.start(Order(spec, every_step, file_limit_bytes))
             ours.setblocking(False)

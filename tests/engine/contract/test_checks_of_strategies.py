@@ -249,6 +249,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "model": st.sampled_from(["resnet18", "odd", "mnist_cnn"]),
     "precision": st.sampled_from(FIELDS["precision"].choices),
     "strategy": st.sampled_from([strategy.id for strategy in CATALOGUE.strategies]),
+    "compile": st.sampled_from(FIELDS["compile"].choices),
+    "memory_format": st.sampled_from(FIELDS["memory_format"].choices),
+    "cpu_threads": st.none() | st.integers(1, 8),
 } | {
     name: st.booleans() if FIELDS[name].kind == "bool" else st.sampled_from(FIELDS[name].choices)
     for name in STRATEGY_FIELDS

@@ -231,7 +231,7 @@ def test_that_with_several_stages_per_device_no_cut_of_a_small_model_is_better(c
 
 @settings(max_examples=15, deadline=None)
 @given(_cuts(((0, 1, 0, 1), (0, 1, 1, 0)), 12))
-def test_that_moving_one_cut_at_a_time_comes_near_the_best(cut: Cut) -> None:
+def test_that_moving_a_cut_or_a_stage_at_a_time_comes_near_the_best(cut: Cut) -> None:
     cut = msgspec.structs.replace(cut, memory_bytes=(None, None))
     best = min(map(slowest, every_cut(cut)))
     with pytest.MonkeyPatch.context() as patch:

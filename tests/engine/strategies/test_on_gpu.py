@@ -21,8 +21,8 @@ def build_model(num_classes):
         nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.ReLU(),
         nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, num_classes))
 """
-TOLERANCE = {"fp32": 1e-3, "bf16": 5e-2, "fp16": 2e-2}
-"""Relative, of twelve losses: TF32 is off, sums have other orders, and half precisions keep 8 and 11 bits."""
+TOLERANCE = {"fp32": 2e-2, "bf16": 5e-2, "fp16": 2e-2}
+"""Relative, of twelve losses: sums have other orders, and TF32 keeps 11 bits, bf16 8 and fp16 11."""
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -43,14 +43,31 @@ def test_that_one_gpu_trains_as_the_cpu_does(
     assert list(states[0]) == list(states[1])
 
 
+@pytest.mark.parametrize("fields", [{"memory_format": "channels_last"}, {"compile": "on"}], ids=["last", "compiled"])
+@pytest.mark.parametrize("strategy", ["single", "ddp"])
+def test_that_one_gpu_trains_the_same_whatever_way_it_computes(
+    job: Callable[..., Job],
+    start: Callable[..., Any],
+    model_file: Callable[[str], dict[str, str]],
+    strategy: str,
+    fields: dict[str, Any],
+) -> None:
+    given = {**model_file(MODEL), "epochs": 2, "precision": "fp32"}
+    on_cpu = start(job(**given), every_step=True).completed()
+    gpu = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    on_gpu = start(job(devices=(gpu,), strategy=strategy, **given, **fields), every_step=True)
+    assert not any(on_gpu.finish(300)), on_gpu.logs()
+    np.testing.assert_allclose(on_gpu.losses, on_cpu.losses, rtol=TOLERANCE["fp32"], atol=1e-3)
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are fewer than two CUDA GPUs on this machine")
 @pytest.mark.parametrize("strategy", ["dp", "ddp", "fsdp", "model_parallel", "pipeline"])
 def test_that_two_gpus_train_as_two_cpu_workers_do(
     job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]], strategy: str
 ) -> None:
-    fields = {**model_file(MODEL), "epochs": 2}
+    fields = {**model_file(MODEL), "epochs": 2, "precision": "fp32"}
     gpus = tuple(f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(2))
     reference = "ddp" if strategy == "dp" else strategy
     on_cpu = start(job(cpus=2, strategy=reference, **fields), every_step=True).completed()
     on_gpus = start(job(devices=gpus, strategy=strategy, **fields), every_step=True).completed()
-    np.testing.assert_allclose(on_gpus.losses, on_cpu.losses, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(on_gpus.losses, on_cpu.losses, rtol=TOLERANCE["fp32"], atol=1e-3)

@@ -77,6 +77,26 @@ def test_that_a_state_taken_over_goes_on_bit_for_bit(optimizer: str) -> None:
         assert torch.equal(ours, theirs)
 
 
+def test_that_the_state_takes_the_memory_format_of_the_weights_that_it_is_loaded_for() -> None:
+    """Fused optimizers go through weight and state side by side as they lie in memory."""
+
+    def step(model: nn.Module, updater: Updater) -> None:
+        updater.zero_grad()
+        updater.backward(model(torch.linspace(-1, 1, 150).reshape(2, 3, 5, 5)).square().sum())
+        updater.step()
+
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 4, 3)
+    one = _updater(first)
+    step(first, one)
+    second = copy.deepcopy(first).to(memory_format=torch.channels_last)
+    two = _updater(second)
+    two.load_state_dict(one.state_dict())
+    step(first, one)
+    step(second, two)
+    torch.testing.assert_close(second.weight, first.weight, rtol=1e-5, atol=1e-7)
+
+
 def test_that_a_stage_with_nothing_to_train_has_an_updater_all_the_same() -> None:
     updater = Updater([], Job(schedule="onecycle"), 4, CPU)
     before = updater.learning_rate

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.contract.events import EventsLost, LogLine, StepMetrics
-from engine.contract.protocol import CheckpointNow, Frames, Stop
+from engine.contract.protocol import Adjust, CheckpointNow, Frames, Stop
 from engine.contract.worker import FROM_WORKER, Heartbeat
 from engine.training import report
 from engine.training.report import QUEUE_LIMIT, Reporter
@@ -157,14 +157,18 @@ def test_that_commands_set_their_flags(ends: Ends) -> None:
     class Watched(Reporter):
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
-            if name == "checkpoint_requested" and value:
+            if name == "loader_workers_requested" and value:
                 seen.set()
 
     ours, theirs = socket.socketpair()
     reporter = Watched(theirs, 0, ends.ended.set)
     with ours:
-        ours.sendall(ENCODE.encode(Stop()) + b"\n" + ENCODE.encode(CheckpointNow()) + b"\n")
+        ours.sendall(
+            b"".join(ENCODE.encode(each) + b"\n" for each in (Stop(), CheckpointNow(), Adjust(loader_workers=5)))
+        )
         assert seen.wait(10)
         assert reporter.stop_requested
+        assert reporter.checkpoint_requested
+        assert reporter.loader_workers_requested == 5
         reporter.close()
     assert not ends.ended.is_set()

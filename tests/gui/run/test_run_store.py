@@ -139,6 +139,17 @@ def test_that_a_run_is_followed_live_and_stops_when_told(
     assert len(store.data.steps.loss) == sum(isinstance(event, StepMetrics) for event in one.run.events())
 
 
+def test_that_a_run_is_asked_to_read_with_more_loader_workers(
+    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    store.open(begin(supervise, "forever").run)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0, timeout=20_000)
+    store.use_loader_workers(5)
+    qtbot.waitUntil(lambda: "Asked to use 5 loader workers" in [line.text for line in store.data.lines], timeout=20_000)
+    with qtbot.waitSignal(store.finished, timeout=20_000):
+        store.stop()
+
+
 def test_that_a_run_told_to_stop_before_it_can_be_reached_stops(
     store: RunStore, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:

@@ -1,0 +1,108 @@
+"""Whether the trials at a run's start choose well, and what they cost: `python tests/benchmarks/step_choices.py`.
+
+For each model the trials decide as in a run of `--steps` steps; then every way that they choose among is measured for
+longer, in turns, and what they chose is compared with the best. On a GPU (`--device cuda`) precision and compiling are
+decided, too. The aims: at least 0.95 of the best way's speed, for at most 4 % of the run's time; the exit code is 1 where
+one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine import linux
+from engine.contract.events import Chosen
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.strategies.single import SingleDevice
+from engine.strategies.speed import Rehearsal
+from engine.supervisor.environment import usable_cores
+from engine.tasks import TASKS
+from engine.training.trials import FORMATS, SHARE, Trials
+from tests.support.timed_runs import where
+
+AIM = 0.95
+CASES = (("mnist_cnn", 28, 1, 64), ("resnet18", 64, 3, 32), ("resnet18", 160, 3, 32), ("convnext_tiny", 64, 3, 32))
+"""Model, pixels, channels, batch."""
+
+
+def strategy_for(job: Job, device: str, threads: int) -> SingleDevice:
+    spec = WorkerSpec(
+        run_folder="", job=job, rank=0, world_size=1, devices=(device,), rendezvous="", threads=threads
+    )  # fmt: skip
+    return SingleDevice(spec)
+
+
+def passes(job: Job, device: str, threads: int, shape: tuple[int, int, int], rounds: int) -> dict[str, float]:
+    """The median seconds of a pass in each way, by "threads format"; those of a GPU have one number of threads."""
+    counts = sorted({threads, max(1, threads // 2), 1}) if device == "cpu" else [threads]
+    ways = list(itertools.product(counts, FORMATS))
+    seconds: dict[str, list[float]] = {f"{count} {name}": [] for count, name in ways}
+    rehearsals = []
+    for count, name in ways:
+        strategy = strategy_for(msgspec.structs.replace(job, memory_format=name), device, count)
+        model = TASKS["classification"].build_model(job, 10, shape[0])
+        model.to(strategy.device).to(memory_format=FORMATS[name])
+        rehearsals.append((count, Rehearsal(strategy, model, TASKS["classification"], shape, strategy.device)))
+    for _ in range(rounds + 1):
+        for (count, rehearsal), taken in zip(rehearsals, seconds.values(), strict=True):
+            torch.set_num_threads(count)
+            with rehearsal:
+                taken.append(rehearsal.seconds())
+    return {way: statistics.median(taken[1:]) for way, taken in seconds.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--steps", type=int, default=1000, help="of the run that the trials are for")
+    parser.add_argument("--rounds", type=int, default=15, help="in which the ways are measured")
+    parser.add_argument("--models", nargs="*", help="of the cases; all if not given")
+    chosen = parser.parse_args()
+    device = "cpu" if chosen.device == "cpu" else f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    threads = usable_cores()
+    print(where())
+    linux.keep_freed_memory()
+    missed = False
+    for name, size, channels, batch in CASES:
+        if chosen.models and name not in chosen.models:
+            continue
+        shape = channels, size, size
+        job = Job(model=name, image_size=size, batch_size=batch, devices=(device,))
+        strategy = strategy_for(job, device, threads)
+        strategy.setup()
+        told: list[Chosen] = []
+        trials = Trials(strategy, TASKS["classification"], shape, steps=chosen.steps, tell=told.append)
+        model = TASKS["classification"].build_model(job, 10, channels)
+        torch.set_num_threads(threads)
+        begun = time.perf_counter()
+        trials.settle(model, {})
+        strategy.wrap(model, TASKS["classification"], shape)
+        trials.compile()
+        cost_s = time.perf_counter() - begun
+        settled = strategy.spec.job
+        ways = passes(msgspec.structs.replace(settled, compile="off"), device, threads, shape, chosen.rounds)
+        own = ways[f"{settled.cpu_threads or threads} {settled.memory_format}"]
+        quality, share = min(ways.values()) / own, cost_s / (chosen.steps * own)
+        missed |= quality < AIM or share > SHARE
+        print(f"\n{name} at {size} px, batch {batch}:")
+        for event in told:
+            print(f"  {event.field}: {event.choice}, because {event.why}")
+        print("  measured: " + ", ".join(f"{way} {seconds * 1000:.1f} ms" for way, seconds in ways.items()))
+        print(f"  speed of the choice: {quality:.3f} of the best (aim: {AIM})")
+        print(f"  the trials took {cost_s:.2f} s, {share:.1%} of {chosen.steps} such passes (aim: {SHARE:.0%})")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

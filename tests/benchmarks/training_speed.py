@@ -1,0 +1,263 @@
+"""How fast Footplate trains, against bare steps and against what others write.
+
+    python tests/benchmarks/training_speed.py [--only PART ...] [--quick] [--rounds N] [--seconds S]
+
+Prints the whole table of speeds; the exit code is 1 where an aim is missed. In every round all sides take turns (in the
+opposite order every other round), each in a fresh process forked from one that has imported torch; a ratio is the
+median over the rounds of the ratios within one. Rates are pictures per second of training, in the first epoch and after
+it, for `--seconds` each.
+
+- Footplate: a run of its workers with the job's defaults. Its cache of decoded pictures is empty at the start.
+- pure: `sides.pure`, the same model, batch, optimizer, and what Footplate chose for threads, memory format, precision
+  and compilation, stepping on a batch that lies on the device.
+- the others: `tutorials`, with PyTorch's own number of threads. timm and Lightning are left out where they are missing.
+
+The parts "decode", "folders", "telling", "memory" and "seeds" are scripts of their own, run after these. "gpu" is left
+out where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.contract.events import Chosen
+from engine.contract.job import Job
+from engine.supervisor.environment import usable_cores
+from tests.support import sides, tutorials
+from tests.support.gpu_watch import GpuWatch, gpu_name
+from tests.support.sides import Rates, Setting, apart
+from tests.support.timed_runs import WatchedRun, make_pictures, where
+from tests.support.worker_group import Forker
+
+DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
+SCRIPTS = {
+    "decode": "decode_speed.py",
+    "folders": "folder_scan.py",
+    "telling": "streaming_cost.py",
+    "memory": "run_memory.py",
+    "seeds": "three_seeds.py",
+}
+PARTS = ("mnist", "hymenoptera", "made", "gpu", *SCRIPTS)
+AIM, GPU_AIM, TUTORIAL_AIM = 0.97, 0.98, 2.5
+OURS, PURE, TUTORIAL = "Footplate", "pure", "tutorial"
+CORES = usable_cores()
+
+Side = Callable[[Setting], Rates]
+
+
+@dataclass
+class Comparison:
+    """What the sides reached, a `Rates` per round, and how busy the GPU was and what memory it had in use at most."""
+
+    title: str
+    rates: dict[str, list[Rates]]
+    gpu: dict[str, list[tuple[float, int]]]
+
+    def ratio(self, one: str, others: list[str], of: Callable[[Rates], float]) -> float:
+        """The median of `one`'s rate over the best of the others'."""
+        rounds = zip(self.rates[one], *(self.rates[other] for other in others), strict=True)
+        return statistics.median(of(mine) / max(map(of, theirs)) for mine, *theirs in rounds)
+
+    def print(self) -> None:
+        print(f"\n{self.title}\n  {'':22}{'first epoch':>12}{'after it':>12}  pictures/s, medians (least to most)")
+        for name, rates in self.rates.items():
+            first, later = [each.first for each in rates], [each.later for each in rates]
+            spread = f"  ({min(later):,.1f} to {max(later):,.1f})"
+            busy = "".join(f"; GPU {share:.0%} busy, {used / 2**30:.1f} GiB" for share, used in self.gpu[name][-1:])
+            print(f"  {name:22}{statistics.median(first):12,.1f}{statistics.median(later):12,.1f}{spread}{busy}")
+
+
+class Verdicts:
+    """Prints each figure beside its aim and keeps whether all were met."""
+
+    met = True
+
+    def add(self, what: str, value: float, aim: float, why: str = "") -> None:
+        met = value >= aim
+        self.met = self.met and met
+        print(f"  {what}: {value:.3f} (aim {aim:.3g}{why}: {'met' if met else 'MISSED'})", flush=True)
+
+
+def chosen_for_pure(choices: dict[str, Chosen]) -> dict[str, Any]:
+    """Footplate's choices as fields of a `Setting`."""
+    told = {field: choice.choice for field, choice in choices.items()}
+    compiled = ""
+    if told.get("compile") == "on":
+        compiled = "reduce-overhead" if "CUDA graphs" in choices["compile"].why else "default"
+    return {
+        "precision": told.get("precision", "fp32"),
+        "memory_format": told.get("memory_format", "contiguous"),
+        "threads": int(told.get("cpu_threads", CORES)),
+        "compiled": compiled,
+    }
+
+
+def from_folders(device: str) -> dict[str, Side]:
+    """Everything that trains from an ImageFolder, as far as it is installed."""
+    workers = (0, 1, 2) if device == "cpu" else (CORES,)
+    found: dict[str, Side] = {
+        f"ImageFolder, {count} workers": partial(_side, tutorials.folder_loop, workers=count) for count in workers
+    }
+    for package, loop in (("timm", tutorials.timm_loop), ("lightning", tutorials.lightning_loop)):
+        if importlib.util.find_spec(package) is None:
+            print(f"{package} is not installed and is left out: pip install {package}")
+        else:
+            found[package] = partial(_side, loop, workers=workers[-1])
+    return found
+
+
+def _side(loop: Callable[[Setting, int], Rates], setting: Setting, *, workers: int) -> Rates:
+    torch.set_num_threads(CORES)
+    return loop(setting, workers)
+
+
+def _first(rates: Rates) -> float:
+    return rates.first
+
+
+def _later(rates: Rates) -> float:
+    return rates.later
+
+
+class Bench:
+    """One call of this script: what it was asked for, and where it works."""
+
+    def __init__(self, chosen: argparse.Namespace, forker: Forker, folder: Path) -> None:
+        self.chosen = chosen
+        self.verdicts = Verdicts()
+        self._forker = forker
+        self._folder = folder
+        self._runs = 0
+
+    def mnist(self) -> None:
+        source = self.chosen.datasets / "mnist"
+        setting = Setting(
+            data=tutorials.unpack_mnist(source, self._folder), model="mnist_cnn", size=28, batch=64, classes=10, channels=1, pictures=60_000,
+            seconds=self.chosen.seconds,
+        )  # fmt: skip
+        job = Job(dataset=str(source), model="mnist_cnn", batch_size=64)
+        found = self._compare("MNIST, mnist_cnn, batch 64, CPU", job, setting, {TUTORIAL: tutorials.mnist_loop})
+        self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), AIM)
+        limit = found.ratio(PURE, [TUTORIAL], _later)
+        aim, why = TUTORIAL_AIM, ""
+        if AIM * limit < TUTORIAL_AIM:
+            aim, why = AIM * limit, f", {AIM} of pure's {limit:.2f}"
+        self.verdicts.add("of the tutorial's loop", found.ratio(OURS, [TUTORIAL], _later), aim, why)
+
+    def pictures(self, name: str, data: Path, size: int, device: str = "cpu") -> None:
+        """resnet18 on the CPU, resnet50 under bf16 on a GPU, on an ImageFolder."""
+        files = [path for path in (data / "train").rglob("*") if path.is_file()]
+        for path in files:
+            path.read_bytes()  # so that no side is the first to fetch them from the disk
+        on_gpu = device == "cuda"
+        model, batch, aim = ("resnet50", 256, GPU_AIM) if on_gpu else ("resnet18", 32, AIM)
+        setting = Setting(
+            data=str(data), model=model, size=size, batch=batch, pictures=len(files), seconds=self.chosen.seconds,
+            classes=sum(path.is_dir() for path in (data / "train").iterdir()),
+            device=device, precision="bf16" if on_gpu else "fp32",
+        )  # fmt: skip
+        # Many epochs, so that few pictures are enough for the seconds asked for.
+        job = Job(
+            dataset=str(data), model=model, image_size=size, batch_size=batch, epochs=200,
+            devices=(self.chosen.gpu if on_gpu else "cpu",),
+        )  # fmt: skip
+        title = f"{name}, {len(files):,} pictures, {model} at {size} px, batch {batch}, {device}"
+        others = from_folders(device)
+        found = self._compare(title, job, setting, others)
+        self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), aim)
+        self.verdicts.add("of the best other, first epoch", found.ratio(OURS, list(others), _first), 1.0)
+        limit = found.ratio(PURE, list(others), _later)
+        why = f", {aim} of pure's {limit:.2f}"
+        self.verdicts.add("of the best other, after it", found.ratio(OURS, list(others), _later), aim * limit, why)
+
+    def _compare(self, title: str, job: Job, setting: Setting, others: dict[str, Side]) -> Comparison:
+        print(f"\n{title}", flush=True)
+        names = [OURS, PURE, *others]
+        found = Comparison(title, {name: [] for name in names}, {name: [] for name in names})
+        for number in range(self.chosen.rounds):
+            for name in reversed(names) if number % 2 else names:
+                with GpuWatch() if setting.device == "cuda" else contextlib.nullcontext() as watch:
+                    if name == OURS:
+                        run = self._run(job, tell_choices=number == 0)
+                        rates = run.rates
+                        setting = replace(setting, **chosen_for_pure(run.choices))
+                    else:
+                        rates = apart(sides.pure if name == PURE else others[name], setting)
+                found.rates[name].append(rates)
+                if watch is not None:
+                    found.gpu[name].append(watch.during(rates.window))
+                print(f"  round {number + 1}, {name}: {rates.first:,.1f}, {rates.later:,.1f} pictures/s", flush=True)
+        found.print()
+        return found
+
+    def _run(self, job: Job, *, tell_choices: bool) -> WatchedRun:
+        shutil.rmtree(os.environ["FOOTPLATE_CACHE"], ignore_errors=True)
+        self._runs += 1
+        run = WatchedRun(self._forker, job, self._folder / f"run-{self._runs}", seconds=self.chosen.seconds)
+        for choice in run.choices.values() if tell_choices else ():
+            print(f"  {choice.field}: {choice.choice} ({choice.why})", flush=True)
+        return run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="one round of 5 s, 400 made pictures, 64 px alone")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--pictures", type=int, default=5000, help="made for the part “made”")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 160])
+    parser.add_argument("--datasets", type=Path, default=DATASETS)
+    parser.add_argument("--gpu", default="0", help="the GPU's UUID or index")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.rounds, chosen.seconds, chosen.pictures, chosen.sizes = 1, 5.0, 400, chosen.sizes[:1]
+    print(f"{where()}, load {os.getloadavg()[0]:.1f}; {chosen.rounds} rounds of {chosen.seconds:g} s")
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as ending:
+        folder = Path(name)
+        os.environ |= {"FOOTPLATE_CACHE": str(folder / "cache"), "FOOTPLATE_HOME": str(folder / "home")}
+        forker = Forker()
+        ending.callback(forker.close)
+        bench = Bench(chosen, forker, folder)
+        if "mnist" in chosen.only:
+            bench.mnist()
+        if "hymenoptera" in chosen.only:
+            for size in chosen.sizes:
+                bench.pictures("hymenoptera", chosen.datasets / "hymenoptera", size)
+        if "made" in chosen.only:
+            made = make_pictures(folder / "made", chosen.pictures + 200, 500, held_out=200, distinct=250)
+            for size in chosen.sizes:
+                bench.pictures("made", made, size)
+        if "gpu" in chosen.only and torch.cuda.is_available():
+            print(f"\n{gpu_name()}")
+            like_imagenet = make_pictures(folder / "gpu", 20_000, 500, held_out=500, distinct=500)
+            bench.pictures("gpu", like_imagenet, 224, "cuda")
+    met = bench.verdicts.met
+    for part, script in SCRIPTS.items():
+        if part in chosen.only:
+            print(f"\n{script}", flush=True)
+            ended = subprocess.run([sys.executable, str(Path(__file__).with_name(script))], check=False)
+            met = met and ended.returncode == 0
+    print("\nall aims are met" if met else "\nan aim is missed")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""What a terminal says of a run's choices and of what holds it back."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from engine.cli.progress import STEADY, Progress
+from engine.contract.events import Advice, AnyEvent, Chosen, TimeSpent, Validation
+from engine.contract.runs import RunFolder
+
+VALIDATION = Validation(epoch=1, step=9, measures={"top1": 0.5}, pictures=3, seconds=1.0)
+FINE = Advice(sentence="The CPU is busy 97 % of the time; nothing holds it back.")
+WAITS = Advice(sentence="The CPU waits: 2 more would feed it.", field="loader_workers", value=4, live=True)
+
+
+def told(*events: AnyEvent) -> list[str]:
+    out = io.StringIO()
+    progress = Progress(RunFolder(Path("/runs/a-run")), out, io.StringIO())
+    for event in events:
+        progress.show(event)
+    return out.getvalue().splitlines()
+
+
+def spent(advice: Advice) -> TimeSpent:
+    return TimeSpent(step=9, step_s=0.1, parts={"data": 0.1}, advice=advice)
+
+
+def test_that_what_was_chosen_is_told_with_its_reason() -> None:
+    lines = told(Chosen(field="picture_cache", choice="memory", why="they take 3 MiB"))
+    assert lines == ["Decoded pictures: memory. They take 3 MiB."]
+
+
+def test_that_advice_is_told_after_the_epoch_with_the_flag_for_the_next_time() -> None:
+    lines = told(spent(FINE), spent(WAITS), VALIDATION)
+    assert lines[1:] == ["The CPU waits: 2 more would feed it. Next time: --loader-workers 4"]
+
+
+def test_that_the_same_advice_is_told_once() -> None:
+    lines = told(spent(FINE), VALIDATION, spent(FINE), VALIDATION, *[spent(FINE)] * STEADY)
+    assert lines.count(FINE.sentence) == 1
+
+
+def test_that_steady_advice_does_not_wait_for_the_end_of_a_long_epoch() -> None:
+    assert told(*[spent(WAITS)] * (STEADY - 1)) == []
+    assert len(told(*[spent(WAITS)] * STEADY)) == 1
+    assert told(*[spent(WAITS), spent(FINE)] * STEADY) == []

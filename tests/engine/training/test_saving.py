@@ -1,0 +1,154 @@
+"""Checkpoints are written beside the training. A pipe in the place of the file holds the writer up for as long as a
+test wants, and is no file that it could succeed with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.contract.events import CheckpointSaved, Failed, PhaseChanged, StepMetrics, Validation, Warned
+from engine.contract.job import Job
+from engine.contract.protocol import Stop
+from engine.contract.worker import Heartbeat
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+Write = Callable[[str], dict[str, str]]
+
+RAISES = """
+from torch import nn
+
+class Raises(nn.Module):
+    '''Raises in its eighth step.'''
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(768, classes)
+        self.left = 7
+
+    def forward(self, x):
+        1 / (self.left + 1 - self.training)
+        self.left -= self.training
+        return self.layer(x.flatten(1))
+
+def build_model(num_classes):
+    return Raises(num_classes)
+"""
+
+
+@pytest.fixture
+def held_up(tmp_path: Path) -> Callable[[str], Path]:
+    """Holds the writer of best or last up in the run that is started next; reading the pipe lets it go on, to fail."""
+
+    def hold(kind: str) -> Path:
+        pipe = tmp_path / f"run-0/checkpoints/.{kind}.pt.part"
+        pipe.parent.mkdir(parents=True)
+        os.mkfifo(pipe)
+        return pipe
+
+    return hold
+
+
+def _last(group: Any) -> dict[str, Any]:
+    return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+
+
+def _saving(_: int, message: Any) -> bool:
+    return isinstance(message, PhaseChanged) and message.phase == "saving"
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
+def test_that_training_goes_on_while_a_checkpoint_is_written(
+    job: Make, start: Start, held_up: Callable[[str], Path], strategy: str, cpus: int
+) -> None:
+    pipe = held_up("best")
+    group = start(job(epochs=3, cpus=cpus, strategy=strategy), every_step=True)
+    group.read_steps(12)
+    assert not group.of(CheckpointSaved)
+    pipe.read_bytes()
+    group.completed()
+    told = [message for _, message in group.messages]
+    (failed,) = group.of(Warned)
+    assert failed.code == "checkpoint_failed"
+    assert failed.message.startswith("best.pt could not be saved")
+    before = told[: told.index(failed)]
+    # One checkpoint at a time: that of the second epoch waits, and the third epoch with it.
+    assert max(message.step for message in before if isinstance(message, StepMetrics)) == 12
+    assert [saved.step for saved in group.of(CheckpointSaved) if saved.kind == "last"] == [6, 12, 18]
+    assert group.done.best_epoch in (2, 3)
+    assert group.done.best == group.of(Validation)[group.done.best_epoch - 1].measures
+    assert (_last(group)["best"], _last(group)["best_epoch"]) == (group.done.best, group.done.best_epoch)
+
+
+def test_that_waiting_for_a_slow_disk_is_told_as_saving_and_so_is_no_hang(
+    job: Make, start: Start, held_up: Callable[[str], Path]
+) -> None:
+    pipe = held_up("best")
+    group = start(job(epochs=2, ema_decay=0.5))
+    # Whether the averages are the best so far depends on the checkpoint before.
+    group.read(lambda _, told: isinstance(told, Heartbeat) and told.step == 12 and told.activity == "save")
+    assert group.of(PhaseChanged)[-1].phase == "validating"
+    pipe.read_bytes()
+    group.completed()
+    assert group.done.best_epoch == 2
+
+
+def test_that_the_end_of_a_run_waits_for_its_checkpoint(
+    job: Make, start: Start, held_up: Callable[[str], Path]
+) -> None:
+    pipe = held_up("best")
+    group = start(job())
+    group.read(_saving)
+    pipe.read_bytes()
+    group.completed()
+    assert [warning.code for warning in group.of(Warned)] == ["checkpoint_failed"]
+    assert _last(group)["step"] == 6
+    assert (group.done.best, group.done.best_epoch) == ({}, None)
+
+
+def test_that_a_stop_waits_for_the_checkpoint_under_way_and_saves_its_own(
+    job: Make, start: Start, held_up: Callable[[str], Path]
+) -> None:
+    pipe = held_up("best")
+    group = start(job(epochs=1000), every_step=True)
+    group.read_steps(8)
+    group.send(Stop(), rank=0)
+    pipe.read_bytes()
+    group.completed()
+    assert group.done.stopped
+    assert _last(group)["step"] == group.of(StepMetrics)[-1].step > 6
+
+
+def test_that_a_failed_run_waits_for_its_checkpoint_which_holds_the_state_of_its_own_step(
+    job: Make, start: Start, held_up: Callable[[str], Path], model_file: Write
+) -> None:
+    pipe = held_up("best")
+    fields = {"schedule": "none", **model_file(RAISES)}
+    group = start(job(epochs=2, **fields), every_step=True)
+    group.read_steps(7)  # a step past the checkpoint, of which nothing is written yet
+    pipe.read_bytes()
+    assert group.finish() == [1]
+    assert "ZeroDivisionError" in group.of(Failed)[0].cause
+    shorter = start(job(epochs=1, **fields)).completed()
+    assert _last(group)["step"] == _last(shorter)["step"] == 6
+    weights, expected = _last(group)["model"], _last(shorter)["model"]
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_that_a_run_that_vanishes_while_it_writes_leaves_the_checkpoint_before(
+    job: Make, start: Start, held_up: Callable[[str], Path]
+) -> None:
+    pipe = held_up("last")
+    good = pipe.with_name("last.pt")
+    good.write_bytes(b"the last good one")
+    group = start(job(epochs=2))
+    with pipe.open("rb") as half:
+        assert len(half.read(1000)) == 1000
+        for ours in group.sockets:
+            ours.shutdown(2)
+        assert group.codes() == [None]
+    assert good.read_bytes() == b"the last good one"

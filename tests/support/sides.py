@@ -1,0 +1,174 @@
+"""What Footplate's speed is measured against: bare steps, and the loops that others write, each in a process of its own.
+
+A side is a function of a `Setting` that trains until its `Meter` has enough. `apart` runs it in a fresh process, forked
+from one that has imported torch, as Footplate's workers are.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine import linux
+from engine.contract.job import Job
+from engine.tasks import TASKS
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all sides train alike: `model` on pictures of [channels, size, size], `pictures` of them in an epoch.
+
+    `threads`, `memory_format`, `precision` and `compiled` are what Footplate chose; only `pure` goes by them on the CPU.
+    """
+
+    data: str
+    model: str
+    size: int
+    batch: int
+    classes: int
+    pictures: int
+    seconds: float
+    channels: int = 3
+    device: str = "cpu"
+    precision: str = "fp32"
+    memory_format: str = "contiguous"
+    threads: int = 1
+    compiled: str = ""
+    """The mode of torch.compile, "" for none."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Pictures per second of training: in the first epoch of a fresh process, and from then on, in `window`.
+
+    `window` is by `time.monotonic`, which all processes share.
+    """
+
+    first: float
+    later: float
+    window: tuple[float, float]
+
+
+class Meter:
+    """Counts pictures against the clock. The first epoch counts for `seconds` at most, what follows for that long."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.enough = False
+        self._seconds = setting.seconds
+        self._device = torch.device(setting.device)
+        self._first: float | None = None
+        self._later = 0.0
+        self._window = (0.0, 0.0)
+        self._pictures = 0
+        self._begun = self._now()
+
+    def tick(self, pictures: int) -> None:
+        """A step is done, or asked of the device."""
+        self._pictures += pictures
+        if time.monotonic() - self._begun >= self._seconds:
+            self._lap()
+
+    def epoch_ended(self) -> None:
+        if self._first is None:
+            self._lap()
+
+    def rates(self) -> Rates:
+        assert self._first is not None
+        return Rates(self._first, self._later, self._window)
+
+    def _lap(self) -> None:
+        now = self._now()
+        rate = self._pictures / (now - self._begun)
+        if self._first is None:
+            self._first = rate
+        else:
+            self._later, self._window, self.enough = rate, (self._begun, now), True
+        self._pictures, self._begun = 0, now
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.monotonic()
+
+
+def pure(setting: Setting) -> Rates:
+    """Nothing but steps, on a batch that lies on the device; the last of an epoch is as small as Footplate's is."""
+    torch.set_num_threads(setting.threads)
+    if setting.device == "cpu":
+        linux.keep_freed_memory()
+    else:
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.benchmark = True
+    layout = torch.channels_last if setting.memory_format == "channels_last" else torch.contiguous_format
+    plain = plain_model(setting).to(setting.device).to(memory_format=layout)
+    model: Any = torch.compile(plain, mode=setting.compiled) if setting.compiled else plain
+    optimizer = torch.optim.SGD(plain.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
+    shape = (setting.batch, setting.channels, setting.size, setting.size)
+    inputs = torch.randn(shape, device=setting.device).to(memory_format=layout)
+    targets = torch.randint(0, setting.classes, (setting.batch,), device=setting.device)
+    whole, rest = divmod(setting.pictures, setting.batch)
+    sizes = [setting.batch] * whole + [rest] * bool(rest)
+    meter = Meter(setting)
+    while not meter.enough:
+        for size in sizes:
+            optimizer.zero_grad()
+            with autocast(setting):
+                outputs = model(inputs[:size])
+            functional.cross_entropy(outputs.float(), targets[:size]).backward()
+            optimizer.step()
+            meter.tick(size)
+            if meter.enough:
+                break
+        meter.epoch_ended()
+    return meter.rates()
+
+
+def plain_model(setting: Setting, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    job = Job(model=setting.model, image_size=setting.size)
+    return TASKS[job.task].build_model(job, setting.classes, setting.channels).train()
+
+
+def autocast(setting: Setting) -> torch.autocast:
+    return torch.autocast(setting.device, torch.bfloat16, enabled=setting.precision == "bf16")
+
+
+def in_turn(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], object]) -> Rates:
+    """Goes through `batches` of (inputs, targets) epoch after epoch."""
+    meter = Meter(setting)
+    while not meter.enough:
+        for inputs, targets in batches:
+            step(inputs, targets)
+            meter.tick(len(targets))
+            if meter.enough:
+                break
+        meter.epoch_ended()
+    return meter.rates()
+
+
+def apart(side: Callable[..., Any], *arguments: Any) -> Any:
+    """What `side` gives in a process of its own. Raises SystemExit where it ends without, having said why."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torchvision"])
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_give, args=(sender, side, arguments))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        raise SystemExit(1) from None
+    finally:
+        process.join()
+
+
+def _give(sender: Connection, side: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    sender.send(side(*arguments))

@@ -1,0 +1,209 @@
+"""Training loops as PyTorch's tutorials and other people's tools write them; see `sides` for what they are given.
+
+All train with SGD of Footplate's default rate, momentum and decay, and none augments, as Footplate's default does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import logging
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms
+
+from tests.support.sides import Meter, Rates, Setting, autocast, in_turn, plain_model
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+def unpack_mnist(source: Path, folder: Path) -> str:
+    """Unpacks MNIST's files from `source` to where torchvision finds them; what to give `mnist_loader`."""
+    raw = folder / "MNIST/raw"
+    raw.mkdir(parents=True)
+    for packed in source.glob("*.gz"):
+        (raw / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
+    return str(folder)
+
+
+def mnist_loader(folder: str, batch: int, *, train: bool = True) -> DataLoader[Any]:
+    """As github.com/pytorch/examples has it (mnist/main.py) on the CPU."""
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
+    return DataLoader(datasets.MNIST(folder, train=train, transform=transform), batch_size=batch, shuffle=train)
+
+
+def folder_loader(setting: Setting, workers: int, *, split: str = "train") -> DataLoader[Any]:
+    """As the tutorial "Transfer Learning for Computer Vision" has it, without its augmentation."""
+    transform = transforms.Compose([
+        transforms.Resize(setting.size), transforms.CenterCrop(setting.size),
+        transforms.ToTensor(), transforms.Normalize(MEAN, STD),
+    ])  # fmt: skip
+    return DataLoader(
+        datasets.ImageFolder(f"{setting.data}/{split}", transform),
+        batch_size=setting.batch,
+        shuffle=split == "train",
+        num_workers=workers,
+        pin_memory=setting.device == "cuda",
+    )
+
+
+def sgd(model: nn.Module) -> optim.SGD:
+    return optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+
+
+def mnist_loop(setting: Setting) -> Rates:
+    """The loop of that example, which prints the loss of every tenth step."""
+    model = plain_model(setting)
+    optimizer = sgd(model)
+    done = 0
+
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        nonlocal done
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        if done % 10 == 0:
+            print(f"Loss: {loss.item():.6f}")
+        done += 1
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        return in_turn(setting, mnist_loader(setting.data, setting.batch), step)
+
+
+def folder_loop(setting: Setting, workers: int) -> Rates:
+    """ImageFolder decoded by PIL, one picture at a time; the loss is read at every step, as the tutorial does."""
+    model = plain_model(setting).to(setting.device)
+    optimizer, criterion = sgd(model), nn.CrossEntropyLoss()
+    running_loss = 0.0
+
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        nonlocal running_loss
+        inputs, targets = inputs.to(setting.device), targets.to(setting.device)
+        optimizer.zero_grad()
+        with autocast(setting):
+            loss = criterion(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        running_loss += loss.item() * inputs.size(0)
+
+    return in_turn(setting, folder_loader(setting, workers), step)
+
+
+def timm_loop(setting: Setting, workers: int) -> Rates:
+    """timm's dataset and loader, and the step of its train.py: channels_last under autocast, nothing read."""
+    from timm.data import ImageDataset, create_loader
+
+    device = torch.device(setting.device)
+    loader = create_loader(
+        ImageDataset(f"{setting.data}/train"), (3, setting.size, setting.size), setting.batch,
+        is_training=True, no_aug=True, num_workers=workers, device=device, pin_memory=setting.device == "cuda",
+    )  # fmt: skip
+    layout = torch.channels_last if setting.device == "cuda" else torch.contiguous_format
+    model = plain_model(setting).to(device).to(memory_format=layout)
+    optimizer, criterion = sgd(model), nn.CrossEntropyLoss()
+
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        with autocast(setting):
+            loss = criterion(model(inputs.contiguous(memory_format=layout)), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return in_turn(setting, loader, step)
+
+
+def lightning_loop(setting: Setting, workers: int) -> Rates:
+    """Lightning's Trainer around the same ImageFolder and DataLoader, without its logger, bar and checkpoints."""
+    import lightning
+
+    meter: Meter | None = None
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = plain_model(setting)
+
+        def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
+            inputs, targets = batch
+            return nn.functional.cross_entropy(self.model(inputs), targets)
+
+        def configure_optimizers(self) -> optim.Optimizer:
+            return sgd(self.model)
+
+    class Metered(lightning.Callback):
+        def on_train_epoch_start(self, *_: Any) -> None:
+            nonlocal meter
+            meter = meter or Meter(setting)
+
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, number: int) -> None:
+            assert meter is not None
+            meter.tick(len(batch[1]))
+            trainer.should_stop = meter.enough
+
+        def on_train_epoch_end(self, *_: Any) -> None:
+            assert meter is not None
+            meter.epoch_ended()
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its advice on numbers of workers
+        trainer = lightning.Trainer(
+            accelerator="gpu" if setting.device == "cuda" else "cpu", devices=1, max_epochs=-1, callbacks=[Metered()],
+            precision="bf16-mixed" if setting.precision == "bf16" else "32-true",
+            logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(Module(), folder_loader(setting, workers))
+    assert meter is not None
+    return meter.rates()
+
+
+def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[int]:
+    """A rank of "Getting Started with DDP" and "Training a Classifier" on the CPU; gives the count of its steps after
+    each, for as long as it is asked."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DistributedSampler
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    dataset = folder_loader(setting, 0).dataset
+    sampler: DistributedSampler[Any] = DistributedSampler(dataset, shuffle=True)
+    loader = DataLoader(dataset, setting.batch // world, sampler=sampler, num_workers=1, drop_last=True)
+    model = DistributedDataParallel(plain_model(setting))
+    criterion, optimizer = nn.CrossEntropyLoss(), sgd(model)
+    done, running_loss = 0, 0.0
+    try:
+        for epoch in range(1 << 30):
+            sampler.set_epoch(epoch)
+            for inputs, labels in loader:
+                optimizer.zero_grad()
+                loss = criterion(model(inputs), labels)
+                loss.backward()
+                optimizer.step()
+                running_loss += loss.item()
+                done += 1
+                yield done
+    finally:
+        dist.destroy_process_group()
+
+
+def ddp_rate(setting: Setting, rank: int, store: str, *, world: int, warm: int, steps: int) -> float:
+    """Pictures per second of all ranks together, over `steps` steps after the first `warm`."""
+    torch.set_num_threads(1)
+    begun = 0.0
+    for done in ddp_loop(setting, rank, world, store):
+        if done == warm:
+            begun = time.perf_counter()
+        if done == warm + steps:
+            break
+    return steps * setting.batch / (time.perf_counter() - begun)
