@@ -80,7 +80,8 @@ class Loop:
                 stopped = measures is None
             if not stopped:
                 self.reporter.phase("saving")
-            self.saver.save(self._place(epoch, done), measures, measured)
+            ends = stopped or epoch == self.job.epochs
+            self.saver.save(self._place(epoch, done), measures, measured, may_wait=not ends)
             if stopped:
                 break
             done = 0

@@ -1,7 +1,8 @@
-"""What a run keeps of its training: last.pt after every epoch and stop, best.pt by the measure that the job names."""
+"""What a run keeps of its training: last.pt at the ends of epochs and of the run, best.pt by the measure that the job names."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ from engine.training.checkpoints import CheckpointError, write_checkpoint
 from engine.training.optimizers import Updater
 from engine.training.report import Reporter
 
+SHARE = 0.01
+"""Of a run's time, writing at the ends of epochs may take so much: it takes cores, and the disk's life, from short ones."""
+LATEST_S = 60.0
+"""An epoch that ends so long after the last checkpoint was written has one in any case."""
+
 Kind = Literal["last", "best"]
 
 
@@ -34,20 +40,31 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class _Best:
+    """The best state that is not on disk yet, with what was measured of it; `state` is rank 0's alone, whole when
+    `copied` returns."""
+
+    state: dict[str, Tensor] | None
+    copied: Callable[[], None]
+    place: Place
+    measures: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class _UnderWay:
     """What `save` left to the writer; on rank 0 `written` gives whether best.pt was among it and is on disk."""
 
-    place: Place
-    measures: dict[str, float] | None
+    best: _Best | None
     written: Future[bool] | None
 
 
 class Saver:
     """Writes the checkpoints of a run beside the training. Rank 0 writes, on a thread of its own, and tells.
 
-    One checkpoint is under way at a time, so that main memory holds one copy of the state at most; what needs its
-    outcome waits for it. Every rank calls `save`, `finish`, `is_better` and `saved` with the others. Leaving it as a
-    context manager waits for the writer of this rank alone, as the end of a failed run must.
+    One checkpoint is under way at a time, so that main memory holds one copy of the state at most, and one of the best
+    model; what needs its outcome waits for it. Every rank calls `save`, `finish`, `is_better` and `saved` with the
+    others. Leaving it as a context manager waits for the writer of this rank alone, as the end of a failed run must,
+    and has it write the best state that is not on disk yet.
 
     `best` holds the measures of the best epoch that is on disk, `best_epoch`; both are the same on all ranks.
     """
@@ -68,11 +85,16 @@ class Saver:
         self._judge: Measure = next(measure for measure in measures if measure.id == self._job.best_by)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._under_way: _UnderWay | None = None
+        self._best: _Best | None = None
+        self._due = 0.0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        waiting = self._best
+        if waiting is not None and waiting.state is not None:
+            self._writer.submit(self._write_best, waiting)
         self._writer.shutdown()
 
     @property
@@ -86,23 +108,39 @@ class Saver:
 
     def is_better(self, measures: dict[str, float]) -> bool:
         self.finish()
-        value, best = measures.get(self._judge.id), self.best.get(self._judge.id)
+        known = self._best.measures if self._best is not None else self.best
+        value, best = measures.get(self._judge.id), known.get(self._judge.id)
         if value is None or best is None:
             return value is not None
         return value > best if self._judge.higher_is_better else value < best
 
     def save(
-        self, place: Place, measures: dict[str, float] | None = None, measured: dict[str, Tensor] | None = None
+        self,
+        place: Place,
+        measures: dict[str, float] | None = None,
+        measured: dict[str, Tensor] | None = None,
+        *,
+        may_wait: bool = False,
     ) -> None:
         """Copies the state, of which last.pt is written, and best.pt where `measures` are the best so far.
 
-        `measured` is the state of the model that was measured, where that is not the present one. A full disk does not
-        end the training.
+        `measured` is the state of the model that was measured, where that is the averages'. Where it `may_wait`
+        and the checkpoint before is young for what writing takes, nothing is written, and a best state is kept for the
+        next one. A full disk does not end the training.
         """
-        self.finish()
         better = measures is not None and self.is_better(measures)
-        model = self._strategy.state_dict()
+        gathered = better and not self._updater.averages
+        model = self._strategy.state_dict() if gathered else measured
+        if better:
+            assert measures is not None
+            self._best = _Best(model, _all_asked_of(self._strategy.device), place, measures)
+        if may_wait and self._strategy.agree([int(self._leads and time.monotonic() < self._due)])[0]:
+            return
+        self.finish()
+        if not gathered:
+            model = self._strategy.state_dict()
         optimizer = self._strategy.optimizer_state(self._updater)
+        best, self._best = self._best, None
         written = None
         if self._leads:
             content = {
@@ -117,10 +155,9 @@ class Saver:
                 "classes": self._classes,
                 "job": msgspec.to_builtins(self._job),
             }
-            best = (measured or model) if better else None
             copied = _all_asked_of(self._strategy.device)
             written = self._writer.submit(self._write_both, content, best, place, measures, copied)
-        self._under_way = _UnderWay(place, measures, written)
+        self._under_way = _UnderWay(best, written)
 
     def finish(self) -> None:
         """Waits until what `save` began is on disk, or has failed and been told of."""
@@ -130,24 +167,32 @@ class Saver:
         done, self._under_way = self._under_way, None
         saved_best = done.written is not None and done.written.result()
         if self._strategy.agree([int(saved_best)])[0]:
-            assert done.measures is not None
-            self.best, self.best_epoch = done.measures, done.place.epoch
+            assert done.best is not None
+            self.best, self.best_epoch = done.best.measures, done.best.place.epoch
 
     def _write_both(
         self,
         content: dict[str, Any],
-        best: dict[str, Tensor] | None,
+        best: _Best | None,
         place: Place,
         measures: dict[str, float] | None,
         copied: Callable[[], None],
     ) -> bool:
         """Whether best.pt was written; last.pt, which tells of it, comes after it."""
         copied()
-        saved_best = best is not None and self._write("best", best, place, measures)
+        begun = time.monotonic()
+        saved_best = best is not None and self._write_best(best)
         if saved_best:
-            content |= {"best": measures, "best_epoch": place.epoch}
+            assert best is not None
+            content |= {"best": best.measures, "best_epoch": best.place.epoch}
         self._write("last", content, place, measures)
+        ended = time.monotonic()
+        self._due = ended + min((ended - begun) / SHARE, LATEST_S)
         return saved_best
+
+    def _write_best(self, best: _Best) -> bool:
+        best.copied()
+        return self._write("best", best.state, best.place, best.measures)
 
     def _write(self, kind: Kind, content: Any, place: Place, measures: dict[str, float] | None) -> bool:
         path = self.path(kind)

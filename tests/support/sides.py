@@ -100,7 +100,7 @@ class Meter:
 
 
 def pure(setting: Setting) -> Rates:
-    """Nothing but steps, on a batch that lies on the device; the last of an epoch is as small as Footplate's is."""
+    """Nothing but steps, on a batch that lies on the device; as in Footplate an incomplete last one is left out."""
     torch.set_num_threads(setting.threads)
     if setting.device == "cpu":
         linux.keep_freed_memory()
@@ -115,7 +115,7 @@ def pure(setting: Setting) -> Rates:
     inputs = torch.randn(shape, device=setting.device).to(memory_format=layout)
     targets = torch.randint(0, setting.classes, (setting.batch,), device=setting.device)
     whole, rest = divmod(setting.pictures, setting.batch)
-    sizes = [setting.batch] * whole + [rest] * bool(rest)
+    sizes = [setting.batch] * whole or [rest]
     meter = Meter(setting)
     while not meter.enough:
         for size in sizes:

@@ -114,7 +114,7 @@ class WatchedRun:
             case StepMetrics():
                 done = message.step - (self._epoch - 1) * self._steps_per_epoch
                 whole = done == self._steps_per_epoch
-                pictures = self._train_pictures if whole else done * self._batch_size
+                pictures = min(done * self._batch_size, self._train_pictures)  # an incomplete last batch is left out
                 return self._trained(pictures, now, whole=whole)
         return 0.0
 
