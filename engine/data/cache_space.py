@@ -107,19 +107,10 @@ def sets() -> list[CachedSet]:
 
 def remove(folder: Path) -> bool:
     """Removes a set unless it is in use; the caller holds the lock."""
-    try:
-        index = os.open(folder / INDEX, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(index, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    else:
-        shutil.rmtree(folder)
-        return True
-    finally:
-        os.close(index)
+    with _unused(folder) as unused:
+        if unused and (folder / INDEX).exists():
+            shutil.rmtree(folder)
+    return unused
 
 
 def limit_bytes() -> int:
@@ -157,10 +148,12 @@ def make_room(needed: int) -> None:
     for one in there:
         if over <= 0 and short <= 0:
             break
-        if not _in_use(one.folder):
-            going.append(one.folder)
-            over -= one.reserved_bytes
-            short -= one.used_bytes
+        with _unused(one.folder) as unused:
+            if not unused:
+                continue
+        going.append(one.folder)
+        over -= one.reserved_bytes
+        short -= one.used_bytes
     if needed and over > 0:
         raise CacheRefused(
             f"the cache may hold {shown_bytes(limit)}, which {shown_bytes(needed)} more would exceed; "
@@ -184,17 +177,21 @@ def _left_free(disk_bytes: int) -> int:
     return min(2 * GIB, disk_bytes // 20)
 
 
-def _in_use(folder: Path) -> bool:
+@contextmanager
+def _unused(folder: Path) -> Iterator[bool]:
+    """Whether nobody uses a set; inside, nobody can begin to."""
     try:
         index = os.open(folder / INDEX, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return False
+        yield True
+        return
     try:
-        fcntl.flock(index, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
+        try:
+            fcntl.flock(index, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unused = True
+        except BlockingIOError:
+            unused = False
+        yield unused
     finally:
         os.close(index)
 
