@@ -17,6 +17,7 @@ from engine.data.loader import Batch, BatchLoader
 from engine.data.pictures import DatasetError, PictureSet, open_splits
 from engine.data.randomness import draw
 from engine.data.sampler import GlobalBatchSampler
+from tests.support.loaders import loader_of
 from tests.support.pictures import noise
 
 Tree = Callable[..., Path]
@@ -39,17 +40,12 @@ def make() -> Iterator[Make]:
             given.pop("shuffle", True),
         )
         settings: dict[str, Any] = {
-            "size": 16,
             "channels": channels,
             "augmentation": "none",
             "mean": (0.5,) * channels,
             "std": (0.25,) * channels,
-            "seed": 5,
-            "threads": 2,
-            "device": torch.device("cpu"),
-            "on_unreadable": lambda path, reason: pytest.fail(f"{path}: {reason}"),
         }
-        made.append(BatchLoader(pictures, sampler, **settings | given))
+        made.append(loader_of(pictures, sampler, **settings | given))
         return made[-1]
 
     yield build

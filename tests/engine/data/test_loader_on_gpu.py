@@ -14,6 +14,7 @@ from engine.data import resident
 from engine.data.loader import Batch, BatchLoader
 from engine.data.pictures import PictureSet, open_splits
 from engine.data.sampler import GlobalBatchSampler
+from tests.support.loaders import loader_of
 from tests.support.pictures import noise
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU on this machine")
@@ -36,18 +37,8 @@ def loaders() -> Iterator[list[BatchLoader]]:
 
 
 def loader_on(device: str, pictures: PictureSet, **given: Any) -> BatchLoader:
-    settings: dict[str, Any] = {
-        "size": 32,
-        "channels": 3,
-        "augmentation": "light",
-        "mean": (0.4, 0.5, 0.6),
-        "std": (0.2, 0.25, 0.3),
-        "seed": 5,
-        "threads": 2,
-        "device": torch.device(device),
-        "on_unreadable": lambda path, reason: pytest.fail(f"{path}: {reason}"),
-    }
-    return BatchLoader(pictures, GlobalBatchSampler(len(pictures), 4, 0, 1, 5), **settings | given)
+    sampler = GlobalBatchSampler(len(pictures), 4, 0, 1, 5)
+    return loader_of(pictures, sampler, **{"size": 32, "device": torch.device(device)} | given)
 
 
 def assert_same(some: list[Batch], others: list[Batch]) -> None:

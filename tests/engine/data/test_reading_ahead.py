@@ -17,6 +17,7 @@ from engine.data.pictures import PictureSet, Splits, open_splits
 from engine.data.sampler import GlobalBatchSampler
 from engine.data.slots import Slot
 from engine.training.feed import Feed, read_in_turn
+from tests.support.loaders import loader_of
 from tests.support.pictures import noise
 
 Make = Callable[..., BatchLoader]
@@ -29,19 +30,8 @@ def make() -> Iterator[Make]:
     made: list[BatchLoader] = []
 
     def build(pictures: PictureSet, *, batch: int = 4, shuffle: bool = True, **given: Any) -> BatchLoader:
-        settings: dict[str, Any] = {
-            "size": 16,
-            "channels": 3,
-            "augmentation": "light",
-            "mean": (0.4, 0.5, 0.6),
-            "std": (0.2, 0.25, 0.3),
-            "seed": 5,
-            "threads": 2,
-            "device": torch.device("cpu"),
-            "on_unreadable": lambda path, reason: pytest.fail(f"{path}: {reason}"),
-        }
         sampler = GlobalBatchSampler(len(pictures), batch, 0, 1, 5, shuffle)
-        made.append(BatchLoader(pictures, sampler, **settings | given))
+        made.append(loader_of(pictures, sampler, **given))
         return made[-1]
 
     yield build
@@ -191,6 +181,7 @@ def test_that_reading_ahead_takes_a_few_slots_however_long_the_epoch_is(make: Ma
     def slots() -> int:
         return sum(type(thing) is Slot for thing in gc.get_objects())
 
+    gc.collect()  # or those of earlier tests would count, until they are collected in the midst of this one
     before = slots()
     loader = make(splits.train, batch=1, keep="off")
     for epoch in range(2):

@@ -1,0 +1,28 @@
+"""Loaders of a split as most tests want them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from engine.data.loader import BatchLoader
+from engine.data.pictures import PictureSet
+from engine.data.sampler import GlobalBatchSampler
+
+
+def loader_of(pictures: PictureSet, sampler: GlobalBatchSampler, **given: Any) -> BatchLoader:
+    """A loader to be closed; what is given replaces its settings. A picture that it cannot read fails the test."""
+    settings: dict[str, Any] = {
+        "size": 16,
+        "channels": 3,
+        "augmentation": "light",
+        "mean": (0.4, 0.5, 0.6),
+        "std": (0.2, 0.25, 0.3),
+        "seed": 5,
+        "threads": 2,
+        "device": torch.device("cpu"),
+        "on_unreadable": lambda path, reason: pytest.fail(f"{path}: {reason}"),
+    }
+    return BatchLoader(pictures, sampler, **settings | given)
