@@ -10,9 +10,7 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
-_LARGEST_ON_HEAP = 32 << 20
-"""The most that glibc takes for M_MMAP_THRESHOLD (HEAP_MAX_SIZE / 2 on 64 bits)."""
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
 def name_process(name: str) -> None:
@@ -43,7 +41,7 @@ def keep_freed_memory() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
+        mallopt(_M_MMAP_MAX, 0)  # no block is too large for the heap
         mallopt(_M_TRIM_THRESHOLD, 1 << 30)
         mallopt(_M_TOP_PAD, 64 << 20)
 

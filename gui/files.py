@@ -22,6 +22,23 @@ def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callab
     return dialog
 
 
+def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path], None]) -> QFileDialog:
+    """Opens a dialog that is not modal and asks where to write a file, at first `name`, whose ending it keeps; calls
+    `chosen` with the path if one is given."""
+    suffix = Path(name).suffix.removeprefix(".")
+    dialog = QFileDialog(parent, title, str(Path.home()))
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+    dialog.setFileMode(QFileDialog.FileMode.AnyFile)
+    dialog.setNameFilter(f"{suffix.upper()} (*.{suffix})")
+    dialog.setDefaultSuffix(suffix)
+    dialog.selectFile(name)
+    dialog.setWindowModality(Qt.WindowModality.NonModal)
+    dialog.fileSelected.connect(lambda path: chosen(Path(path)))
+    dialog.show()
+    return dialog
+
+
 def reveal(path: Path) -> bool:
     """Opens a folder in the desktop's file manager; False where the desktop has none."""
     return QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))

@@ -87,6 +87,10 @@ class MainWindow(QMainWindow):
             self.track.open_run(run)
             self.header.show_page(TRAIN)
 
+    def _say_if_any(self, problem: str) -> None:
+        if problem:
+            self.show_message(problem)
+
     # Making it
 
     def _lay_out(self) -> None:
@@ -161,7 +165,7 @@ class MainWindow(QMainWindow):
             return
         from gui.track import Track
 
-        self.track = Track(self)
+        self.track = Track(self.settings, self)
         for page in self.track.pages:
             self.pages.addWidget(page)
         self.devices_place.setObjectName("")
@@ -172,6 +176,7 @@ class MainWindow(QMainWindow):
         self.devices_place.deleteLater()
         self.devices_place = self.track.devices
         self.devices_place.setHidden(hidden)
+        self.track.monitor.set_panel_shown(not hidden)
         self.splitter.setSizes(sizes)
         self._order_tabs()
         self._connect_track(self.track)
@@ -189,14 +194,22 @@ class MainWindow(QMainWindow):
 
     def _connect_track(self, track: Track) -> None:
         track.devices.selection_changed.connect(lambda: self.form.set_devices(track.devices.selection()))
-        track.sampler.snapshot.connect(self._snapshot)
-        track.sampler.trouble.connect(track.devices.show_trouble)
+        track.hosts.local.snapshot.connect(self._snapshot)
+        track.monitor.told.connect(self.message.say)
+        track.monitor.stop_run.connect(self._stop_other)
+        track.notices.pressed.connect(self._show_alerts)
+        track.alerts.told.connect(self._say_if_any)
+        self._say_if_any(track.alerts.problem)
         track.store.changed.connect(self._show_status)
         track.store.finished.connect(lambda _outcome: self._count_running())
         # A run's page is made when the first run is opened.
         track.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
         track.runs.run_chosen.connect(self.show_run)
+        track.runs.compare_wanted.connect(self._compare)
+        track.runs.resume_wanted.connect(self._start)
+        track.runs.told.connect(self.message.say)
         track.run.next_time_wanted.connect(self._use_next_time)
+        track.run.told.connect(self.message.say)
         track.cut.closed.connect(self._cut_closed)
         track.cut.wanted.connect(self._show_cut)
         track.cut.used.connect(self.form.cuts.set_value)
@@ -211,7 +224,6 @@ class MainWindow(QMainWindow):
 
     def _snapshot(self, snapshot: Snapshot) -> None:
         if self.track is not None:
-            self.track.devices.update_snapshot(snapshot)
             self.track.run.set_machine(snapshot)
             self.form.set_machine(snapshot)
 
@@ -229,12 +241,17 @@ class MainWindow(QMainWindow):
         self.form.set_report(None)
 
     def _train(self, job: Job) -> None:
+        if self._start(job):
+            self._remember_job(job)
+
+    def _start(self, job: Job) -> bool:
+        """Has a run made and started; False where one is being made already."""
         if self.track is None or self.track.launcher.busy:
-            return
+            return False
         self.form.set_starting(True)
         self.status.show_idle("Starting · making the run ready")
         self.track.launcher.start(job)
-        self._remember_job(job)
+        return True
 
     def _started(self, run: RunFolder) -> None:
         self.form.set_starting(False)
@@ -261,6 +278,25 @@ class MainWindow(QMainWindow):
         if self.track is not None and self.status.stop.isEnabled():
             self.track.store.stop()
 
+    def _stop_other(self, run_id: str) -> None:
+        """Asks a run to stop that need not be the one on screen."""
+        in_background(
+            lambda: ask_to_stop(run_id),
+            self,
+            lambda run: self.message.say(f"{run.run_id} stops after the step in hand.", "info"),
+            lambda error: self.show_message(f"{run_id} could not be asked to stop: {error}"),
+        )
+
+    def _show_alerts(self) -> None:
+        """Comes forward with the alerts, as asked for on the desktop."""
+        if self.track is not None:
+            from gui.monitor.bar import ALERTS
+
+            self.header.show_page(MONITOR)
+            self.track.monitor.show_view(ALERTS)
+            self.raise_()
+            self.activateWindow()
+
     def _browse(self) -> None:
         self.header.job.setChecked(True)
         self.form.browse()
@@ -269,6 +305,24 @@ class MainWindow(QMainWindow):
         self.pages.setCurrentIndex(number)
         if self.track is not None and number == RUNS:
             self.track.runs.refresh()
+
+    def _compare(self, run_ids: list[str]) -> None:
+        if self.track is None:
+            return
+        page = self.track.comparison()
+        if self.pages.indexOf(page) < 0:
+            self.pages.addWidget(page)
+            page.closed.connect(self._comparison_closed)
+            page.told.connect(self.message.say)
+            self._order_tabs()
+        page.show_runs(run_ids)
+        self.pages.setCurrentWidget(page)
+        page.controls.over.setFocus()
+
+    def _comparison_closed(self) -> None:
+        self.header.show_page(RUNS)
+        if self.track is not None:
+            self.track.runs.table.setFocus()
 
     def _show_cut(self) -> None:
         if self.track is not None:
@@ -293,6 +347,8 @@ class MainWindow(QMainWindow):
 
     def _toggle_panel(self, panel: str, shown: bool) -> None:
         (self.devices_place if panel == "devices" else self.form).setVisible(shown)
+        if panel == "devices" and self.track is not None:
+            self.track.monitor.set_panel_shown(shown)
 
     def _show_status(self) -> None:
         if self.track is not None and self.track.launcher.busy:
@@ -345,14 +401,28 @@ def runs_going_on() -> list[RunFolder]:
     """Those of the newest runs that have not ended, newest first."""
     from engine.contract.runs import list_runs
 
-    return [run for run in list_runs()[:LOOKED_AT_FOR_RUNNING] if run.state() in ("starting", "running")]
+    return [run for run in list_runs(LOOKED_AT_FOR_RUNNING) if run.state() in ("starting", "running")]
+
+
+def ask_to_stop(run_id: str) -> RunFolder:
+    """Has the supervisor of a run stop it. Raises LookupError where there is no such run, OSError where it cannot be told."""
+    from engine.contract.connection import RunConnection
+    from engine.contract.protocol import Stop
+    from engine.contract.run_index import find_run
+
+    run = find_run(run_id)
+    if run is None:
+        raise LookupError("it is not in the list of runs any more")
+    with RunConnection(run) as connection:
+        connection.send(Stop())
+    return run
 
 
 def run_to_show() -> RunFolder | None:
     """The newest run that goes on, else the newest of all."""
     from engine.contract.runs import list_runs
 
-    runs = runs_going_on() or list_runs()
+    runs = runs_going_on() or list_runs(1)
     return runs[0] if runs else None
 
 

@@ -39,8 +39,13 @@ class Settings:
         value = self._store.value(key)
         return default if value is None else str(value).lower() == "true"
 
-    def set(self, key: str, value: QByteArray | bool) -> None:
-        self._store.setValue(key, value if isinstance(value, QByteArray) else str(value).lower())
+    def text(self, key: str, default: str = "") -> str:
+        """Words or JSON kept under `key`."""
+        value = self._store.value(key)
+        return value if isinstance(value, str) else default
+
+    def set(self, key: str, value: QByteArray | bool | str) -> None:
+        self._store.setValue(key, str(value).lower() if isinstance(value, bool) else value)
 
     def save(self) -> None:
         self._store.sync()

@@ -112,12 +112,31 @@ def register_devices(keys: Iterable[str]) -> None:
 
 
 def device_color(key: str) -> str:
-    """The colour of a device (a GPU's UUID, or "cpu"), the same in every graph of this window."""
-    if key == CPU:
+    """The colour of a device (a GPU's UUID, "cpu", or either after "host/"), the same in every graph of this window."""
+    if key.rpartition("/")[2] == CPU:
         return _CPU_DARK if is_dark() else _CPU_LIGHT
     register_devices([key])
+    return series_color(_order[key])
+
+
+def device_is_dashed(key: str) -> bool:
+    """Whether a device's lines are dashed, since its colour was given to another before it: from the ninth GPU on,
+    and for the processors of other hosts."""
+    if key.rpartition("/")[2] == CPU:
+        return key != CPU
+    register_devices([key])
+    return series_is_dashed(_order[key])
+
+
+def series_color(place: int) -> str:
+    """The colour of the line at `place`, from 0, of several; the ninth has the first one's again, and is dashed."""
     wheel = _DEVICES_DARK if is_dark() else _DEVICES_LIGHT
-    return wheel[_order[key] % len(wheel)]
+    return wheel[place % len(wheel)]
+
+
+def series_is_dashed(place: int) -> bool:
+    """Whether the line at `place` is dashed, since its colour is another's."""
+    return place // len(_DEVICES_LIGHT) % 2 == 1
 
 
 def tabular(font: QFont) -> QFont:
@@ -250,6 +269,8 @@ QToolButton#flat:hover, QToolButton#fold:hover { background: $raised; }
 QToolButton#flat:focus { border: 2px solid $accent; padding: 2px 4px; }
 QToolButton#fold:focus { border: 2px solid $accent; padding: 3px 0; }
 QToolButton#flat:checked { color: $text; }
+QToolButton:checked { border-color: $accent; color: $accent; }
+QToolButton::menu-indicator { image: none; }
 QCheckBox, QRadioButton { spacing: 6px; border: 2px solid transparent; border-radius: 4px; }
 QCheckBox:focus, QRadioButton:focus { border-color: $accent; }
 QCheckBox::indicator {
@@ -266,11 +287,16 @@ QScrollArea { border: none; background: transparent; }
 QHeaderView::section {
     background: $raised; color: $muted; border: none; border-bottom: 1px solid $border; padding: 5px 8px;
 }
+QHeaderView::up-arrow, QHeaderView::down-arrow {
+    subcontrol-position: top center; subcontrol-origin: padding; width: 9px; height: 9px;
+}
+QHeaderView::up-arrow { image: url($icons/arrow-up.svg); }
+QHeaderView::down-arrow { image: url($icons/arrow-down.svg); }
 QTableView, QTreeView, QListView {
     background: $panel; alternate-background-color: $raised; border: 1px solid $border; outline: none;
     gridline-color: $grid; selection-background-color: $accent; selection-color: $accent_text;
 }
-QTableView:focus, QListView:focus { border: 2px solid $accent; }
+QTableView:focus, QTreeView:focus, QListView:focus { border: 2px solid $accent; }
 QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px; }
 QMenu { background: $panel; border: 1px solid $border; }
 QMenu::item { padding: 5px 22px; }

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
+from engine.contract.devices import Snapshot
 from engine.contract.runs import RunFolder
 from gui.cut.page import CutPage
 from gui.devices.history import DeviceHistory
-from gui.devices.monitor import MonitorPage
 from gui.devices.panel import DevicesPanel
-from gui.devices.sampler import SamplerProcess
 from gui.launcher import Launcher
+from gui.monitor.alerts.notify import DesktopNotices
+from gui.monitor.alerts.watcher import Alerts
+from gui.monitor.hosts import Hosts
+from gui.monitor.marks import RunMarks
+from gui.monitor.page import MonitorPage
 from gui.run.page import RunPage
 from gui.run.store import RunStore
 from gui.runs.page import RunsPage
+from gui.settings import Settings
+
+if TYPE_CHECKING:
+    from gui.compare.page import ComparePage
 
 
 class Track(QObject):
-    """Owns the run on screen, the sampler and the launcher."""
+    """Owns the run on screen, what watches the devices, and the launcher."""
 
-    def __init__(self, parent: QObject) -> None:
+    def __init__(self, settings: Settings, parent: QObject) -> None:
         super().__init__(parent)
-        history = DeviceHistory()
-        self.sampler = SamplerProcess(self)
-        self.devices = DevicesPanel(history)
+        self._history = DeviceHistory()
+        self.hosts = Hosts(settings, self)
+        self.marks = RunMarks(self)
+        self.alerts = Alerts(self)
+        self.notices = DesktopNotices(self.alerts, self)
+        self.devices = DevicesPanel(self._history)
         self.store = RunStore(self)
         self.launcher = Launcher(self)
         self.run = RunPage(self.store)
-        self.monitor = MonitorPage(history)
+        self.monitor = MonitorPage(self._history, self.hosts, self.marks, self.alerts, settings)
         self.runs = RunsPage()
         self.cut = CutPage()
+        self.compare: ComparePage | None = None
         self.has_run = False
+        self.hosts.snapshot.connect(self._seen)
+        self.hosts.trouble.connect(self._troubled)
+        self.hosts.removed.connect(self._history.forget)
+        self.hosts.removed.connect(self.alerts.forget_host)
+        self.store.opened.connect(self.marks.refresh)
+        self.store.finished.connect(lambda _outcome: self.marks.refresh())
 
     @property
     def pages(self) -> tuple[QWidget, ...]:
@@ -39,18 +59,44 @@ class Track(QObject):
         return self.run, self.monitor, self.runs, self.cut
 
     def start(self) -> None:
-        """Begins to sample the devices and has a warm parent made ready."""
-        self.sampler.start()
+        """Begins to watch the devices, has a warm parent made ready and looks for runs that were interrupted."""
+        self.hosts.start()
+        self.marks.start()
         self.launcher.touch()
+        self.runs.refresh()
 
     def open_run(self, run: RunFolder) -> None:
         self.store.open(run)
         self.has_run = True
 
+    def comparison(self) -> ComparePage:
+        """The page that compares runs, which is made when it is first asked for."""
+        from gui.compare.page import ComparePage
+
+        self.compare = self.compare or ComparePage()
+        return self.compare
+
     def close(self) -> None:
         """Ends what belongs to the window alone; runs go on."""
         self.store.close()
-        self.sampler.stop()
+        self.hosts.stop()
+        self.marks.stop()
         self.runs.close_reading()
+        if self.compare is not None:
+            self.compare.close_reading()
         self.cut.planner.close()
+        self.run.exporter.close()
         self.launcher.close()
+
+    def _seen(self, host: str, snapshot: Snapshot) -> None:
+        if host:
+            self._history.add(snapshot, host)
+            self.alerts.consider(host, snapshot, {})
+        else:
+            self.devices.update_snapshot(snapshot)
+            self.alerts.consider(host, snapshot, self.marks.holding())
+
+    def _troubled(self, host: str, words: str) -> None:
+        if not host:
+            self.devices.show_trouble(words)
+        self.alerts.trouble(host, words)

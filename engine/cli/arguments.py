@@ -18,6 +18,7 @@ from engine.contract.problems import Problem
 _TITLES = {
     "main": "what to train",
     "training": "training",
+    "checkpoints": "checkpoints",
     "data": "data",
     "precision": "precision",
     "model": "model",

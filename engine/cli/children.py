@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress
-from engine.contract.devices import Snapshot
+from engine.contract.devices import Shown, Snapshot
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 
@@ -25,20 +26,36 @@ class ChildFailed(Exception):  # noqa: N818  (it says what happened)
     """A child process ended without an answer; the text is what it said last."""
 
 
-def snapshots(*, once: bool = False) -> Iterator[Snapshot]:
-    """This machine's devices, now or once a second. Raises ChildFailed."""
-    arguments = ["--once"] if once else []
-    with _child("engine.gpus", *arguments) as process:
+def snapshot_lines(*, once: bool = False, interval_s: float = 1.0, shown: Shown | None = None) -> Generator[bytes]:
+    """This machine's devices as the sampler's lines, now or every `interval_s`, with what is `shown`, by default all.
+
+    A single look is of everything, and waits until all have answered. Raises ChildFailed where the sampler tells nothing,
+    and where it ends while more is wanted.
+    """
+    arguments = ["--once"] if once else ["--interval", str(interval_s)]
+    listens = shown is not None and not once
+    if listens:
+        arguments.append("--listen")
+    with _child("engine.gpus", *arguments, stdin=subprocess.PIPE if listens else subprocess.DEVNULL) as process:
         assert process.stdout is not None
         try:
-            empty = True
+            if process.stdin is not None:  # which stays open, as long as it is listened to
+                with suppress(BrokenPipeError):  # what it said at its end tells more
+                    os.write(process.stdin.fileno(), msgspec.json.encode(shown) + b"\n")
+            told = False
             for line in process.stdout:
-                empty = False
-                yield _SNAPSHOT.decode(line)
-            if empty:
+                told = True
+                yield line
+            if not (once and told):
                 raise ChildFailed(_last_words(process))
         finally:
             process.terminate()
+
+
+def snapshots(*, once: bool = False, interval_s: float = 1.0, shown: Shown | None = None) -> Iterator[Snapshot]:
+    """The same lines as snapshots."""
+    with closing(snapshot_lines(once=once, interval_s=interval_s, shown=shown)) as lines:
+        yield from map(_SNAPSHOT.decode, lines)
 
 
 def snapshot() -> Snapshot:

@@ -18,6 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 from engine.cli import children
 from engine.cli.exit_codes import COMPLETED, FAILED
+from engine.cli.gpus.remarks import remarks
+from engine.cli.gpus.table import gpu_numbers
 from engine.cli.words import size
 from engine.contract import paths
 from engine.contract.devices import Snapshot
@@ -132,18 +134,28 @@ def _devices() -> Iterator[Finding]:
     except children.ChildFailed as error:
         yield Finding("limited", "NVML", f"the sampler does not answer: {error}")
         return
-    nvml = machine.nvml
-    if nvml.status == "ok":
-        yield Finding("fine", "NVML", f"driver {nvml.driver_version or 'of unknown version'}")
-    else:
-        yield Finding("limited", "NVML", f"{nvml.message} ({nvml.status})")
-    for gpu in machine.gpus:
-        name = "GPU –" if gpu.cuda_index is None else f"GPU {gpu.cuda_index}"
-        text = f"{gpu.name}, {size(gpu.memory_total_bytes)}, {gpu.uuid}"
-        yield Finding("limited" if gpu.lost else "fine", name, f"{text}{'; it has been lost' if gpu.lost else ''}")
+    yield from gpus(machine)
     cpu = machine.cpu
     cores = len(cpu.core_load_percent)
     yield Finding("fine", "CPU", f"{cpu.name}, {cores} cores, {size(cpu.memory_total_bytes)}")
+
+
+def gpus(machine: Snapshot) -> Iterator[Finding]:
+    """Whether NVML answers, and what is wrong with each GPU."""
+    nvml = machine.nvml
+    if nvml.status == "ok":
+        cuda = f", for CUDA up to {nvml.cuda_version}" if nvml.cuda_version else ""
+        yield Finding("fine", "NVML", f"driver {nvml.driver_version or 'of unknown version'}{cuda}")
+    else:
+        yield Finding("limited", "NVML", f"{nvml.message} ({nvml.status})")
+    numbers = gpu_numbers(machine.gpus)
+    for gpu in machine.gpus:
+        said = remarks(gpu)
+        text = "; ".join((f"{gpu.name}, {size(gpu.memory_total_bytes)}, {gpu.uuid}", *(one.text for one in said)))
+        alarming = any(one.alarming for one in said)
+        yield Finding("limited" if alarming else "fine", f"GPU {numbers[gpu.uuid]}", text)
+    if machine.foreign_pids and machine.gpus:
+        yield Finding("limited", "Container", "NVML names the host's processes here, so who uses a GPU is not known")
 
 
 def _display() -> Finding:

@@ -1,30 +1,28 @@
-"""``footplate runs``, ``gpus`` and ``catalogue``: what there is."""
+"""``footplate runs`` and ``catalogue``: what there is."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 
 import msgspec
 
-from engine.cli import children
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.exit_codes import COMPLETED
 from engine.cli.words import duration, table
 from engine.contract import paths
 from engine.contract.catalogue import load_catalogue
 from engine.contract.protocol import ENCODE
-from engine.contract.runs import RunSummary, list_runs
-from engine.gpus.text import format_snapshot
+from engine.contract.run_index import RunIndex
+from engine.contract.runs import RunSummary
 
 
 def runs(options: argparse.Namespace) -> int:
     """Lists all runs, newest first."""
-    summaries = [summary for run in list_runs() if (summary := run.summary()) is not None]
+    summaries = list(RunIndex().summaries())
     if options.json:
         for summary in summaries:
             print(ENCODE.encode(summary).decode())
     elif summaries:
-        head = ("RUN", "NAME", "MODEL", "STRATEGY", "DEVICES", "BEST", "TIME", "STATE")
+        head = ("RUN", "NAME", "MODEL", "STRATEGY", "DEVICES", "BEST", "TIME", "STATE", "TAGS")
         print(table(head, [_run_row(summary) for summary in summaries]))
     else:
         print(f"There are no runs in {paths.runs_folder()} yet. `footplate train DATASET` makes one.")
@@ -37,23 +35,9 @@ def _run_row(run: RunSummary) -> tuple[str, ...]:
     if len(run.devices) > 1:
         devices += f" x{len(run.devices)}"
     model = run.model.rsplit("/", maxsplit=1)[-1]
-    return (run.run_id, run.name or "–", model, run.strategy, devices, best, duration(run.seconds), run.state)
-
-
-def gpus(options: argparse.Namespace) -> int:
-    """Shows this machine's devices, once or until Ctrl-C."""
-    try:
-        for snapshot in children.snapshots(once=not options.watch):
-            if options.json:
-                print(ENCODE.encode(snapshot).decode(), flush=True)
-            else:
-                if options.watch and sys.stdout.isatty():
-                    print("\x1b[2J\x1b[H", end="")
-                print(format_snapshot(snapshot), flush=True)
-    except children.ChildFailed as error:
-        print(f"footplate: the devices could not be read: {error}", file=sys.stderr)
-        return BAD_REQUEST
-    return COMPLETED
+    name = f"{run.name or '–'}{' ★' if run.favourite else ''}"
+    time, tags = duration(run.seconds), ", ".join(run.tags)
+    return (run.run_id, name, model, run.strategy, devices, best, time, run.state, tags)
 
 
 def catalogue(options: argparse.Namespace) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from engine.cli import arguments, cache, cut, doctor, listing, train, watching
+from engine.cli import arguments, cache, cut, doctor, export, listing, train, watching
 from engine.cli.exit_codes import INTERRUPTED
+from engine.cli.gpus import command as gpus
 
 EPILOG = """exit codes: 0 done, 2 a bad request, 3 the training failed, 130 stopped or interrupted.
 FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded pictures are kept.
@@ -23,6 +25,8 @@ def main(argv: Sequence[str]) -> int:
     if unknown and options.command not in (train.train, cut.cut):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a sign that a terminal lacks ends no command
     try:
         code: int = options.command(options)
         sys.stdout.flush()
@@ -67,10 +71,13 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--now", action="store_true", help="do not wait for the step in hand")
     command.set_defaults(command=watching.stop)
 
+    command = commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
+    export.add_export(command)
+    command.set_defaults(command=export.export)
+
     command = commands.add_parser("gpus", help="show this machine's devices")
-    command.add_argument("--json", action="store_true", help="print one JSON snapshot a line")
-    command.add_argument("--watch", action="store_true", help="go on once a second until Ctrl-C")
-    command.set_defaults(command=listing.gpus)
+    gpus.add_gpus(command)
+    command.set_defaults(command=gpus.gpus)
 
     command = commands.add_parser("catalogue", help="list tasks, models and strategies")
     command.add_argument("--json", action="store_true", help="print the whole catalogue as JSON")

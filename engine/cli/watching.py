@@ -19,7 +19,8 @@ from engine.cli.progress import Progress
 from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.events import EVENT, DevicesFree, RunFinished
 from engine.contract.protocol import Stop
-from engine.contract.runs import RunFolder, find_run, list_runs
+from engine.contract.run_index import find_run
+from engine.contract.runs import RunFolder, list_runs
 
 _TICK_S = 0.5
 _START_S = 30.0
@@ -164,7 +165,7 @@ def follow(run: RunFolder, *, json: bool, stop_on_interrupt: bool) -> int:
 
 def attach(options: argparse.Namespace) -> int:
     """Follows a run that goes on, or shows what a past one said."""
-    run = _find(options.run)
+    run = find_or_say(options.run)
     if run is None:
         return BAD_REQUEST
     return follow(run, json=options.json, stop_on_interrupt=False)
@@ -172,7 +173,7 @@ def attach(options: argparse.Namespace) -> int:
 
 def stop(options: argparse.Namespace) -> int:
     """Stops a run and waits until its devices are free."""
-    run = _find(options.run)
+    run = find_or_say(options.run)
     if run is None:
         return BAD_REQUEST
     watcher = Watcher(run, lambda _line: None)
@@ -219,7 +220,8 @@ def _print_line(line: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _find(name: str) -> RunFolder | None:
+def find_or_say(name: str) -> RunFolder | None:
+    """The run of that name, or None once it has been said that there is none."""
     run = find_run(name)
     if run is None:
         known = ", ".join(run.run_id for run in list_runs()[:3])

@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 
 JOB_VERSION = 1
 
-Group = Literal["main", "training", "data", "precision", "model", "strategy"]
+Group = Literal["main", "training", "checkpoints", "data", "precision", "model", "strategy"]
 
 
 def _about(label: str, help_text: str, group: Group, **limits: Any) -> Meta:
@@ -127,11 +127,45 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ),
     ] = 0
     best_by: Annotated[
-        str, _about("Keep best by", "The validation measure that decides which checkpoint is best.", "training")
+        str, _about("Keep best by", "The validation measure that decides which checkpoint is best.", "checkpoints")
     ] = "top1"
+    checkpoint_minutes: Annotated[
+        float,
+        _about(
+            "Checkpoint every (minutes)",
+            "Within epochs, a checkpoint is taken after so many minutes without one; 0 for the ends of epochs alone.",
+            "checkpoints",
+            ge=0,
+            le=10_080,
+        ),
+    ] = 5.0
+    checkpoint_steps: Annotated[
+        int,
+        _about(
+            "Checkpoint every (steps)",
+            "A checkpoint is also taken after every so many optimizer steps; 0 for none by steps.",
+            "checkpoints",
+            ge=0,
+            le=1_000_000_000,
+        ),
+    ] = 0
+    keep_checkpoints: Annotated[
+        int,
+        _about(
+            "Older checkpoints kept",
+            "Besides last.pt and best.pt, to go back to; with one, a damaged last.pt does not lose the run.",
+            "checkpoints",
+            ge=0,
+            le=100_000,
+        ),
+    ] = 1
     resume_from: Annotated[
         str,
-        _about("Continue from", "A last.pt of any strategy: its weights, optimizer and place in the run.", "training"),
+        _about(
+            "Continue from",
+            "A last.pt, or an older checkpoint, of any strategy: its weights, optimizer and place in the run.",
+            "checkpoints",
+        ),
     ] = ""
     image_size: (
         Annotated[
@@ -192,6 +226,15 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "precision",
         ),
     ] = "auto"
+    deterministic: Annotated[
+        bool,
+        _about(
+            "Deterministic",
+            "The same numbers to the bit in every run on the same devices. CPU workers need it for few models; GPUs "
+            "lose their fastest kernels, and a model with an operation that has no deterministic form fails.",
+            "precision",
+        ),
+    ] = False
     cpu_threads: (
         Annotated[
             int,

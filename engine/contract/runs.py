@@ -1,11 +1,12 @@
 """A run's folder: what is in it, and what can be said of a run from it alone.
 
 job.toml           the job, as resolved
+notes.json         what its user says of it: its name, tags, notes (see `run_notes`)
 supervisor.json    who runs it and where it listens (`SupervisorFile`)
 events.jsonl       everything that the run said (see `events`)
 worker-<rank>.log  what the rank's process printed
 supervisor.log     what the supervisor's process printed
-checkpoints/       last.pt, best.pt
+checkpoints/       last.pt, best.pt, and older ones (epoch-2-step-345.pt)
 """
 
 from __future__ import annotations
@@ -15,15 +16,29 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 import psutil
 
 from engine.contract import paths
-from engine.contract.events import ENCODE, EVENT, AnyEvent, Outcome, RunFinished, RunStarted, Validation
+from engine.contract.events import (
+    ENCODE,
+    EVENT,
+    AnyEvent,
+    Event,
+    Outcome,
+    PhaseChanged,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+    Validation,
+)
 from engine.contract.job import Job, load_job, save_job
+from engine.contract.run_notes import read_notes
 
 State = Literal["starting", "running", "completed", "stopped", "failed", "interrupted"]
 
@@ -31,9 +46,8 @@ START_GRACE_S = 30.0
 """How long after its making a run without a supervisor counts as starting rather than interrupted."""
 
 
-_TAIL_BYTES = 1 << 22
-_VALIDATION = b'{"type":"validation"'
-"""How a line of that event begins: the encoder writes the tag first."""
+_END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
+"""How much of a log's end is read for its last event, and for where a run stands that has not finished."""
 
 
 class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -49,7 +63,8 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the list of runs."""
+    """A line of the list of runs. `phase`, `epoch` and `step` are where a run stands that has not finished, as far as
+    the end of its log tells. `set_aside` is whether its user has seen that it was interrupted and lets it rest."""
 
     run_id: str
     folder: str
@@ -63,6 +78,15 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None
     best: dict[str, float]
     cause: str = ""
+    epochs: int = 0
+    phase: str = ""
+    epoch: int | None = None
+    step: int | None = None
+    resume_from: str = ""
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    favourite: bool = False
+    set_aside: bool = False
 
 
 def _for_the_user_alone(path: str, flags: int) -> int:
@@ -141,19 +165,7 @@ class RunFolder:
 
     def last_event(self) -> AnyEvent | None:
         """The last whole event, read from the end of the file."""
-        try:
-            with self.events_file.open("rb") as stream:
-                size = stream.seek(0, os.SEEK_END)
-                stream.seek(max(0, size - (1 << 16)))
-                lines = stream.read().split(b"\n")[:-1]
-        except OSError:
-            return None
-        for line in reversed(lines):
-            try:
-                return EVENT.decode(line)
-            except msgspec.DecodeError:
-                continue
-        return None
+        return next(_backwards(_tail(self.events_file, _END_BYTES)), None)
 
     def state(self) -> State:
         """What is true of the run now: never a stored status, always the log and the process table."""
@@ -181,18 +193,20 @@ class RunFolder:
         Read from the first and the last events alone, since logs may be long and a list looks at all of them. The
         measures of a run that has not finished are those of its last validation.
         """
-        job = self.job()
+        first, last = self._first_event(), self.last_event()
+        job = first.job if first is not None else self.job()
         if job is None:
             return None
-        first, last = self._first_event(), self.last_event()
         finished = last if isinstance(last, RunFinished) else None
         begun = first.time if first is not None else self.job_file.stat().st_mtime
         state: State = finished.outcome if finished is not None else self.state()
         over = state not in ("running", "starting")
+        standing = _Standing() if finished is not None else _standing(_tail(self.events_file, _TAIL_BYTES))
+        notes = read_notes(self.path)
         return RunSummary(
             run_id=self.run_id,
             folder=str(self.path),
-            name=job.name,
+            name=job.name if notes.name is None else notes.name,
             model=job.model,
             strategy=job.strategy,
             devices=job.devices,
@@ -200,34 +214,90 @@ class RunFolder:
             state=state,
             started=begun,
             seconds=(last.time if last is not None and over else time.time()) - begun,
-            best=finished.best if finished is not None else self._last_measures(),
+            best=finished.best if finished is not None else standing.measures,
             cause=finished.cause if finished is not None else "",
+            epochs=job.epochs,
+            phase=standing.phase,
+            epoch=standing.epoch,
+            step=standing.step,
+            resume_from=job.resume_from,
+            tags=notes.tags,
+            notes=notes.text,
+            favourite=notes.favourite,
+            set_aside=notes.set_aside,
         )
 
     def _first_event(self) -> RunStarted | None:
         try:
             with self.events_file.open("rb") as stream:
-                event = EVENT.decode(stream.readline())
-        except (OSError, msgspec.DecodeError):
+                event = _decoded(stream.readline())
+        except OSError:
             return None
         return event if isinstance(event, RunStarted) else None
 
-    def _last_measures(self) -> dict[str, float]:
-        try:
-            with self.events_file.open("rb") as stream:
-                stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                tail = stream.read()
-        except OSError:
-            return {}
-        begin = tail.rfind(_VALIDATION)
-        end = tail.find(b"\n", begin)
-        if begin < 0 or end < 0:
-            return {}
-        try:
-            event = EVENT.decode(tail[begin:end])
-        except msgspec.DecodeError:
-            return {}
-        return event.measures if isinstance(event, Validation) else {}
+
+@dataclass(frozen=True)
+class _Standing:
+    """Where a run stands by the end of its log; what that does not tell is empty."""
+
+    phase: str = ""
+    epoch: int | None = None
+    step: int | None = None
+    measures: dict[str, float] = field(default_factory=dict)
+
+
+def _standing(tail: bytes) -> _Standing:
+    phase = _last_of(tail, PhaseChanged)
+    validation = _last_of(tail, Validation)
+    at = [event for event in (_last_of(tail, StepMetrics), validation) if event is not None]
+    latest = max(at, key=lambda event: event.n, default=None)
+    return _Standing(
+        phase=phase.phase if phase is not None else "",
+        epoch=latest.epoch if latest is not None else None,
+        step=latest.step if latest is not None else None,
+        measures=validation.measures if validation is not None else {},
+    )
+
+
+def _tail(file: Path, count: int) -> bytes:
+    """The last `count` bytes of a file at most; none where it cannot be read."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - count))
+            return stream.read()
+    except OSError:
+        return b""
+
+
+def _backwards(tail: bytes) -> Iterator[AnyEvent]:
+    """The events of the end of a log, the last first. A torn last line and lines not understood are passed over."""
+    end = tail.rfind(b"\n")
+    while end >= 0:
+        begin = tail.rfind(b"\n", 0, end)
+        event = _decoded(tail[begin + 1 : end])
+        if event is not None:
+            yield event
+        end = begin
+
+
+_Kind = TypeVar("_Kind", bound=Event)
+
+
+def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
+    """The last event of a kind in the end of a log. The encoder writes the tag first, so that it is searched for
+    without decoding what lies between."""
+    mark = b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
+    begin = tail.rfind(mark)
+    end = tail.find(b"\n", begin)
+    event = _decoded(tail[begin:end]) if 0 <= begin < end else None
+    return event if isinstance(event, kind) else None
+
+
+def _decoded(line: bytes) -> AnyEvent | None:
+    try:
+        return EVENT.decode(line)
+    except msgspec.DecodeError:
+        return None
 
 
 def create_run(job: Job) -> RunFolder:
@@ -241,27 +311,31 @@ def create_run(job: Job) -> RunFolder:
     return run
 
 
-def list_runs() -> list[RunFolder]:
-    """All runs there are, newest first."""
+def list_runs(most: int | None = None) -> list[RunFolder]:
+    """All runs there are, newest first; the newest `most` of them where that is given."""
     root = paths.runs_folder()
-    if not root.is_dir():
+    found = (RunFolder(root / name) for name in run_names() if os.path.isfile(f"{root}/{name}/job.toml"))
+    return list(islice(found, most))
+
+
+def run_names() -> list[str]:
+    """What the runs' folder holds, the newest first, whether it is a run or not."""
+    try:
+        return sorted(os.listdir(paths.runs_folder()), reverse=True)
+    except FileNotFoundError:
         return []
-    return [RunFolder(path) for path in sorted(root.iterdir(), reverse=True) if (path / "job.toml").is_file()]
 
 
-def find_run(name: str) -> RunFolder | None:
-    """The run whose id is `name`, begins with it, or whose own name it is; "last" is the newest."""
-    runs = list_runs()
-    if name == "last":
-        return runs[0] if runs else None
-    for run in runs:
-        if run.run_id == name:
-            return run
-    for run in runs:
-        job = run.job()
-        if job is not None and job.name == name:
-            return run
-    return next((run for run in runs if run.run_id.startswith(name)), None)
+def job_to_resume(run: RunFolder) -> Job | None:
+    """The job of a run that goes on where `run` was left: from its last.pt, from the start where it has none; None where
+    its own job cannot be read."""
+    job = run.job()
+    last = run.checkpoints / "last.pt"
+    if job is None:
+        return None
+    name = read_notes(run.path).name
+    named = msgspec.structs.replace(job, name=job.name if name is None else name)
+    return msgspec.structs.replace(named, resume_from=str(last)) if last.is_file() else named
 
 
 __all__ = [
@@ -271,7 +345,8 @@ __all__ = [
     "State",
     "SupervisorFile",
     "create_run",
-    "find_run",
+    "job_to_resume",
     "list_runs",
     "process_alive",
+    "run_names",
 ]

@@ -1,15 +1,22 @@
-"""The sampler: `python -m engine.gpus` prints a snapshot of all devices, as one JSON line, per interval."""
+"""The sampler: `python -m engine.gpus` prints a snapshot of all devices, as one JSON line, per interval.
+
+With --listen, each line of its standard input says what is on screen (`engine.contract.devices.Shown`), so that no more
+than that is asked for.
+"""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
+import threading
 from collections.abc import Sequence
 
 import msgspec
 
-from engine.gpus.lifeline import Parent
+from engine.contract.devices import Shown
+from engine.gpus.lifeline import Parent, take_lines
 from engine.gpus.sampler import Sampler
 from engine.gpus.watch import Patience
 
@@ -21,7 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     patience = Patience(
         silent_s=options.silent, first_s=options.first, retry_s=options.retry, look_again_s=options.again
     )
-    sampler = Sampler(options.interval, patience)
+    sampler = Sampler(options.interval, patience, basics=options.only_basics)
+    if options.listen:
+        show = functools.partial(_show, sampler)
+        threading.Thread(target=take_lines, args=(show,), name="listener", daemon=True).start()
     try:
         snapshots = iter([sampler.once(parent)]) if options.once else sampler.snapshots(parent)
         for snapshot in snapshots:
@@ -36,12 +46,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _show(sampler: Sampler, line: bytes) -> None:
+    try:
+        sampler.show(msgspec.json.decode(line, type=Shown))
+    except msgspec.DecodeError as error:
+        print(f"A line that is not understood was passed over: {error}", file=sys.stderr, flush=True)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m engine.gpus", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        prog="python -m engine.gpus",
+        description=(__doc__ or "").partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--interval", type=_interval_s, default=1.0, metavar="S", help="seconds between snapshots")
     parser.add_argument("--once", action="store_true", help="print one complete snapshot and end")
+    parser.add_argument("--listen", action="store_true", help="take what is on screen from standard input")
+    parser.add_argument(
+        "--only-basics", action="store_true", help="tell use, memory, power and temperature, and the processes' pids"
+    )
     patience = Patience()
     for option, default, meaning in (
         ("--silent", patience.silent_s, "seconds of NVML's silence until it counts as stuck"),

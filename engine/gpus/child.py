@@ -1,7 +1,8 @@
-"""A Python module running as a child process that prints lines, and may hang for ever."""
+"""A Python module running as a child process that prints lines, is told some, and may hang for ever."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -27,6 +28,9 @@ class LineChild:
             stderr=subprocess.DEVNULL,
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # Windows would show a console
         )
+        assert self._process.stdin is not None
+        if os.name != "nt":
+            os.set_blocking(self._process.stdin.fileno(), False)
         self._lines: deque[bytes] = deque(maxlen=MAX_LINES)
         self._news = news
         self._ended = False
@@ -38,6 +42,15 @@ class LineChild:
         while self._lines:
             taken.append(self._lines.popleft())
         return taken
+
+    def tell(self, line: bytes) -> None:
+        """Writes a line to the child's standard input. Nothing happens where it has ended, or has not read for long."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            return
 
     def ended(self) -> bool:
         """Whether the process is gone and no more lines can come."""

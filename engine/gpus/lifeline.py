@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 import psutil
@@ -39,20 +40,31 @@ class Parent:
             os._exit(0)
 
 
-def end_with_parent() -> None:
+def end_with_parent(take: Callable[[bytes], None] | None = None) -> None:
     """Ends this process, whatever it is doing, as soon as the parent ends or closes our standard input.
 
-    For children of the watchdog, which start from its main thread and hold a pipe as their standard input.
+    For children of the watchdog, which start from its main thread and hold a pipe as their standard input. `take` is
+    given each line that comes through it, on a thread of its own.
     """
     if sys.platform == "linux":  # elsewhere there is no SIGKILL to name
         linux.signal_at_parents_death(signal.SIGKILL)
-    threading.Thread(target=_exit_at_end_of_input, name="lifeline", daemon=True).start()
+    threading.Thread(target=_exit_at_end_of_input, args=(take,), name="lifeline", daemon=True).start()
 
 
-def _exit_at_end_of_input() -> None:
-    while os.read(0, 4096):
-        pass
-    os._exit(0)
+def take_lines(take: Callable[[bytes], None]) -> None:
+    """Gives `take` each line of our standard input, until that ends."""
+    rest = b""
+    while data := os.read(0, 4096):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            take(line)
+
+
+def _exit_at_end_of_input(take: Callable[[bytes], None] | None) -> None:
+    try:
+        take_lines(take or (lambda line: None))
+    finally:
+        os._exit(0)
 
 
 def _process(pid: int) -> psutil.Process | None:

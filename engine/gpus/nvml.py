@@ -1,4 +1,4 @@
-"""NVIDIA's management library through NVIDIA's own module `pynvml`.
+"""NVIDIA's management library through NVIDIA's own module `pynvml`: all GPUs of this host.
 
 To be used in a process of its own: any call here may hang, or end the process natively.
 Source: NVML API reference and nvml.h.
@@ -6,22 +6,24 @@ Source: NVML API reference and nvml.h.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
 
-import msgspec
-
-from engine.contract.devices import Gpu, NvmlStatus
+from engine.contract.devices import Gpu, NvmlStatus, Shown, Topology
 from engine.gpus import sentences
-from engine.gpus.processes import ProcessTable
+from engine.gpus.asking import GpuLost, Stopwatch, text
+from engine.gpus.device import Device, Tools
+from engine.gpus.host import HostProcesses
+from engine.gpus.quantities import Wanted
+from engine.gpus.sleep import sleepers
+from engine.gpus.topology import Node, read_topology
+from engine.gpus.traffic import measure
+from engine.gpus.xids import Xids
 
-Answer = TypeVar("Answer")
-
-SYSFS_PCI = Path("/sys/bus/pci/devices")
+LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
+"""Lists of processes take milliseconds of the driver's lock, fans and counters of errors hundreds of microseconds."""
+SLACK_S = 0.1
+"""A lane that is due this soon is asked in this reading rather than the next."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818  a state of the machine rather than a fault of ours
@@ -33,18 +35,27 @@ class NvmlUnavailable(Exception):  # noqa: N818  a state of the machine rather t
         self.message = message
 
 
-class GpuLost(Exception):  # noqa: N818
-    """The GPU has fallen off the bus, or needs a reset before it answers again."""
-
-
 class NvmlReader:
-    """All GPUs of this host. Raises `NvmlUnavailable` when NVML, or the driver below it, cannot be used."""
+    """All GPUs of this host, or with `basics` no more than who there is, their use and their processes' pids.
 
-    def __init__(self) -> None:
+    `topology` is how those that answer reach each other. `call_s` is what NVML's own calls took in the last reading.
+    Raises `NvmlUnavailable` when NVML, or the driver below it, cannot be used.
+    """
+
+    def __init__(self, *, basics: bool = False) -> None:
         self._nvml = load_pynvml()
+        self._basics = basics
+        self._shown: Shown | None = None
+        self._due = dict.fromkeys(LANES_S, 0.0)
+        self._stopwatch = Stopwatch()
+        self._answering: tuple[int, ...] = ()
+        self.topology: Topology | None = None
+        self.call_s = 0.0
         try:
             self._nvml.nvmlInit()
             self.driver_version = self._driver_version()
+            self.cuda_version = self._cuda_version()
+            self._xids = None if basics else Xids(self._nvml, self._stopwatch)
             self._devices = self._find_devices()
         except self._nvml.NVMLError as error:
             raise unavailable(self._nvml, error) from error
@@ -54,12 +65,57 @@ class NvmlReader:
         """Whether some GPU was lost, now or from the beginning; only a new process can find it again."""
         return self._lost_at_start or any(device.gpu.lost for device in self._devices)
 
-    def read(self, *, slow: bool) -> tuple[Gpu, ...]:
-        """Every GPU now, lost ones with their last values; processes and power limits are renewed if `slow`."""
+    @property
+    def any_asleep(self) -> bool:
+        """Whether some GPU is asleep, be it listed or not."""
+        return any(device.gpu.asleep for device in self._devices)
+
+    def read(self, shown: Shown) -> tuple[Gpu, ...]:
+        """Every GPU now, each followed by its MIG instances, lost ones with their last values."""
+        self._stopwatch.spent_s = 0.0
+        wanted = self._wanted(shown)
         try:
-            return tuple(device.read(slow=slow) for device in self._devices)
+            for device in self._devices:
+                device.look(wanted)
+            if self._xids is not None:
+                self._xids.poll()
+            if wanted.details:
+                measure([device.traffic for device in self._devices if device.traffic is not None])
+            for device in self._devices:
+                device.read(wanted)
+            if not self._basics:
+                self._renew_topology()
         except self._nvml.NVMLError as error:
             raise unavailable(self._nvml, error) from error
+        self.call_s = self._stopwatch.spent_s
+        return tuple(row for device in self._devices for row in device.rows)
+
+    def _wanted(self, shown: Shown) -> Wanted:
+        """What of `shown` is due. What has just come into sight is asked for at once."""
+        now = time.monotonic()
+        if shown != self._shown:
+            self._shown = shown
+            self._due = dict.fromkeys(LANES_S, now)
+        due = {lane: now + SLACK_S >= at for lane, at in self._due.items()}
+        self._due |= {lane: now + LANES_S[lane] for lane, is_due in due.items() if is_due}
+        return Wanted(
+            processes=shown.processes,
+            activity=shown.activity and not self._basics,
+            details=shown.details and not self._basics,
+            basics=self._basics,
+            processes_due=due["processes"],
+            slow_due=due["slow"],
+            links_due=due["links"],
+        )
+
+    def _renew_topology(self) -> None:
+        answering = [device for device in self._devices if device.answering]
+        indices = tuple(device.gpu.nvml_index for device in answering)
+        if indices == self._answering:
+            return
+        self._answering = indices
+        nodes = [Node(device.gpu.nvml_index, device.handle, device.gpu.pci_bus_id) for device in answering]
+        self.topology = self._stopwatch.time(lambda: read_topology(self._nvml, nodes))
 
     def _driver_version(self) -> str | None:
         try:
@@ -67,14 +123,26 @@ class NvmlReader:
         except self._nvml.NVMLError:
             return None
 
+    def _cuda_version(self) -> str | None:
+        """NVML's 13020 as "13.2"."""
+        try:
+            version = int(self._nvml.nvmlSystemGetCudaDriverVersion_v2())
+        except self._nvml.NVMLError:
+            return None
+        return f"{version // 1000}.{version % 1000 // 10}" if version > 0 else None
+
     def _find_devices(self) -> list[Device]:
         """The GPUs that may be used. One that is lost from the beginning cannot even tell its UUID."""
         self._lost_at_start = False
+        host = None if self._basics else HostProcesses()
+        tools = Tools(self._nvml, self._stopwatch, host, self._xids)
         devices = []
         refused = None
-        for index in range(self._nvml.nvmlDeviceGetCount()):
+        count = self._nvml.nvmlDeviceGetCount()
+        sleeping = sleepers(count)
+        for index in range(count):
             try:
-                devices.append(Device(self._nvml, index))
+                devices.append(Device(tools, index, sleeping.get(index)))
             except GpuLost:
                 self._lost_at_start = True
             except self._nvml.NVMLError as error:
@@ -82,130 +150,6 @@ class NvmlReader:
         if refused is not None and not devices:
             raise refused
         return devices
-
-
-class Device:
-    """One GPU behind NVML. A quantity that it does not support is asked for once, and is None from then on."""
-
-    def __init__(self, nvml: ModuleType, index: int) -> None:
-        self._nvml = nvml
-        self._unsupported: set[str] = set()
-        self._processes = ProcessTable()
-        self._answers = 0
-        self._failures = 0
-        try:
-            self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = text(nvml.nvmlDeviceGetUUID(self._handle))
-        except nvml.NVMLError as error:
-            if error.value in lost_codes(nvml):
-                raise GpuLost from error
-            raise
-        name = self._ask("name", lambda: nvml.nvmlDeviceGetName(self._handle))
-        bus_id = self._ask("pci", lambda: nvml.nvmlDeviceGetPciInfo(self._handle).busId)
-        self.gpu = Gpu(
-            uuid=uuid,
-            name=text(name) if name else "NVIDIA GPU",
-            nvml_index=index,
-            pci_bus_id=text(bus_id) if bus_id else None,
-        )
-
-    def read(self, *, slow: bool) -> Gpu:
-        """This GPU now. Raises NVMLError only where all of NVML has failed."""
-        if self.gpu.lost:
-            return self.gpu  # a stale handle has been seen to crash the driver's library
-        if asleep(self.gpu.pci_bus_id):
-            self.gpu = msgspec.structs.replace(
-                self.gpu, utilization_percent=None, temperature_c=None, power_w=None, memory_used_bytes=None
-            )
-            return self.gpu
-        try:
-            self.gpu = self._read_now(slow=slow)
-        except GpuLost:
-            self.gpu = msgspec.structs.replace(self.gpu, lost=True, lost_since=time.time())
-        return self.gpu
-
-    def _read_now(self, *, slow: bool) -> Gpu:
-        nvml, handle = self._nvml, self._handle
-        self._answers = self._failures = 0
-        utilization = self._ask("utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        memory = self._memory()
-        power_mw = self._ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        now = msgspec.structs.replace(
-            self.gpu,
-            utilization_percent=percent(utilization.gpu) if utilization is not None else None,
-            memory_used_bytes=int(memory.used) if memory is not None and memory.total else None,
-            memory_total_bytes=int(memory.total) if memory is not None and memory.total else None,
-            temperature_c=self._temperature_c(),
-            power_w=power_mw / 1000 if power_mw is not None else None,
-        )
-        if slow:
-            limit_mw = self._power_limit_mw()
-            now = msgspec.structs.replace(
-                now,
-                power_limit_w=limit_mw / 1000 if limit_mw is not None else None,
-                processes=self._running(now.memory_total_bytes),
-            )
-        if self._failures and not self._answers:
-            raise GpuLost  # some drivers report a lost GPU as "unknown error", for each call
-        return now
-
-    def _memory(self) -> Any:
-        """Version 2 where the driver has it, since version 1 counts reserved memory as used."""
-        nvml, handle = self._nvml, self._handle
-        memory = self._ask("memory v2", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
-        if memory is None and "memory v2" in self._unsupported:
-            memory = self._ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-        return memory
-
-    def _temperature_c(self) -> float | None:
-        nvml, handle, sensor = self._nvml, self._handle, self._nvml.NVML_TEMPERATURE_GPU
-        celsius = self._ask("temperature", lambda: nvml.nvmlDeviceGetTemperature(handle, sensor))
-        if celsius is None and "temperature" in self._unsupported:  # NVIDIA announced the first one's end
-            celsius = self._ask("temperature v", lambda: nvml.nvmlDeviceGetTemperatureV(handle, sensor))
-        return None if celsius is None else float(celsius)
-
-    def _power_limit_mw(self) -> int | None:
-        nvml, handle = self._nvml, self._handle
-        limit = self._ask("enforced limit", lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
-        if limit is None:
-            limit = self._ask("limit", lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle))
-        return limit
-
-    def _running(self, memory_total_bytes: int | None) -> Any:
-        nvml, handle = self._nvml, self._handle
-        lists = []
-        for kind in ("Compute", "Graphics"):
-            name = f"nvmlDeviceGet{kind}RunningProcesses"
-            found = self._ask(kind, lambda name=name: getattr(nvml, name)(handle))  # type: ignore[misc]
-            if found is None and kind in self._unsupported:  # drivers before R510 have version 2 only
-                old = f"{name}_v2"
-                found = self._ask(old, lambda old=old: getattr(nvml, old)(handle))  # type: ignore[misc]
-            if found is not None:
-                lists.append(found)
-        return self._processes.table(lists, memory_total_bytes) if lists else None
-
-    def _ask(self, quantity: str, call: Callable[[], Answer]) -> Answer | None:
-        """What `call` returns, None where this GPU does not tell; raises GpuLost, and NVMLError if NVML itself is gone."""
-        nvml = self._nvml
-        if quantity in self._unsupported:
-            return None
-        try:
-            answer = call()
-        except (nvml.NVMLLibraryMismatchError, AttributeError):  # the former is no NVMLError
-            self._unsupported.add(quantity)
-            return None
-        except nvml.NVMLError as error:
-            if error.value in lost_codes(nvml):
-                raise GpuLost from error
-            if error.value in (nvml.NVML_ERROR_UNINITIALIZED, nvml.NVML_ERROR_DRIVER_NOT_LOADED):
-                raise
-            if error.value in unsupported_codes(nvml):
-                self._unsupported.add(quantity)
-            else:
-                self._failures += 1
-            return None
-        self._answers += 1
-        return answer
 
 
 def load_pynvml() -> ModuleType:
@@ -231,42 +175,3 @@ def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
         nvml.NVML_ERROR_OPERATING_SYSTEM: ("no_permission", sentences.NO_PERMISSION),
     }
     return NvmlUnavailable(*states.get(code, sentences.failed(str(error))))
-
-
-def lost_codes(nvml: ModuleType) -> tuple[int, ...]:
-    """Errors that say that the GPU is not there any more. 28 is NVML_ERROR_GPU_NOT_FOUND, which pynvml lacked."""
-    return (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_NOT_FOUND, 28)
-
-
-def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
-    """Errors that will not change while the process lives. 25 is ARGUMENT_VERSION_MISMATCH, 26 DEPRECATED."""
-    return (
-        nvml.NVML_ERROR_NOT_SUPPORTED,
-        nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        nvml.NVML_ERROR_NO_PERMISSION,
-        nvml.NVML_ERROR_INVALID_ARGUMENT,
-        25,
-        26,
-    )
-
-
-def text(value: str | bytes) -> str:
-    """A string of NVML, which old modules give as bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def percent(value: int) -> float | None:
-    """A share, None where the driver tells nonsense, as some do for a moment."""
-    return float(value) if 0 <= value <= 100 else None
-
-
-def asleep(pci_bus_id: str | None) -> bool:
-    """Whether Linux has suspended the GPU (as laptops do), so that asking it anything would wake it."""
-    if pci_bus_id is None or os.name == "nt":
-        return False
-    domain, _, rest = pci_bus_id.lower().partition(":")
-    try:
-        status = (SYSFS_PCI / f"{domain[-4:]}:{rest}" / "power" / "runtime_status").read_text()
-    except OSError:
-        return False
-    return status.strip() == "suspended"

@@ -1,4 +1,5 @@
-"""The process that asks NVML: `python -m engine.gpus.reader INTERVAL AGAIN` prints one `Reading` per INTERVAL.
+"""The process that asks NVML: `python -m engine.gpus.reader INTERVAL AGAIN [--only-basics]` prints one `Reading` per
+INTERVAL. Lines on its standard input say what is on screen (`Shown`), from then on.
 
 It ends when NVML cannot be used (having said why), and when a GPU has been lost for AGAIN seconds, since only a
 new process can find it again; the watchdog starts that.
@@ -8,27 +9,42 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
 
 import msgspec
 
-from engine.contract.devices import Nvml
+from engine.contract.devices import Nvml, Shown
 from engine.gpus import sentences
 from engine.gpus.lifeline import end_with_parent
 from engine.gpus.nvml import NvmlReader, NvmlUnavailable
 from engine.gpus.reading import Reading
 
-SLOW_LANE_S = 2.0
-"""Lists of processes take milliseconds of the driver's lock, so they are asked for less often."""
+RATES_S = 0.25
+"""What grows is known as a rate from the second reading on, so that one comes early."""
+
+
+class Watched:
+    """What is on screen, as last said; `news` is set when that changed."""
+
+    def __init__(self) -> None:
+        self.shown = Shown()
+        self.news = threading.Event()
+
+    def take(self, line: bytes) -> None:
+        """A line of our input."""
+        self.shown = msgspec.json.decode(line, type=Shown)
+        self.news.set()
 
 
 def main() -> int:
     """Reads until NVML fails or the watchdog ends. Whatever happens is said as a `Reading`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the watchdog
-    end_with_parent()
+    watched = Watched()
+    end_with_parent(watched.take)
     interval_s, look_again_s = float(sys.argv[1]), float(sys.argv[2])
     try:
-        _read_on(interval_s, look_again_s)
+        _read_on(interval_s, look_again_s, watched, basics="--only-basics" in sys.argv)
     except NvmlUnavailable as state:
         _say(Reading(Nvml(state.status, state.message)))
     except Exception as error:  # what no one foresaw is told rather than lost
@@ -36,22 +52,27 @@ def main() -> int:
     return 0
 
 
-def _read_on(interval_s: float, look_again_s: float) -> None:
-    reader = NvmlReader()
-    nvml = Nvml("ok", driver_version=reader.driver_version)
-    slow_due = 0.0
+def _read_on(interval_s: float, look_again_s: float, watched: Watched, *, basics: bool) -> None:
+    reader = NvmlReader(basics=basics)
+    versions = (reader.driver_version, reader.cuda_version)
+    told = None
     lost_at: float | None = None
+    pause_s = min(interval_s, RATES_S)
     tick = time.monotonic()
     while lost_at is None or tick - lost_at < look_again_s:
-        slow = tick >= slow_due
-        if slow:
-            slow_due = tick + SLOW_LANE_S - interval_s / 2
-        gpus = reader.read(slow=slow)
-        _say(Reading(nvml if gpus else Nvml("ok", sentences.NO_GPU, reader.driver_version), gpus))
+        watched.news.clear()
+        gpus = reader.read(watched.shown)
+        topology = reader.topology if reader.topology is not told else None
+        told = reader.topology
+        nobody = sentences.SLEEPING if reader.any_asleep else sentences.NO_GPU
+        nvml = Nvml("ok", "" if gpus else nobody, *versions)
+        _say(Reading(nvml, gpus, topology, round(reader.call_s, 6)))
         if reader.any_lost and lost_at is None:
             lost_at = tick
-        tick = max(tick + interval_s, time.monotonic())
-        time.sleep(max(0.0, tick - time.monotonic()))
+        tick = max(tick + pause_s, time.monotonic())
+        pause_s = interval_s
+        if watched.news.wait(max(0.0, tick - time.monotonic())):  # what has come into sight is told at once
+            tick = time.monotonic()
 
 
 def _say(reading: Reading) -> None:

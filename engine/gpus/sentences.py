@@ -19,6 +19,7 @@ WRONG_MODULE = (
 )
 NO_MODULE = "The module pynvml is missing: run “pip install nvidia-ml-py”."
 NO_GPU = "The NVIDIA driver answers, but lists no GPU: look whether the card is seated and powered, and see its log."
+SLEEPING = "The NVIDIA GPU is asleep and is not woken: it is listed as soon as a program uses it."
 ASKING = "NVML has been asked for the GPUs and has not answered yet."
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.contract.devices import Gpu, Nvml
+from engine.contract.devices import Gpu, Nvml, Shown, Topology, Xid
 from engine.gpus import sentences
 from engine.gpus.child import LineChild
 from engine.gpus.reading import Reading
+from engine.gpus.xids import KEPT
 
 MAX_BACK_OFF_S = 60.0
 
@@ -37,18 +38,24 @@ class Patience:
 class NvmlWatch:
     """What NVML says, whatever happens to the process that asks it.
 
-    `nvml` and `gpus` are the latest; GPUs once seen keep their rows. `readings` counts the reader's lines; `heard`
-    turns true when there is anything to tell, good or bad.
+    `nvml`, `gpus` and `topology` are the latest; GPUs once seen keep their rows. `call_s` is what NVML's own calls took
+    for them. `readings` counts the reader's lines; `heard` turns true when there is anything to tell, good or bad.
+    With `basics` the reader asks for the basics only.
     """
 
-    def __init__(self, interval_s: float, news: threading.Event, patience: Patience) -> None:
+    def __init__(self, interval_s: float, news: threading.Event, patience: Patience, *, basics: bool = False) -> None:
         self.nvml = Nvml("not_answering", sentences.ASKING)
         self.gpus: tuple[Gpu, ...] = ()
+        self.topology: Topology | None = None
+        self.call_s: float | None = None
         self.heard = False
         self.readings = 0
         self._interval_s = interval_s
         self._news = news
         self._patience = patience
+        self._basics = basics
+        self._shown = Shown()
+        self._earlier_xids: dict[str, tuple[Xid, ...]] = {}
         self._failures = 0
         self._child: LineChild | None = None
         self._doomed: LineChild | None = None
@@ -75,6 +82,13 @@ class NvmlWatch:
         elif silent_s > self._patience.silent_s:
             self._tell(sentences.not_answering(silent_s))
 
+    def show(self, shown: Shown) -> None:
+        """What is asked for from now on."""
+        if shown != self._shown:
+            self._shown = shown
+            if self._child is not None:
+                self._child.tell(_line(shown))
+
     def close(self) -> None:
         """Ends the reader, without waiting for one that is stuck in a driver call."""
         if self._child is not None:
@@ -84,9 +98,13 @@ class NvmlWatch:
     def _start(self, now: float) -> None:
         self._started = self._last_line = now
         self._answered = False
-        self._child = LineChild(
-            "engine.gpus.reader", str(self._interval_s), str(self._patience.look_again_s), news=self._news
-        )
+        self._earlier_xids = {gpu.uuid: gpu.xids for gpu in self.gpus if gpu.xids}
+        arguments = [str(self._interval_s), str(self._patience.look_again_s)]
+        if self._basics:
+            arguments.append("--only-basics")
+        self._child = LineChild("engine.gpus.reader", *arguments, news=self._news)
+        if self._shown != Shown():
+            self._child.tell(_line(self._shown))
 
     def _take(self, line: bytes, now: float) -> None:
         try:
@@ -98,9 +116,16 @@ class NvmlWatch:
         self._answered = True
         self._tell(reading.nvml)
         if reading.nvml.status == "ok":
-            self.gpus = with_lost(self.gpus, reading.gpus)
+            self.gpus = with_lost(self.gpus, tuple(self._with_earlier_xids(gpu) for gpu in reading.gpus))
+            self.topology = reading.topology or self.topology
+            self.call_s = reading.call_s
         if now - self._started > self._patience.calm_s:
             self._failures = 0
+
+    def _with_earlier_xids(self, gpu: Gpu) -> Gpu:
+        """A reader knows the Xids of its own time only."""
+        earlier = self._earlier_xids.get(gpu.uuid)
+        return msgspec.structs.replace(gpu, xids=(*earlier, *gpu.xids)[-KEPT:]) if earlier else gpu
 
     def _after_end(self, child: LineChild, now: float) -> None:
         self._child = None
@@ -135,11 +160,28 @@ class NvmlWatch:
 
 
 def with_lost(known: tuple[Gpu, ...], seen: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """The GPUs `seen` now and, as lost, those `known` from before that are not among them; rows keep their places."""
+    """The GPUs `seen` now and, as lost, those `known` from before that are not among them; rows keep their places.
+
+    A MIG instance whose GPU is seen without it is no more, rather than lost.
+    """
     now = time.time()
-    rows = {gpu.uuid: _lost(gpu, now) for gpu in known} | {gpu.uuid: gpu for gpu in seen}
-    return tuple(rows.values())
+    rows = list(seen)
+    uuids = [gpu.uuid for gpu in seen]
+    if all(gpu.uuid in uuids for gpu in known):
+        return seen
+    there = {gpu.uuid for gpu in seen if not gpu.lost}
+    for place, gpu in enumerate(known):
+        if gpu.uuid not in uuids and not (gpu.mig is not None and gpu.mig.parent_uuid in there):
+            before = [uuids.index(other.uuid) for other in known[:place] if other.uuid in uuids]
+            at = max(before) + 1 if before else 0
+            rows.insert(at, _lost(gpu, now))
+            uuids.insert(at, gpu.uuid)
+    return tuple(rows)
 
 
 def _lost(gpu: Gpu, now: float) -> Gpu:
     return gpu if gpu.lost else msgspec.structs.replace(gpu, lost=True, lost_since=now)
+
+
+def _line(shown: Shown) -> bytes:
+    return msgspec.json.encode(shown) + b"\n"

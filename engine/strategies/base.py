@@ -6,6 +6,7 @@ mean over the global batch, so that changing the strategy does not change the tr
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -70,6 +71,8 @@ class Strategy(ABC):
     """Where the model was cut and why, known after `wrap` on every rank."""
     shares: tuple[float, ...] = ()
     """Each data rank's share of every batch where they are not equal, known after `wrap`; together 1."""
+    shares_known: bool = False
+    """Whether `shares` are those of the run that this one goes on from, so that `wrap` does not measure them anew."""
     recording: bool = False
     """Whether the next step is to be timed, which `recorded` then tells of; the same on all ranks."""
     joined_in: ClassVar[tuple[Part, ...]] = ("backward",)
@@ -111,6 +114,8 @@ class Strategy(ABC):
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             use_fast_kernels()
+        if self.spec.job.deterministic:
+            use_deterministic_kernels()
 
     def unjoined(self) -> AbstractContextManager[None]:
         """The context of a pass after `wrap` in which the ranks do not join their gradients."""
@@ -192,6 +197,10 @@ class Strategy(ABC):
         """The sum of each value over all ranks, on the CPU. All ranks call it together."""
         return values.cpu()
 
+    def gathered(self, value: Any) -> list[Any] | None:
+        """Every rank's `value`, by rank, on rank 0; None elsewhere. All ranks call it together."""
+        return [value]
+
     def synchronize(self) -> None:
         """Waits until this rank's device has done all that was asked of it."""
         if self.device.type == "cuda":
@@ -229,6 +238,19 @@ def use_fast_kernels() -> None:
     convolutions alone, and cuDNN try out which of its convolutions is fastest for each shape: batches are all alike."""
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     torch.backends.cudnn.benchmark = True
+
+
+def use_deterministic_kernels() -> None:
+    """Lets torch compute by kernels alone that give the same bits every time, and refuse an operation that has none.
+
+    cuBLAS does so with a workspace of its own for each stream, by a variable that it reads when it is first used
+    (NVIDIA's cuBLAS documentation, Results Reproducibility).
+    """
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True)
+    # It would also fill memory that is about to be written.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -62,6 +63,11 @@ class Distributed(Strategy):
         summed = values.to("cpu", copy=True)
         dist.all_reduce(summed, group=self.control)
         return summed
+
+    def gathered(self, value: Any) -> list[Any] | None:
+        values: list[Any] | None = [None] * self.spec.world_size if self.spec.rank == 0 else None
+        dist.gather_object(value, values, 0, group=self.control)
+        return values
 
     def teardown(self) -> None:
         dist.destroy_process_group()

@@ -101,6 +101,8 @@ class Pipeline(Distributed):
             self.cut = self._found_cut(model, traces, example_shape)
         except CannotCut as error:
             raise StrategyError(f"The model cannot be cut into stages: {error}. {error.remedy}") from error
+        # A run that goes on from this one is cut alike: its norms are added up, and its dropout drawn, by stages.
+        self.settle(cuts=self.cut.cuts)
         places = places_of(traces, self.cut)
         parts = split(model, traces.train, places)
         evaluated = split(model, traces.eval, places)
@@ -134,7 +136,7 @@ class Pipeline(Distributed):
             except CannotCut as error:
                 costs = error
             travel = seconds_per_byte(self.group, self.device)
-        gathered = self._gathered(costs)
+        gathered = self.gathered(costs)
         found: list[Any] = [None]
         if gathered is not None:
             gathered = gathered[: self.layout.group]
@@ -280,7 +282,7 @@ class Pipeline(Distributed):
 
     def recorded(self, step: int) -> ScheduleTraced | None:
         self.recording = False
-        gathered = self._gathered(self._recorder.end())
+        gathered = self.gathered(self._recorder.end())
         if gathered is None:
             return None
         return traced(step, self.schedule, gathered[: self.layout.group], self._theory)
@@ -294,19 +296,16 @@ class Pipeline(Distributed):
         if self.replica == 0:
             for part in self._parts.values():
                 own |= on_cpu(part.state_dict())
-        gathered = self._gathered(own)
+        gathered = self.gathered(own)
         return None if gathered is None else self._state.joined(gathered)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self._state.load(self._parts.values(), state)
 
     def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
-        gathered = self._gathered(updater.state_dict() if self.replica == 0 else None)
+        gathered = self.gathered(updater.state_dict() if self.replica == 0 else None)
         return None if gathered is None else joined(gathered[: self.layout.group])
 
-    def _gathered(self, part: Any) -> list[Any] | None:
-        """Every rank's `part`, by rank, on rank 0; None elsewhere."""
+    def gathered(self, value: Any) -> list[Any] | None:
         self.synchronize()  # what is copied from the device may be under way
-        parts: list[Any] | None = [None] * self.spec.world_size if self.spec.rank == 0 else None
-        dist.gather_object(part, parts, 0, group=self.control)
-        return parts
+        return super().gathered(value)

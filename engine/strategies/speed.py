@@ -32,8 +32,11 @@ def balance(strategy: Strategy, model: nn.Module, task: Task, example_shape: tup
     """Sets the `shares` of `strategy` by how fast every data rank trains `model`, and its `remarks` on a straggler.
 
     To be called by all ranks in `wrap`, where the job asks for shares by speed, with the plain model on this
-    rank's device and in training mode. Its weights, gradients, buffers and the random numbers stay as they are.
+    rank's device and in training mode. Its weights, gradients, buffers and the random numbers stay as they are, and so do
+    shares that are known already.
     """
+    if strategy.shares_known:
+        return
     world = strategy.data_world
     strategy.agree((0,))  # all measure at once, since they may share a processor
     speeds = torch.zeros(world, dtype=torch.float64)

@@ -106,7 +106,7 @@ class Sampler:
         if self._process is not None:
             self._process.wait()
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "engine.gpus", "--interval", str(INTERVAL_S)]
+        command = [sys.executable, "-m", "engine.gpus", "--only-basics", "--interval", str(INTERVAL_S)]
         windows = sys.platform == "win32"
         with theirs:
             self._process = subprocess.Popen(

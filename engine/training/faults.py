@@ -51,7 +51,10 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadablePicture):
         return text
     told = (
-        _out_of_memory(error, spec, where) or _in_model_file(error, spec, where) or _between_workers(error, spec, where)
+        _out_of_memory(error, spec, where)
+        or _without_deterministic_form(text)
+        or _in_model_file(error, spec, where)
+        or _between_workers(error, spec, where)
     )
     if told:
         return told
@@ -66,6 +69,16 @@ def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
         return f"Out of main memory {where}. Set a smaller batch or image size, or fewer workers."
     return ""
+
+
+def _without_deterministic_form(text: str) -> str:
+    operation, complained, _ = text.partition(" does not have a deterministic implementation")
+    if not complained:
+        return ""
+    return (
+        f"The model uses {operation}, which has no form that gives the same numbers every time. Switch Deterministic "
+        "off, or choose another model."
+    )
 
 
 def _between_workers(error: BaseException, spec: WorkerSpec, where: str) -> str:

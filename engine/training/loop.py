@@ -14,6 +14,7 @@ from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.strategies.base import Strategy
 from engine.training.feed import Feed
 from engine.training.optimizers import Updater
+from engine.training.randomness import undrawn
 from engine.training.report import Reporter
 from engine.training.saving import Place, Saver
 from engine.training.tally import NotFinite, Taken, Tally
@@ -73,7 +74,9 @@ class Loop:
         stopped = False
         done = self.begin.done
         for epoch in range(self.begin.epoch, self.job.epochs + 1):
-            done, stopped = self._train(epoch, done)
+            self._tell(EpochStarted(epoch=epoch))
+            if done < self.train.steps:
+                done, stopped = self._train(epoch, done)
             measures, measured = (None, None) if stopped else self._validate(epoch)
             if not stopped:
                 self.updater.epoch_ended()
@@ -81,7 +84,8 @@ class Loop:
             if not stopped:
                 self.reporter.phase("saving")
             ends = stopped or epoch == self.job.epochs
-            self.saver.save(self._place(epoch, done), measures, measured, may_wait=not ends)
+            place = self._place(epoch, done, validated=measures is not None)
+            self.saver.save(place, measures, measured, may_wait=not ends)
             if stopped:
                 break
             done = 0
@@ -90,7 +94,6 @@ class Loop:
 
     def _train(self, epoch: int, done: int) -> tuple[int, bool]:
         """One epoch after its first `done` steps; how many are done then, and whether it was stopped."""
-        self._tell(EpochStarted(epoch=epoch))
         self.reporter.phase("training")
         batches = self.train.epoch(epoch, done)
         self.tally.start()
@@ -118,7 +121,8 @@ class Loop:
                 self.watch.mark("logging")
             now = self.step == self.begin.step + 1 or self.every_step or number == self.train.steps
             report = now or (self.leads and self.tally.seconds >= REPORT_S)
-            stop, checkpoint, report, record = self._agree(report, self._wants_record())
+            due = self.saver.is_due(self.step)
+            stop, checkpoint, report, record = self._agree(report, self._wants_record(), due)
             self.watch.mark(self._agreeing)
             self._settle()
             if report or stop or checkpoint:
@@ -157,12 +161,13 @@ class Loop:
                 feed.set_threads(workers)
             self._tell(LogLine(text=f"Pictures are now read by {workers} loader workers in each process"))
 
-    def _place(self, epoch: int, done: int) -> Place:
-        return Place(epoch=epoch, done=done, steps=self.train.steps, step=self.step)
+    def _place(self, epoch: int, done: int, *, validated: bool = False) -> Place:
+        return Place(epoch=epoch, done=done, steps=self.train.steps, step=self.step, validated=validated)
 
-    def _agree(self, report: bool, record: bool) -> tuple[bool, bool, bool, bool]:
-        """Whether any rank was told to stop or to save, or wants to report or to record: the same on all ranks."""
-        stop, checkpoint = self.reporter.stop_requested, self.reporter.checkpoint_requested
+    def _agree(self, report: bool, record: bool, due: bool = False) -> tuple[bool, bool, bool, bool]:
+        """Whether any rank was told to stop or to save, or finds a checkpoint due, or wants to report or to record: the
+        same on all ranks."""
+        stop, checkpoint = self.reporter.stop_requested, self.reporter.checkpoint_requested or due
         agreed = self.strategy.agree((int(stop), int(checkpoint), int(report), int(record)))
         return bool(agreed[0]), bool(agreed[1]), bool(agreed[2]), bool(agreed[3])
 
@@ -217,6 +222,7 @@ class Loop:
     def _validate(self, epoch: int) -> tuple[dict[str, float] | None, dict[str, Tensor] | None]:
         """The measures over the whole validation set, or None where it was stopped.
 
+        The training's random numbers stay as they are, so that a run which was stopped here goes on with the same.
         Where an average of the weights is kept, it is what is measured, and with measures better than before
         its state is given too.
         """
@@ -224,7 +230,7 @@ class Loop:
         begun = time.perf_counter()
         measures = self.strategy.task.measures()
         measured = None
-        with self.updater.averaged():
+        with self.updater.averaged(), undrawn(self.strategy.device):
             if not self.strategy.evaluate(self.val.epoch(epoch), measures, self._stopped):
                 self.reporter.phase("stopping", "during validation")
                 return None, None

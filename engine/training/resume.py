@@ -1,38 +1,54 @@
-"""Going on from the last.pt of another run, of whatever strategy."""
+"""Going on from a checkpoint of another run, of whatever strategy; to the bit where the devices are the same."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from engine.contract.events import Warned
 from engine.contract.job import Job
 from engine.strategies.base import Strategy
 from engine.tasks.base import TaskError
+from engine.training.checkpoints import DamagedCheckpoint, older_checkpoints, read_checkpoint, whole_checksum
 from engine.training.optimizers import Updater
+from engine.training.randomness import set_random_state
 from engine.training.saving import Place, Saver
 
 _FIELD = "resume_from"
-_KEYS = {"model", "optimizer", "epoch", "done", "steps", "classes", "best", "best_epoch", "job"}
+_KEYS = {
+    "model", "optimizer", "random", "epoch", "done", "steps", "step", "validated", "shares", "classes", "best",
+    "best_epoch", "best_sha256", "job",
+}  # fmt: skip
 
 
 class Checkpoint:
-    """The last.pt that a job goes on from.
+    """The last.pt that a job goes on from, or where that is damaged the one before it; `path` is which.
 
     Reading it raises TaskError where it is no such file, or of another model, of other classes or of another
-    optimizer than the job's. `plain` is the state of the job's model, `classes` those of its dataset.
+    optimizer than the job's. `plain` is the state of the job's model, `classes` those of its dataset, and `agree` is
+    `Strategy.agree`: all ranks read it together.
     """
 
-    def __init__(self, job: Job, classes: Sequence[str], plain: dict[str, Tensor]) -> None:
-        self.path = Path(job.resume_from).expanduser()
+    def __init__(
+        self,
+        job: Job,
+        classes: Sequence[str],
+        plain: dict[str, Tensor],
+        agree: Callable[[Sequence[int]], list[int]],
+    ) -> None:
+        self._asked = Path(job.resume_from).expanduser()
         self._job = job
-        self._content = _read(self.path)
+        self.path, self._content, digest = _whole(self._asked)
+        number = int(digest[:15], 16)
+        largest, smallest = agree([number, -number])
+        if largest != -smallest:
+            message = f"{self._asked} was written anew while the ranks read it."
+            raise TaskError(_FIELD, message, "Wait until its run has ended, or give an older checkpoint of it.")
         self._fits(classes, plain)
 
     @property
@@ -50,8 +66,8 @@ class Checkpoint:
         content = self._content
         epoch, done = content["epoch"], content["done"]
         if done == content["steps"]:
-            epoch, done = epoch + 1, 0
-        if not self._same_order(steps):
+            epoch, done = (epoch + 1, 0) if content["validated"] else (epoch, steps)
+        elif not self._same_order(steps):
             done = 0
         return Place(epoch=epoch, done=done, steps=steps, step=(epoch - 1) * steps + done)
 
@@ -63,34 +79,58 @@ class Checkpoint:
     def remarks(self, steps: int) -> list[Warned]:
         """What the user should know of where the job goes on."""
         content, place = self._content, self.place(steps)
+        remarks = []
+        if self.path != self._asked:
+            message = (
+                f"{self._asked} is damaged. {self.path.name}, the checkpoint before it, is gone on from: after step "
+                f"{content['step']:,}."
+            )
+            remarks.append(Warned(code="checkpoint_damaged", message=message))
         if place.epoch > self._job.epochs:
             message = (
                 f"{self.path} has {place.epoch - 1} epochs behind it, and the job asks for {self._job.epochs}: there is "
                 "nothing left to train. Set more epochs to go on."
             )
-            return [Warned(code="nothing_left", message=message)]
-        if place.epoch == content["epoch"] and place.done < content["done"]:
+            remarks.append(Warned(code="nothing_left", message=message))
+        elif place.epoch == content["epoch"] and place.done < content["done"]:
             message = (
                 f"Epoch {place.epoch} begins anew: {self.path} was written in its middle, by a run with another seed, "
                 "batch size or number of pictures, and so another order of pictures."
             )
-            return [Warned(code="epoch_anew", message=message)]
-        return []
+            remarks.append(Warned(code="epoch_anew", message=message))
+        return remarks
+
+    def share_as_before(self, strategy: Strategy) -> None:
+        """Has `strategy` divide batches as the checkpoint's run did, where both divide them by speed among the same
+        devices."""
+        job, before = strategy.spec.job, self.job
+        alike = tuple(before["devices"]) == job.devices and before["strategy"] == job.strategy
+        if alike and before["balance"] == job.balance == "speed":
+            strategy.shares, strategy.shares_known = tuple(self._content["shares"]), True
 
     def take_over(self, strategy: Strategy, updater: Updater, saver: Saver, steps: int) -> Place:
         """Gives the strategy, the updater and the saver what the checkpoint holds; where the job goes on.
 
-        Its best epoch is taken over together with the best.pt next to it. All ranks call it together, once.
+        Its best epoch is taken over together with the best.pt next to it, unless that is of a later one by now; and where
+        strategy, seed and number of devices are the same, every rank's random numbers. All ranks call it together, once.
         """
         place = self.place(steps)
+        content, last = self._content, saver.path("last")
+        if last.exists() and self.path.samefile(last):
+            saver.newest = Place(content["epoch"], content["done"], content["steps"], content["step"])
         copied = strategy.spec.rank == 0 and self._copy_best(saver.path("best"))
         if strategy.agree([int(copied)])[0]:
-            saver.best, saver.best_epoch = self._content["best"], self._content["best_epoch"]
+            saver.best, saver.best_epoch = content["best"], content["best_epoch"]
+            saver.best_sha256 = content["best_sha256"]
         if place.epoch <= strategy.spec.job.epochs:
             strategy.load_state_dict(self._content.pop("model"))
             # The place in the schedule is this job's, which may have more epochs or other batches.
             strategy.load_optimizer_state(updater, self._content.pop("optimizer") | {"schedule": None})
             updater.go_to(place.step, place.epoch - 1)
+        job, before = strategy.spec.job, self.job
+        alike = all(before[name] == getattr(job, name) for name in ("strategy", "seed"))
+        if alike and len(before["devices"]) == len(job.devices):
+            set_random_state(content["random"][strategy.spec.rank])
         return place
 
     def _copy_best(self, target: Path) -> bool:
@@ -98,12 +138,14 @@ class Checkpoint:
         if self._content["best_epoch"] is None:
             return False
         try:
+            if whole_checksum(source) != self._content["best_sha256"]:
+                return False
             if not (target.exists() and source.samefile(target)):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 temporary = target.with_name(".best.pt.part")
                 shutil.copyfile(source, temporary)
                 os.replace(temporary, target)
-        except OSError:
+        except (OSError, DamagedCheckpoint):
             return False
         return True
 
@@ -128,17 +170,30 @@ class Checkpoint:
             raise TaskError(_FIELD, message, f"Choose {before.get('optimizer')}, or leave “Continue from” empty.")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _whole(path: Path) -> tuple[Path, dict[str, Any], str]:
+    """The checkpoint at `path`, or of a last.pt that is damaged the newest whole one before it: which, what it holds, and
+    its SHA-256."""
     try:
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        return path, *_read(path)
+    except DamagedCheckpoint as error:
+        for older in older_checkpoints(path.parent) if path.name == "last.pt" else ():
+            try:
+                return older, *_read(older)
+            except DamagedCheckpoint:
+                continue
+        message = f"{path} is not a checkpoint, or a damaged one: {error}."
+        raise TaskError(_FIELD, message, "Give a run's last.pt.") from error
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str]:
+    try:
+        content, digest = read_checkpoint(path)
     except FileNotFoundError:
         raise TaskError(_FIELD, f"There is no file {path}.", "Check the spelling, or browse for it.") from None
     except OSError as error:
         raise TaskError(_FIELD, f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
-    except Exception as error:  # torch.load raises many things for what is no file of its own
-        raise TaskError(_FIELD, f"{path} is not a checkpoint, or a damaged one.", "Give a run's last.pt.") from error
     if isinstance(content, dict) and content.keys() >= _KEYS:
-        return content
+        return content, digest
     if isinstance(content, dict) and content and all(isinstance(value, Tensor) for value in content.values()):
         message = f"{path} holds weights alone, without the place in a training."
         raise TaskError(_FIELD, message, "Give a run's last.pt, or set it as the weights file.")

@@ -1,4 +1,5 @@
-"""What a run keeps of its training: last.pt at the ends of epochs and of the run, best.pt by the measure that the job names."""
+"""What a run keeps of its training: last.pt at the ends of epochs and as often as the job says, those before it, and
+best.pt by the measure that the job names."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from engine.contract.catalogue import Measure
 from engine.contract.events import CheckpointSaved, Warned
 from engine.contract.worker import WorkerSpec
 from engine.strategies.base import Strategy
-from engine.training.checkpoints import CheckpointError, write_checkpoint
+from engine.training.checkpoints import CheckpointError, Written, drop_older, older_name, write_checkpoint
 from engine.training.optimizers import Updater
+from engine.training.randomness import random_state
 from engine.training.report import Reporter
 
 SHARE = 0.01
@@ -31,12 +33,16 @@ Kind = Literal["last", "best"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in the run a checkpoint is written: after `done` of the `steps` steps of `epoch`, `step` over all."""
+    """Where in the run a checkpoint is written: after `done` of the `steps` steps of `epoch`, `step` over all.
+
+    `validated` says of an epoch with all its steps done whether they have been validated, too.
+    """
 
     epoch: int
     done: int
     steps: int
     step: int
+    validated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,17 @@ class _Best:
     copied: Callable[[], None]
     place: Place
     measures: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """What last.pt is to hold, whole when `copied` returns; the training stood still `pause_s` for it."""
+
+    content: dict[str, Any]
+    copied: Callable[[], None]
+    place: Place
+    measures: dict[str, float] | None
+    pause_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +84,8 @@ class Saver:
     and has it write the best state that is not on disk yet.
 
     `best` holds the measures of the best epoch that is on disk, `best_epoch`; both are the same on all ranks.
+    On rank 0, `best_sha256` is best.pt's checksum, and `newest` where the last.pt in this run's folder was written, None
+    while there is none.
     """
 
     def __init__(
@@ -74,6 +93,8 @@ class Saver:
     ) -> None:
         self.best: dict[str, float] = {}
         self.best_epoch: int | None = None
+        self.best_sha256 = ""
+        self.newest: Place | None = None
         self._job = spec.job
         self._leads = spec.rank == 0
         self._folder = Path(spec.run_folder)
@@ -87,6 +108,7 @@ class Saver:
         self._under_way: _UnderWay | None = None
         self._best: _Best | None = None
         self._due = 0.0
+        self._saved_at = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -105,6 +127,17 @@ class Saver:
 
     def path(self, kind: Kind) -> Path:
         return self._folder / "checkpoints" / f"{kind}.pt"
+
+    def is_due(self, step: int) -> bool:
+        """Whether the job wants a checkpoint after `step`, within an epoch; it is due if any rank says so."""
+        steps, minutes = self._job.checkpoint_steps, self._job.checkpoint_minutes
+        if steps and step % steps == 0:
+            return True
+        if not self._leads or not minutes or time.monotonic() - self._saved_at < 60 * minutes:
+            return False
+        # A disk that takes longer than that is not waited for.
+        written = self._under_way.written if self._under_way is not None else None
+        return written is None or written.done()
 
     def is_better(self, measures: dict[str, float]) -> bool:
         self.finish()
@@ -128,6 +161,7 @@ class Saver:
         and the checkpoint before is young for what writing takes, nothing is written, and a best state is kept for the
         next one. A full disk does not end the training.
         """
+        begun = time.perf_counter()
         better = measures is not None and self.is_better(measures)
         gathered = better and not self._updater.averages
         model = self._strategy.state_dict() if gathered else measured
@@ -140,23 +174,30 @@ class Saver:
         if not gathered:
             model = self._strategy.state_dict()
         optimizer = self._strategy.optimizer_state(self._updater)
+        random = self._strategy.gathered(random_state(self._strategy.device))
         best, self._best = self._best, None
         written = None
+        self._saved_at = time.monotonic()
         if self._leads:
             content = {
                 "model": model,
                 "optimizer": optimizer,
+                "random": random,
                 "epoch": place.epoch,
                 "done": place.done,
                 "steps": place.steps,
                 "step": place.step,
+                "validated": place.validated,
+                "shares": self._strategy.shares,
                 "best": self.best,
                 "best_epoch": self.best_epoch,
+                "best_sha256": self.best_sha256,
                 "classes": self._classes,
                 "job": msgspec.to_builtins(self._job),
             }
             copied = _all_asked_of(self._strategy.device)
-            written = self._writer.submit(self._write_both, content, best, place, measures, copied)
+            last = _Last(content, copied, place, measures, pause_s=time.perf_counter() - begun)
+            written = self._writer.submit(self._write_both, last, best)
         self._under_way = _UnderWay(best, written)
 
     def finish(self) -> None:
@@ -170,37 +211,40 @@ class Saver:
             assert done.best is not None
             self.best, self.best_epoch = done.best.measures, done.best.place.epoch
 
-    def _write_both(
-        self,
-        content: dict[str, Any],
-        best: _Best | None,
-        place: Place,
-        measures: dict[str, float] | None,
-        copied: Callable[[], None],
-    ) -> bool:
+    def _write_both(self, last: _Last, best: _Best | None) -> bool:
         """Whether best.pt was written; last.pt, which tells of it, comes after it."""
-        copied()
+        last.copied()
         begun = time.monotonic()
         saved_best = best is not None and self._write_best(best)
         if saved_best:
             assert best is not None
-            content |= {"best": best.measures, "best_epoch": best.place.epoch}
-        self._write("last", content, place, measures)
+            last.content.update(best=best.measures, best_epoch=best.place.epoch, best_sha256=self.best_sha256)
+        if self._write("last", last.content, last.place, last.measures, last.pause_s):
+            self.newest = last.place
+            drop_older(self.path("last").parent, self._job.keep_checkpoints)
         ended = time.monotonic()
         self._due = ended + min((ended - begun) / SHARE, LATEST_S)
         return saved_best
 
     def _write_best(self, best: _Best) -> bool:
         best.copied()
-        return self._write("best", best.state, best.place, best.measures)
+        written = self._write("best", best.state, best.place, best.measures)
+        if written is not None:
+            self.best_sha256 = written.sha256
+        return written is not None
 
-    def _write(self, kind: Kind, content: Any, place: Place, measures: dict[str, float] | None) -> bool:
+    def _write(
+        self, kind: Kind, content: Any, place: Place, measures: dict[str, float] | None, pause_s: float = 0.0
+    ) -> Written | None:
         path = self.path(kind)
+        before = self.newest if kind == "last" and self._job.keep_checkpoints else None
+        # What was written of the same step before its validation is not worth keeping.
+        aside = older_name(before.epoch, before.step) if before is not None and before.step != place.step else ""
         try:
-            written = write_checkpoint(content, path)
+            written = write_checkpoint(content, path, aside=aside)
         except CheckpointError as error:
             self._reporter.send(Warned(code="checkpoint_failed", message=str(error), rank=0))
-            return False
+            return None
         self._reporter.send(
             CheckpointSaved(
                 kind=kind,
@@ -209,10 +253,11 @@ class Saver:
                 step=place.step,
                 bytes=written.bytes,
                 seconds=written.seconds,
+                pause_s=pause_s,
                 measure=(measures or {}).get(self._judge.id),
             )
         )
-        return True
+        return written
 
 
 def _all_asked_of(device: torch.device) -> Callable[[], None]:

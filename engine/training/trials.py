@@ -70,10 +70,13 @@ class Trials:
         strategy, device = self._strategy, self._strategy.device
         if strategy.spec.job.precision == "auto":
             self._settle_precision()
+        alike = _computes_alike(before, strategy.spec.job)
         if not strategy.entry.keeps_model_whole:
             strategy.settle(memory_format="contiguous", compile="off")
+            if alike and not strategy.spec.job.cuts:
+                strategy.settle(cuts=tuple(before["cuts"]))
             return
-        if _computes_alike(before, strategy.spec.job):
+        if alike:
             self._take_over(before)
         job = strategy.spec.job
         threads = device.type == "cpu" and job.cpu_threads is None and strategy.spec.threads > 1
@@ -133,6 +136,8 @@ class Trials:
             self._decide("cpu_threads", threads, "the run that this one goes on from had as many")
         if job.memory_format == "auto" and before.get("memory_format") in FORMATS:
             self._decide("memory_format", before["memory_format"], "the run that this one goes on from had it")
+        if job.compile == "auto" and before.get("compile") in ("on", "off"):
+            self._decide("compile", before["compile"], "the run that this one goes on from had it so")
 
     def _settle_threads(self, rehearsal: Rehearsal) -> None:
         """Halves the threads for as long as that is faster: of a tiny network's step, or on a busy machine, several
@@ -274,10 +279,15 @@ def _lay_out(rehearsal: Rehearsal, model: nn.Module, lie: torch.memory_format) -
     rehearsal.inputs = rehearsal.inputs.to(memory_format=lie)
 
 
+_ALIKE = (
+    "strategy", "model", "image_size", "batch_size", "accumulation", "precision", "replicas", "pipeline_schedule",
+    "microbatches", "stages_per_device",
+)  # fmt: skip
+
+
 def _computes_alike(before: Mapping[str, Any], job: Any) -> bool:
     """Whether the choices of a job hold for another, which goes on from it."""
-    alike = ("strategy", "model", "image_size", "batch_size", "accumulation", "precision")
-    return all(before.get(name) == getattr(job, name) for name in alike) and (
+    return all(before.get(name) == getattr(job, name) for name in _ALIKE) and (
         tuple(before.get("devices", ())) == job.devices
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import traceback
 from pathlib import Path
@@ -27,6 +26,7 @@ from engine.training.faults import cause
 from engine.training.feed import Feed, read_in_turn
 from engine.training.loop import Loop
 from engine.training.optimizers import Updater
+from engine.training.randomness import seed
 from engine.training.report import Reporter
 from engine.training.resume import Checkpoint
 from engine.training.saving import Place, Saver
@@ -73,13 +73,15 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed)
     size = task.image_size(job)
     model = _build_model(spec, strategy, task, splits)
-    checkpoint = Checkpoint(job, splits.classes, model.state_dict()) if job.resume_from else None
+    checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
     parameters = list(model.parameters())
     counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
     example_shape = splits.channels, size, size
     left = _steps_left(job, splits, checkpoint)
     trials = Trials(strategy, task, example_shape, steps=left, tell=reporter.send)
     trials.settle(model, checkpoint.job if checkpoint is not None else {})
+    if checkpoint is not None:
+        checkpoint.share_as_before(strategy)
     strategy.wrap(model, task, example_shape)
     del model, parameters  # a pipeline's rank keeps its own stage alone
     trials.compile()
@@ -108,6 +110,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
             )
             for remark in strategy.remarks:
                 reporter.send(remark)
+        seed(job.seed + spec.rank)  # dropout draws differently on every rank
         begin = Place(epoch=1, done=0, steps=train.steps, step=0)
         if checkpoint is not None:
             if spec.rank == 0:
@@ -115,8 +118,6 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
                     reporter.send(remark)
             begin = checkpoint.take_over(strategy, updater, saver, train.steps)
             del checkpoint
-        # Dropout draws differently on every rank.
-        torch.manual_seed(job.seed + spec.rank)
         loop = Loop(spec, strategy, updater, reporter, saver, train=train, val=val, begin=begin, every_step=every_step)
         with saver:
             done = loop.run()
@@ -132,10 +133,9 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
     job = spec.job
     if job.resume_from:  # whose weights take the place of any others
         job = msgspec.structs.replace(job, pretrained=False, weights_file="")
-    random.seed(job.seed)
     if job.pretrained and spec.rank:
         strategy.agree((0,))  # rank 0 fetches the weights into the cache first
-    torch.manual_seed(job.seed)
+    seed(job.seed)
     model = task.build_model(job, len(splits.classes), splits.channels)
     if job.pretrained and not spec.rank:
         strategy.agree((0,))

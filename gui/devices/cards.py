@@ -13,6 +13,7 @@ from gui.devices import words
 from gui.devices.history import DeviceHistory
 from gui.devices.parts import ElidedLabel, MemoryBar, MiniGraph
 from gui.devices.sparkline import CoreBars
+from gui.devices.states import joined, states
 
 
 def _card_layout(card: QFrame) -> QVBoxLayout:
@@ -66,13 +67,16 @@ class GpuCard(QFrame):
             "power_w": MiniGraph("Power", color, "Power drawn, averaged by the GPU over about a second."),
             "temperature_c": MiniGraph("Temperature", color, "Temperature of the GPU's chip."),
         }
+        self._told: tuple[str, ...] = ()
         self._body = QWidget()
-        grid = QGridLayout(self._body)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setSpacing(8)
-        for place, graph in enumerate(self._graphs.values()):
-            grid.addWidget(graph, place // 2, place % 2)
-            grid.setColumnStretch(place % 2, 1)
+        self._grid = QGridLayout(self._body)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setSpacing(8)
+        for column in range(2):
+            self._grid.setColumnStretch(column, 1)
+        for graph in self._graphs.values():
+            graph.setParent(self._body)
+            graph.hide()
         layout = _card_layout(self)
         layout.addLayout(_row(self.check, self._name, stretch=1))
         layout.addWidget(self._identity)
@@ -80,7 +84,8 @@ class GpuCard(QFrame):
         layout.addWidget(self._memory_bar)
         layout.addWidget(self._body)
 
-    def update_gpu(self, gpu: Gpu, history: DeviceHistory) -> None:
+    def update_gpu(self, gpu: Gpu, history: DeviceHistory, now: float) -> None:
+        """Shows `gpu` as it is at `now`, in seconds since the epoch."""
         title = words.gpu_title(gpu)
         self.check.setText(title)
         self.check.setAccessibleName(f"{title}, {gpu.name}")
@@ -93,25 +98,46 @@ class GpuCard(QFrame):
             f"{gpu.uuid}\n{words.gpu_number_origin(gpu)}\nPCI {gpu.pci_bus_id or 'address unknown'}"
         )
         self._identity.setAccessibleName(f"{title} UUID {gpu.uuid}, {words.gpu_number_origin(gpu)}")
-        note = words.lost(gpu) if gpu.lost else words.busy(gpu.processes, words.own_user())
-        self._note.setText(note[:1].upper() + note[1:])
-        self._note.setVisible(bool(note))
+        self._show_note(gpu, now)
         for widget in (self._body, self._memory_bar, self._name):
             widget.setEnabled(not gpu.lost)
+        self._body.setVisible(not gpu.asleep)
+        if self.isVisible() and self.visibleRegion().isEmpty():
+            return  # scrolled out of sight
         self._show_figures(gpu, title, history)
+
+    def _show_note(self, gpu: Gpu, now: float) -> None:
+        """What somebody who is about to use the GPU should know."""
+        found = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
+        used = "" if gpu.lost else words.busy(gpu.processes, words.own_user())
+        self._note.setText("\n".join(filter(None, (joined(found), used[:1].upper() + used[1:]))))
+        self._note.setVisible(bool(self._note.text()))
 
     def _show_figures(self, gpu: Gpu, title: str, history: DeviceHistory) -> None:
         total = gpu.memory_total_bytes
         self._memory_bar.set_memory(gpu.memory_used_bytes, total)
+        self._memory_bar.setVisible(gpu.memory_used_bytes is not None)
+        self._arrange(tuple(quantity for quantity in self._graphs if history.tells(gpu.uuid, quantity)))
         shown = {
             "utilization_percent": (words.percent(gpu.utilization_percent, 3), 100.0),
             "memory_used_bytes": (words.share(gpu.memory_used_bytes, total), total),
             "power_w": (words.watts(gpu.power_w, width=4), gpu.power_limit_w),
             "temperature_c": (words.celsius(gpu.temperature_c, 3), 110.0),
         }
-        times = history.times(gpu.uuid)
-        for quantity, (text, highest) in shown.items():
+        times = history.places(gpu.uuid)
+        for quantity in self._told:
+            text, highest = shown[quantity]
             self._graphs[quantity].show_data(title, text, times, history.values(gpu.uuid, quantity), highest)
+
+    def _arrange(self, told: tuple[str, ...]) -> None:
+        """Gives room to what the GPU tells, and to nothing else."""
+        if told == self._told:
+            return
+        self._told = told
+        for place, quantity in enumerate(told):
+            self._grid.addWidget(self._graphs[quantity], place // 2, place % 2)
+        for quantity, graph in self._graphs.items():
+            graph.setVisible(quantity in told)
 
 
 class CpuCard(QFrame):
@@ -169,7 +195,7 @@ class CpuCard(QFrame):
         self._bars.set_loads(cpu.core_load_percent)
         self._cores.setText(f"Each of {len(cpu.core_load_percent)} cores")
         self._memory_bar.set_memory(cpu.memory_used_bytes, cpu.memory_total_bytes)
-        times = history.times(CPU)
+        times = history.places(CPU)
         load = history.values(CPU, "utilization_percent")
         memory = history.values(CPU, "memory_used_bytes")
         total = cpu.memory_total_bytes

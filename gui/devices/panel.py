@@ -71,9 +71,10 @@ class DevicesPanel(QWidget):
         """Shows what a sampler saw."""
         self.history.add(snapshot)
         gpus = sorted(snapshot.gpus, key=card_order)
-        self._arrange(gpus)
+        if gpus or snapshot.nvml.status != "not_answering":  # else a sampler that was started anew is still looking
+            self._arrange(gpus)
         for gpu in gpus:
-            self._cards[gpu.uuid].update_gpu(gpu, self.history)
+            self._cards[gpu.uuid].update_gpu(gpu, self.history, snapshot.time)
         self._cpu.update_cpu(snapshot.cpu, self.history)
         self._show_message(snapshot)
         if snapshot.nvml.status != "not_answering":

@@ -17,6 +17,13 @@ CARD_SPAN_S = 120.0
 """Seconds that a card's small graphs show; the Monitor page shows the rest."""
 
 
+def set_kind(label: QLabel, kind: str) -> None:
+    """Colours a label as the style sheet does by that name: "muted", "warning", …; "" for plain text."""
+    if label.objectName() != kind:
+        label.setObjectName(kind)
+        label.style().polish(label)
+
+
 class ElidedLabel(QLabel):
     """A line of text that gives way: cut with an ellipsis where there is no room, whole in the tool tip."""
 
@@ -105,8 +112,7 @@ class MiniGraph(QWidget):
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() == QEvent.Type.EnabledChange:
-            self.value.setObjectName("" if self.isEnabled() else "muted")
-            self.value.style().polish(self.value)
+            set_kind(self.value, "" if self.isEnabled() else "muted")
 
     def show_data(self, device: str, text: str, times: Floats, values: Floats, highest: float | None) -> None:
         """`text` is the latest value in words, `highest` the graph's upper edge where it is known."""

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from gui import theme
 from gui.plots.columns import Floats
 
-_NOTHING = np.empty(0)
+_NOTHING: Floats = np.empty(0)
 
 
 class Sparkline(QWidget):

@@ -11,6 +11,7 @@ from engine.contract.devices import Cpu, Gpu, GpuProcess
 
 GIB = 1 << 30
 NOT_KNOWN = "–"
+_JOULES_PER_KWH = 3_600_000
 _FIGURE_SPACE = "\u2007"
 """As wide as a digit, so that a number keeps its place as it gains and loses digits."""
 
@@ -55,8 +56,12 @@ def celsius(value: float | None, width: int = 0) -> str:
 
 
 def gpu_title(gpu: Gpu) -> str:
-    """ "GPU 0": CUDA's number where CUDA knows the GPU, else NVML's."""
-    return f"GPU {gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index}"
+    """ "GPU 0": CUDA's number where CUDA knows the GPU, else NVML's. An instance of a GPU is "GPU 0 MIG 7"."""
+    number = gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index
+    if gpu.mig is None:
+        return f"GPU {number}"
+    compute = f".{gpu.mig.compute_instance}" if gpu.mig.compute_instance else ""
+    return f"GPU {gpu.nvml_index} MIG {gpu.mig.gpu_instance}{compute}"
 
 
 def gpu_number_origin(gpu: Gpu) -> str:
@@ -74,9 +79,11 @@ def short_identity(gpu: Gpu) -> str:
     return f"{short_uuid(gpu.uuid)}  {cuda} · NVML {gpu.nvml_index}"
 
 
-def card_order(gpu: Gpu) -> tuple[bool, int, int]:
-    """Sorts GPUs as CUDA counts them; those that CUDA does not list come last, as NVML counts them."""
-    return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index
+def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:
+    """Sorts GPUs as CUDA counts them; those that CUDA does not list come last, as NVML counts them, and the instances
+    of a GPU after it."""
+    instance = (-1, 0) if gpu.mig is None else (gpu.mig.gpu_instance, gpu.mig.compute_instance or 0)
+    return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index, *instance
 
 
 def short_uuid(uuid: str) -> str:
@@ -85,12 +92,17 @@ def short_uuid(uuid: str) -> str:
 
 
 def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
-    """Who holds the GPU: "busy: root, 12.0 GiB", or "in use by you, …" where it is `me` alone; "" for nobody."""
+    """Who holds the GPU: "busy: root, 12.0 GiB", or "in use by you, …" where it is `me` alone; "" for nobody.
+
+    Processes of which nothing but the pid is known, as in a container, are counted.
+    """
     if not processes:
         return ""
+    nameless = [process for process in processes if not (process.user or process.name)]
+    others = f"{len(nameless)} processes" if len(nameless) > 1 else ""
     held: dict[str, int | None] = {}
     for process in processes:
-        who = process.user or process.name or f"process {process.pid}"
+        who = process.user or process.name or others or f"process {process.pid}"
         before = held.get(who, 0)
         held[who] = None if before is None or process.memory_used_bytes is None else before + process.memory_used_bytes
     if me is not None and set(held) == {me}:
@@ -111,17 +123,32 @@ def own_user() -> str | None:
         return None
 
 
+def clock(seconds: float) -> str:
+    """Seconds since the epoch as the time of day: "14:02:31"."""
+    return time.strftime("%H:%M:%S", time.localtime(seconds))
+
+
 def lost(gpu: Gpu) -> str:
     """ "lost since 14:02:31"."""
-    if gpu.lost_since is None:
-        return "lost"
-    return f"lost since {time.strftime('%H:%M:%S', time.localtime(gpu.lost_since))}"
+    return "lost" if gpu.lost_since is None else f"lost since {clock(gpu.lost_since)}"
+
+
+def energy(joules: float) -> str:
+    """ "41.2 kJ" for what takes minutes, "1.24 kWh" for what takes hours."""
+    return f"{joules / 1000:,.1f} kJ" if joules < _JOULES_PER_KWH / 10 else f"{joules / _JOULES_PER_KWH:,.2f} kWh"
+
+
+def throughput(bytes_per_s: float) -> str:
+    """ "1.20 GB/s": decimal, as links are rated."""
+    return f"{bytes_per_s / 1e9:,.2f} GB/s"
 
 
 def describe_gpu(gpu: Gpu) -> str:
     """A sentence for screen readers."""
     if gpu.lost:
         return f"{gpu.name} {gpu.uuid}: {lost(gpu)}"
+    if gpu.asleep:
+        return f"{gpu.name} {gpu.uuid}: asleep, not woken"
     parts = [
         f"utilization {percent(gpu.utilization_percent)}" if gpu.utilization_percent is not None else "",
         f"memory {used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}" if gpu.memory_used_bytes is not None else "",

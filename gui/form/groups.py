@@ -7,11 +7,11 @@ from engine.contract.devices import CPU, is_gpu
 TRIPLE = ("epochs", "batch_size", "learning_rate")
 FOLDS: dict[str, tuple[str, ...]] = {
     "Training": (
-        "optimizer", "weight_decay", "schedule", "accumulation", "clip_norm", "ema_decay", "seed", "best_by",
-        "resume_from", "name",
+        "optimizer", "weight_decay", "schedule", "accumulation", "clip_norm", "ema_decay", "seed", "name",
     ),
+    "Checkpoints": ("best_by", "checkpoint_minutes", "checkpoint_steps", "keep_checkpoints", "resume_from"),
     "Data": ("image_size", "augmentation", "picture_cache", "loader_workers", "val_fraction"),
-    "Precision and speed": ("precision", "memory_format", "compile", "cpu_threads"),
+    "Precision and speed": ("precision", "memory_format", "compile", "deterministic", "cpu_threads"),
     "Model": ("pretrained", "weights_file", "freeze_backbone"),
     "Strategy": (
         "replicas", "pipeline_schedule", "microbatches", "stages_per_device", "cuts", "balance", "bucket_mib",

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
+"""float64 where it is made here; what others hand in may be float32."""
+
+
+_THINNED_FROM = 3
+"""Points in each bucket below which thinning gains nothing."""
 
 
 class Column:
@@ -52,52 +58,23 @@ class Column:
             self._data = grown
 
 
-class Ring:
-    """The newest `capacity` rows of `columns` numbers each.
-
-    Twice the room is kept and the newest half is moved to the front when the end is reached, so that what
-    is there is one contiguous slice at any time and a move comes once in `capacity` appends.
-    """
-
-    def __init__(self, columns: int, capacity: int) -> None:
-        self.capacity = capacity
-        self._data: Floats = np.full((columns, 2 * capacity), np.nan)
-        self._end = 0
-
-    def __len__(self) -> int:
-        return min(self._end, self.capacity)
-
-    def append(self, row: Iterable[float | None]) -> None:
-        if self._end == self._data.shape[1]:
-            self._data[:, : self.capacity] = self._data[:, self.capacity :]
-            self._end = self.capacity
-        for column, value in enumerate(row):
-            self._data[column, self._end] = np.nan if value is None else value
-        self._end += 1
-
-    def column(self, index: int) -> Floats:
-        """A contiguous view of one column, oldest first; valid until the next append."""
-        return self._data[index, max(0, self._end - self.capacity) : self._end]
-
-
-def peaks(x: Floats, y: Floats, buckets: int) -> tuple[Floats, Floats]:
-    """`x` and `y` thinned to the lowest and highest value of each of `buckets` equal parts.
+def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[Floats, Floats]:
+    """`x` and `y` thinned to the lowest and highest value of each of the `buckets` equal parts of `low` to `high`.
 
     What is drawn stays the same to within a pixel when there are at least as many buckets as columns of
     pixels, since a line through many points in one column covers the span between its extremes. A bucket
-    without any finite value stays NaN, so that gaps wider than a bucket stay gaps.
+    without any finite value stays NaN, so that gaps wider than two buckets stay gaps. The buckets lie where multiples
+    of their width do, so that a picture that moves on does not flicker.
     """
-    size = len(x) // buckets if buckets > 0 else 0
-    if size < 3:
+    if buckets <= 0 or high <= low or len(x) < _THINNED_FROM * buckets:
         return x, y
-    whole = len(x) // size * size
-    parts = y[:whole].reshape(-1, size)
-    thin_y = np.empty(2 * len(parts))
-    np.fmin.reduce(parts, axis=1, out=thin_y[0::2])
-    np.fmax.reduce(parts, axis=1, out=thin_y[1::2])
-    thin_x = np.empty(2 * len(parts))
-    thin_x[0::2] = x[:whole:size]
-    thin_x[1::2] = x[size - 1 : whole : size]
-    if whole == len(x):
-        return thin_x, thin_y
-    return np.concatenate((thin_x, x[whole:])), np.concatenate((thin_y, y[whole:]))
+    width = (high - low) / buckets
+    edges = np.arange(np.ceil(max(low, x[0]) / width), np.floor(min(high, x[-1]) / width) + 1) * width
+    starts = np.concatenate(([0], np.searchsorted(x, edges)))
+    starts = starts[np.append(np.diff(starts) > 0, starts[-1] < len(x))]  # without the buckets that are empty
+    thin_x, thin_y = np.empty((2, 2 * len(starts)))
+    thin_x[0::2] = x[starts]
+    thin_x[1::2] = x[np.append(starts[1:], len(x)) - 1]
+    thin_y[0::2] = np.fmin.reduceat(y, starts)
+    thin_y[1::2] = np.fmax.reduceat(y, starts)
+    return thin_x, thin_y

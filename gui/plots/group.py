@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal
 from shiboken6 import isValid
 
-AxisKind = Literal["clock", "elapsed", "count"]
-"""What the horizontal axis counts: seconds shown as the time of day, seconds since the start, or whole numbers."""
+AxisKind = Literal["clock", "elapsed", "count", "epochs"]
+"""What the horizontal axis counts: seconds shown as the time of day, seconds since the start, whole numbers, or epochs
+with fractions."""
 
 REDRAW_MS = 40
 """Changes within so many milliseconds are drawn together."""
@@ -30,6 +33,19 @@ class Drawable(Protocol):
 
     def say(self) -> None: ...
 
+    def isVisible(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A vertical line in every plot of a group, at `place` on the horizontal axis: something began there, or, with
+    `ends`, came to its end. `color` is asked anew when the scheme changes."""
+
+    place: float
+    label: str
+    color: Callable[[], str]
+    ends: bool = False
+
 
 class PlotGroup(QObject):
     """Keeps the newest data in sight until the user zooms or pans, and again after `follow`.
@@ -40,11 +56,13 @@ class PlotGroup(QObject):
         range_changed(): `range` is another one.
         following_changed(bool): whether the newest data is kept in sight.
         cursor_changed(): the crosshair has moved; see `cursor`.
+        marks_changed(): `marks` are others.
     """
 
     range_changed = Signal()
     following_changed = Signal(bool)
     cursor_changed = Signal()
+    marks_changed = Signal()
 
     def __init__(self, axis: AxisKind, *, span: float | None = None, parent: QObject | None = None) -> None:
         """`span` is how much is shown, back from the newest; None for everything."""
@@ -53,8 +71,10 @@ class PlotGroup(QObject):
         self.origin = 0.0
         self.following = True
         self.cursor: float | None = None
+        self.marks: tuple[Mark, ...] = ()
         self.range = (0.0, span or 1.0)
         self._span = span
+        self._plots: list[Drawable] = []
         self._first = 0.0
         self._last = 0.0
         self._dirty: dict[Drawable, None] = {}
@@ -68,6 +88,27 @@ class PlotGroup(QObject):
     def extent(self) -> tuple[float, float]:
         """Where the data begins and ends."""
         return self._first, self._last
+
+    @property
+    def top(self) -> Drawable | None:
+        """The first plot in sight, which names the marks."""
+        self._plots = [plot for plot in self._plots if isValid(plot)]
+        return next((plot for plot in self._plots if plot.isVisible()), None)
+
+    def join(self, plot: Drawable) -> None:
+        """Takes in another plot, below those there are."""
+        self._plots.append(plot)
+
+    def set_marks(self, marks: Sequence[Mark]) -> None:
+        """Draws these in every plot, in place of those before."""
+        if tuple(marks) != self.marks:
+            self.marks = tuple(marks)
+            self.marks_changed.emit()
+
+    def set_span(self, span: float | None) -> None:
+        """Shows so much, back from the newest; None for everything. What was zoomed into is given up."""
+        self._span = span
+        self.follow()
 
     def touch(self, plot: Drawable) -> None:
         """Has `plot` redrawn soon, together with others, and later described anew."""

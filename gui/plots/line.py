@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
@@ -14,9 +13,6 @@ from gui import theme
 from gui.plots.columns import Floats, peaks
 from gui.plots.smoothing import Smoother
 from gui.plots.view import PlotView
-
-_ANTIALIASED_UP_TO = 400
-"""Curves of fewer points are drawn smoothly; with more the cost is felt and the gain is not seen."""
 
 _RAW_SHARE = 0.4
 """How much of a line's colour the unsmoothed curve behind the smoothed one keeps."""
@@ -28,12 +24,19 @@ _LATEST_WITHIN = 100
 @dataclass(frozen=True)
 class LineStyle:
     """`color` is asked anew when the scheme changes. `smooth` lets the smoothing slider act on the curve;
-    `markers` draws a dot at each point and dashes in between, for series of few points."""
+    `markers` draws a dot at each point and dashes in between, for series of few points; `dashed` draws dashes alone.
+
+    A line may have a unit of its own: `scale` turns its values into the vertical axis's unit, where that is not the
+    plot's own scale, and `write` puts a value, as it was given and not scaled, into words for the readout.
+    """
 
     label: str
     color: Callable[[], str]
     smooth: bool = False
     markers: bool = False
+    dashed: bool = False
+    scale: float | None = None
+    write: Callable[[float], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,10 @@ class Frame:
     scale: float
     log: bool
 
-    def thin(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """The points to draw for `x` and `y`: at most a few for each column of pixels."""
-        x, y = peaks(x, y, self.width)
-        y = y * self.scale
+    def thin(self, x: Floats, y: Floats, scale: float) -> tuple[Floats, Floats]:
+        """The points to draw for `x` and `y` times `scale`: at most a few for each column of pixels."""
+        x, y = peaks(x, y, self.low, self.high, self.width)
+        y = y * scale
         if self.log:
             with np.errstate(divide="ignore", invalid="ignore"):
                 y = np.log10(y)
@@ -59,7 +62,7 @@ class Frame:
 
 
 class Line:
-    """A series and its items in a plot. Arrays are kept as views: they are to change on the GUI thread only."""
+    """A series and its curves in a plot. Arrays are kept as views: they are to change on the GUI thread only."""
 
     def __init__(self, style: LineStyle, view: PlotView) -> None:
         self.style = style
@@ -69,32 +72,28 @@ class Line:
         self._smoother = Smoother(0.0)
         self._drawn: tuple[Frame, int, float] | None = None
         self._span: tuple[float, float] | None = None
-        self._raw = pg.PlotCurveItem(connect="finite") if style.smooth else None
-        self._curve = pg.PlotCurveItem(connect="finite")
-        self._dots = pg.ScatterPlotItem(size=7, pxMode=True) if style.markers else None
-        self._view = view
-        for item in self._items:
-            view.add(item)
+        self._curves = view.curves
+        self._raw = view.curves.add() if style.smooth else None
+        self._curve = view.curves.add()
+        self._dots = view.curves.add(dots=True) if style.markers else None
         self.recolor()
 
-    @property
-    def _items(self) -> list[pg.GraphicsObject]:
-        return [item for item in (self._raw, self._curve, self._dots) if item is not None]
-
     def remove(self) -> None:
-        for item in self._items:
-            self._view.remove(item)
+        for curve in (self._raw, self._curve, self._dots):
+            if curve is not None:
+                self._curves.remove(curve)
 
     def recolor(self) -> None:
         """Takes on the colours of the present scheme."""
         color = QColor(self.style.color())
-        dash = Qt.PenStyle.DashLine if self.style.markers else Qt.PenStyle.SolidLine
-        self._curve.setPen(pg.mkPen(color, width=1, style=dash))
+        broken = self.style.markers or self.style.dashed
+        dash = Qt.PenStyle.DashLine if broken else Qt.PenStyle.SolidLine
+        self._curve.set_color(color, dash)
         if self._dots is not None:
-            self._dots.setPen(None)
-            self._dots.setBrush(pg.mkBrush(color))
+            self._dots.set_color(color)
         if self._raw is not None:
-            self._raw.setPen(pg.mkPen(_faint(color), width=1))
+            self._raw.set_color(_faint(color))
+        self._curves.update()
 
     def set_data(self, x: Floats, y: Floats) -> None:
         """`x` rises; `y` may hold NaN. Both begin with what was given before, unless `restart` came between."""
@@ -131,7 +130,7 @@ class Line:
         return value if np.isfinite(value) else None
 
     def draw(self, frame: Frame) -> tuple[float, float] | None:
-        """Hands what lies in `frame` to the items, unless that is what they show already.
+        """Hands what lies in `frame` to the curves, unless that is what they show already.
 
         Returns the lowest and highest value drawn (in the vertical axis's terms), None without any.
         """
@@ -144,17 +143,15 @@ class Line:
     def _draw(self, frame: Frame) -> tuple[float, float] | None:
         first = max(0, int(np.searchsorted(self.x, frame.low)) - 1)
         end = min(len(self.x), int(np.searchsorted(self.x, frame.high, side="right")) + 1)
-        spans = []
-        if self._raw is not None:
-            smoothing = self._smoother.weight > 0
-            self._raw.setVisible(smoothing)
-            if smoothing:
-                spans.append(_show(self._raw, *frame.thin(self.x[first:end], self.y[first:end])))
-        x, y = frame.thin(self.x[first:end], self.smoothed[first:end])
-        spans.append(_show(self._curve, x, y))
+        scale = frame.scale if self.style.scale is None else self.style.scale
+        x, y = frame.thin(self.x[first:end], self.smoothed[first:end], scale)
+        spans = [self._curve.set_data(x, y)]
         if self._dots is not None:
-            finite = np.isfinite(y)
-            self._dots.setData(x[finite], y[finite])
+            self._dots.set_data(x, y)
+        if self._raw is not None:
+            behind = slice(first, end) if self._smoother.weight > 0 else slice(0)
+            spans.append(self._raw.set_data(*frame.thin(self.x[behind], self.y[behind], scale)))
+        self._curves.update()
         found = [span for span in spans if span is not None]
         return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
@@ -164,10 +161,3 @@ def _faint(color: QColor) -> QColor:
     ground = QColor(theme.colors().panel)
     pairs = zip((color.red(), color.green(), color.blue()), (ground.red(), ground.green(), ground.blue()), strict=True)
     return QColor(*(round(_RAW_SHARE * own + (1 - _RAW_SHARE) * below) for own, below in pairs))
-
-
-def _show(item: pg.PlotCurveItem, x: Floats, y: Floats) -> tuple[float, float] | None:
-    """Gives the points to `item` and returns their lowest and highest, None without any."""
-    item.setData(x, y, antialias=len(x) <= _ANTIALIASED_UP_TO, connect="finite")
-    finite = y[np.isfinite(y)]
-    return (float(finite.min()), float(finite.max())) if len(finite) else None

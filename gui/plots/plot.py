@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from PySide6.QtCore import QPointF, QSize, Qt
@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent,
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from gui import theme
+from gui.plots.annotations import Level
 from gui.plots.columns import Floats
 from gui.plots.group import PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
@@ -17,6 +18,8 @@ from gui.plots.readout import Readout, place_words
 from gui.plots.view import PlotView
 
 _FOCUS_WIDTH = 2
+_NEAR_PX = 4
+"""A mark is pointed at from so many pixels on either side."""
 
 
 class LinePlot(QWidget):
@@ -25,6 +28,7 @@ class LinePlot(QWidget):
     The mouse wheel zooms around the pointer, dragging pans, a double click goes back to the newest data. With
     the keyboard: Left and Right move the crosshair, Shift+Left and Shift+Right pan, + and - zoom, Home goes back
     to the newest, Escape puts the crosshair away. The title row reads the values at the crosshair, or the newest.
+    The group's marks stand in every plot; the topmost names them, and so does the pointer.
     """
 
     def __init__(
@@ -37,11 +41,13 @@ class LinePlot(QWidget):
         write: Callable[[float], str] | None = None,
         low: float | None = None,
         high: float | None = None,
+        dense: bool = False,
         parent: QWidget | None = None,
     ) -> None:
         """`scale` turns values into `unit`; `write` puts a value that is in `unit` into words.
 
-        `low` and `high` fix the edges of the vertical axis, in `unit`; None lets it follow the data in sight.
+        `low` and `high` fix the edges of the vertical axis, in `unit`; None lets it follow the data in sight. A `dense`
+        plot has no title row and a narrower axis: what stands around it names it and says its values (see `read`).
         """
         super().__init__(parent)
         self.title = title
@@ -53,15 +59,19 @@ class LinePlot(QWidget):
         self._span: tuple[float, float] | None = None
         self._empty_text = "Nothing to show yet"
         self._readout = Readout(title, unit, scale, write or (lambda value: f"{value:.4g}{unit and ' ' + unit}"))
+        self._dense = dense
         self._build_view()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(*(4 * (_FOCUS_WIDTH,)))
         layout.setSpacing(2)
         layout.addWidget(self._readout)
         layout.addWidget(self._view, 1)
+        self._readout.setVisible(not dense)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName(title)
-        group.range_changed.connect(self._range_changed)
+        group.join(self)
+        group.range_changed.connect(self.touch)
+        group.marks_changed.connect(self.touch)
         group.cursor_changed.connect(self._cursor_changed)
         theme.notifier.changed.connect(self._recolor)
         self._recolor()
@@ -86,6 +96,15 @@ class LinePlot(QWidget):
         line.set_data(x, y)
         self.touch()
 
+    def set_levels(self, levels: Sequence[Level]) -> None:
+        """Draws these thresholds, in place of those before; the vertical axis does not stretch to reach them."""
+        self._view.annotations.show_levels(levels)
+
+    def read(self, key: str) -> str:
+        """A line's value at the crosshair, or the newest, in words; a dash where there is none."""
+        line, cursor = self._lines[key], self.group.cursor
+        return self._readout.write(line, line.latest if cursor is None else line.value_at(cursor))
+
     def restart(self) -> None:
         """The data to come is another run's."""
         for line in self._lines.values():
@@ -103,6 +122,7 @@ class LinePlot(QWidget):
         self._log = log
         self._span = None
         self._view.left_axis.setLogMode(y=log)
+        self._view.annotations.log = log
         self.touch()
 
     def hide_places(self) -> None:
@@ -126,6 +146,7 @@ class LinePlot(QWidget):
 
     @property
     def horizontal_range(self) -> tuple[float, float]:
+        self._take_range()
         low, high = self._view.box.viewRange()[0]
         return float(low), float(high)
 
@@ -133,11 +154,15 @@ class LinePlot(QWidget):
         """Draws what has changed; a plot out of sight does so when it is next shown."""
         if not self.isVisible():
             return
+        self._take_range()
         width = self._view.columns
         frame = Frame(*self.group.range, width, self._scale, self._log)
         drawn = [line.draw(frame) for line in self._lines.values()]
         spans = [span for span in drawn if span is not None]
         self._set_span(spans)
+        # Now rather than while it is painted, which would have it painted once more.
+        self._view.box.updateMatrix()
+        self._view.annotations.show_marks(self.group.marks, named=self.group.top is self)
         self._empty.setVisible(not any(len(line.x) for line in self._lines.values()))
         self._write_values()
 
@@ -154,7 +179,7 @@ class LinePlot(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._range_changed()
+        self.touch()
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)
@@ -191,7 +216,7 @@ class LinePlot(QWidget):
             super().keyPressEvent(event)
 
     def _build_view(self) -> None:
-        view = self._view = PlotView(self.group)
+        view = self._view = PlotView(self.group, narrow=self._dense)
         view.setAccessibleName(f"{self.title} plot area")
         self._empty = QLabel(self._empty_text, view)
         self._empty.setObjectName("muted")
@@ -213,22 +238,24 @@ class LinePlot(QWidget):
             line.recolor()
         self.touch()
 
-    def _range_changed(self) -> None:
-        view = self._view.box
+    def _take_range(self) -> None:
+        """Shows the group's range, together with what else has changed, so that all is painted once."""
         low, high = self.group.range
         if high > low:
-            view.setXRange(low, high, padding=0)
-        self.touch()
+            self._view.box.setXRange(low, high, padding=0)
 
     def _moved_by_mouse(self) -> None:
         low, high = self._view.box.viewRange()[0]
         self.group.show_range(low, high)
-        self._range_changed()
+        self.touch()
 
     def _mouse_moved(self, place: QPointF) -> None:
         view = self._view.box
         inside = view.sceneBoundingRect().contains(place)
-        self.group.set_cursor(float(view.mapSceneToView(place).x()) if inside else None)
+        pointed = float(view.mapSceneToView(place).x()) if inside else None
+        mark = self._view.annotations.mark_at(pointed, _NEAR_PX) if pointed is not None else None
+        self._view.setToolTip(mark.label if mark is not None else "")
+        self.group.set_cursor(pointed)
 
     def _step_cursor(self, direction: int) -> None:
         """Moves the crosshair to the next point of the longest line, or to the newest where it is not shown."""
@@ -274,10 +301,17 @@ class LinePlot(QWidget):
 
     @property
     def _place(self) -> str:
+        """The crosshair's place in words, with the mark that it is on where this plot names the marks."""
         cursor = self.group.cursor
-        return "" if cursor is None else place_words(self.group, cursor)
+        if cursor is None:
+            return ""
+        words = place_words(self.group, cursor)
+        mark = self._view.annotations.mark_at(cursor, _NEAR_PX) if self._view.annotations.named else None
+        return f"{words} · {mark.label}" if mark is not None else words
 
     def _write_values(self) -> None:
+        if self._dense:
+            return
         self._readout.show_values(self._lines.values(), self.group.cursor, self._place)
 
 

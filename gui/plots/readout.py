@@ -62,16 +62,23 @@ class Readout(QWidget):
         return f"Latest: {latest}" + (f". At {place}: {at_cursor}" if at_cursor else "")
 
     def _told(self, values: Iterable[tuple[Line, float | None]]) -> str:
-        return ", ".join(
-            f"{line.style.label} {self._write(value * self._scale)}" for line, value in values if value is not None
-        )
+        return ", ".join(f"{line.style.label} {self.write(line, value)}" for line, value in values if value is not None)
+
+    def write(self, line: Line, value: float | None) -> str:
+        """A line's value in words; a dash where there is none."""
+        if value is None:
+            return "–"
+        own = line.style.write
+        return own(value) if own is not None else self._write(value * self._scale)
 
     def _entry(self, line: Line, value: float | None) -> str:
-        written = "–" if value is None else self._write(value * self._scale)
+        written = self.write(line, value)
         label = line.style.label
         longest = self._longest[label] = max(self._longest.get(label, 0), len(written))
         words = escape(label), f"<b>{escape(written.rjust(longest, _FIGURE_SPACE))}</b>"
-        mark = f'<span style="color:{line.style.color()}">{"╍" if line.style.markers else "━"}</span>'
+        mark = (
+            f'<span style="color:{line.style.color()}">{"╍" if line.style.markers or line.style.dashed else "━"}</span>'
+        )
         return "&nbsp;".join((mark, *(word.replace(" ", "&nbsp;") for word in words)))
 
 
@@ -79,6 +86,10 @@ def place_words(group: PlotGroup, place: float) -> str:
     """A place on the horizontal axis, as the axis counts."""
     if group.axis == "count":
         return f"step {place:,.0f}"
+    if group.axis == "epochs":
+        return f"epoch {place:,.2f}"
     if group.axis == "elapsed":
         return elapsed(place)
-    return time.strftime("%H:%M:%S", time.localtime(place + group.origin))
+    moment, now = time.localtime(place + group.origin), time.localtime()
+    another_day = (moment.tm_year, moment.tm_yday) != (now.tm_year, now.tm_yday)
+    return time.strftime("%a %H:%M:%S" if another_day else "%H:%M:%S", moment)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QResizeEvent
-from PySide6.QtWidgets import QGraphicsGridLayout, QGraphicsItem
+from PySide6.QtWidgets import QGraphicsGridLayout
 
 from gui import theme
+from gui.plots.annotations import Annotations
 from gui.plots.axes import BottomAxis, LeftAxis
+from gui.plots.curves import Curves
 from gui.plots.group import PlotGroup
-
-_GRID_ALPHA = 64
 
 
 class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
@@ -24,14 +24,14 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
     left = Signal()
     resized = Signal()
 
-    def __init__(self, group: PlotGroup) -> None:
+    def __init__(self, group: PlotGroup, narrow: bool = False) -> None:
         super().__init__()
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setFrameShape(PlotView.Shape.NoFrame)
         self.box = pg.ViewBox(enableMenu=False, defaultPadding=0)
         self.box.disableAutoRange()
         self.box.setMouseEnabled(x=True, y=False)
-        self.left_axis = LeftAxis()
+        self.left_axis = LeftAxis(narrow)
         self.bottom_axis = BottomAxis(group)
         place = pg.GraphicsWidget()
         grid = QGraphicsGridLayout(place)
@@ -42,22 +42,17 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         grid.addItem(self.bottom_axis, 1, 1)
         for axis in (self.left_axis, self.bottom_axis):
             axis.linkToView(self.box)
-            axis.setZValue(0.5)
-            axis.setGrid(_GRID_ALPHA)
-            # Setting numbers anew takes several times as long as drawing all curves; they rarely change.
-            axis.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self.cursor_line = pg.InfiniteLine(angle=90, movable=False)
         self.cursor_line.hide()
-        self.add(self.cursor_line)
+        # The ranges are set by hand, so that nothing's bounds are ever asked for.
+        self.box.addItem(self.cursor_line, ignoreBounds=True)
+        self.curves = Curves(self.box)
+        self.annotations = Annotations(self.box, self.font())
         self.setCentralItem(place)
         self.recolor()
 
-    def add(self, item: pg.GraphicsObject) -> None:
-        """Adds a curve; the ranges are set by hand, so that its bounds are never asked for."""
-        self.box.addItem(item, ignoreBounds=True)
-
-    def remove(self, item: pg.GraphicsObject) -> None:
-        self.box.removeItem(item)
+    def sizeHint(self) -> QSize:
+        return QSize(256, 90)  # a view's own would be what it has now
 
     @property
     def columns(self) -> int:
@@ -71,6 +66,7 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         for axis in (self.left_axis, self.bottom_axis):
             axis.setPen(pg.mkPen(scheme.border))
             axis.setTextPen(pg.mkPen(scheme.muted))
+        self.annotations.renew()
         self.cursor_line.setPen(pg.mkPen(QColor(scheme.text), width=1, style=Qt.PenStyle.DotLine))
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:

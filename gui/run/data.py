@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
+
+import numpy as np
 
 from engine.contract.devices import DeviceSample
 from engine.contract.events import (
@@ -30,7 +34,7 @@ from engine.contract.events import (
     Validation,
     Warned,
 )
-from gui.plots.columns import Column
+from gui.plots.columns import Column, Floats
 
 LineKind = Literal["debug", "info", "warning", "error"]
 
@@ -67,15 +71,20 @@ class Steps:
         self.data_wait_s = Column()
         self.compute_s = Column()
 
-    def append(self, seconds: float, event: StepMetrics) -> None:
-        self.seconds.append(seconds)
-        self.step.append(event.step)
-        self.loss.append(event.loss)
-        self.accuracy.append(event.accuracy)
-        self.learning_rate.append(event.learning_rate)
-        self.images_per_second.append(event.images_per_second)
-        self.data_wait_s.append(event.data_wait_s)
-        self.compute_s.append(event.compute_s)
+    def extend(self, events: Sequence[StepMetrics], began: float) -> None:
+        """Adds steps in order; `began` is the run's start in seconds since the epoch."""
+        self.seconds.extend(_floats(events, "time") - began)
+        for name in _STEP_FIGURES:
+            column: Column = getattr(self, name)
+            column.extend(_floats(events, name))
+
+
+_STEP_FIGURES = ("step", "loss", "accuracy", "learning_rate", "images_per_second", "data_wait_s", "compute_s")
+
+
+def _floats(all_of_them: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:
+    """One field of all of them, NaN for None."""
+    return np.array(list(map(attrgetter(name), all_of_them)), np.float64)
 
 
 class Validations:
@@ -111,19 +120,24 @@ class DeviceColumns:
         self.temperature_c = Column()
         self.memory_total_bytes: int | None = None
 
-    def append(self, seconds: float, step: float, sample: DeviceSample) -> None:
-        self.seconds.append(seconds)
-        self.step.append(step)
-        self.utilization_percent.append(sample.utilization_percent)
-        self.memory_used_bytes.append(sample.memory_used_bytes)
-        self.power_w.append(sample.power_w)
-        self.temperature_c.append(sample.temperature_c)
-        self.memory_total_bytes = sample.memory_total_bytes or self.memory_total_bytes
+    def extend(self, told: Sequence[tuple[float, float, DeviceSample]]) -> None:
+        """Adds samples in order, each with its seconds and step."""
+        seconds, steps, samples = zip(*told, strict=True)
+        self.seconds.extend(seconds)
+        self.step.extend(steps)
+        for name in _SAMPLE_FIGURES:
+            column: Column = getattr(self, name)
+            column.extend(_floats(samples, name))
+        totals = (sample.memory_total_bytes for sample in reversed(samples))
+        self.memory_total_bytes = next(filter(None, totals), self.memory_total_bytes)
+
+
+_SAMPLE_FIGURES = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
 
 
 @dataclass
 class RunData:
-    """All that a run has said. `apply` takes its events in order."""
+    """All that a run has said. `apply` and `apply_all` take its events in order."""
 
     started: RunStarted | None = None
     plan: Planned | None = None
@@ -146,23 +160,44 @@ class RunData:
     finished: RunFinished | None = None
     stop_asked: bool = False
     _entered: set[Phase] = field(default_factory=set)
+    _began: float | None = None
+    """When the first event was, in seconds since the epoch."""
 
     def seconds(self, event: AnyEvent) -> float:
         """When `event` was, in seconds since the run's start."""
-        return event.time - self.started.time if self.started is not None else 0.0
+        return event.time - (event.time if self._began is None else self._began)
 
     def apply(self, event: AnyEvent) -> None:
         """Takes in the next event; one that has been taken in already is passed over."""
-        if event.n <= self.last_n:
-            return
-        self.last_n = event.n
-        self.last_time = event.time
+        self.apply_all((event,))
+
+    def apply_all(self, events: Sequence[AnyEvent]) -> None:
+        """Takes in the next events. Figures are added together: one by one, a long log took four times as long."""
+        fresh: list[StepMetrics] = []
+        sampled: dict[str, list[tuple[float, float, DeviceSample]]] = {}
+        step = self.steps.step.last if len(self.steps.step) else 0.0
+        for event in events:
+            if event.n <= self.last_n:
+                continue
+            self.last_n = event.n
+            if self._began is None:
+                self._began = event.time
+            if type(event) is StepMetrics:
+                fresh.append(event)
+                self.epoch, step = event.epoch, event.step
+            elif type(event) is DevicesSampled:
+                for sample in event.samples:
+                    sampled.setdefault(sample.device, []).append((self.seconds(event), step, sample))
+            else:
+                self._apply_other(event)
+            self.last_time = event.time
+        if fresh and self._began is not None:
+            self.steps.extend(fresh, self._began)
+        for device, told in sampled.items():
+            self.devices.setdefault(device, DeviceColumns()).extend(told)
+
+    def _apply_other(self, event: AnyEvent) -> None:
         match event:
-            case StepMetrics():
-                self.epoch = event.epoch
-                self.steps.append(self.seconds(event), event)
-            case DevicesSampled(samples=samples):
-                self._add_samples(self.seconds(event), samples)
             case ScheduleTraced():
                 self.trace = event
             case RanksTimed():
@@ -226,11 +261,6 @@ class RunData:
         elif event.phase not in self._entered:
             self._say(event, "info", event.phase.capitalize())
         self._entered.add(event.phase)
-
-    def _add_samples(self, seconds: float, samples: tuple[DeviceSample, ...]) -> None:
-        step = self.steps.step.last if len(self.steps.step) else 0.0
-        for sample in samples:
-            self.devices.setdefault(sample.device, DeviceColumns()).append(seconds, step, sample)
 
     def _say(self, event: AnyEvent, kind: LineKind, text: str) -> None:
         self.lines.append(Line(self.seconds(event), kind, text))

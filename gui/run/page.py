@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.devices import Snapshot
+from engine.contract.runs import RunFolder
 from gui import theme
 from gui.devices.words import gpu_title
+from gui.files import choose_target
 from gui.run.charts import RunCharts, device_titles
+from gui.run.exporting import Exporter
 from gui.run.header import RunHeader
 from gui.run.log_view import LogView
 from gui.run.result import ResultCard
@@ -30,10 +35,13 @@ _PREPARE_MS = 400
 class RunPage(QWidget):
     """Shows what a `RunStore` follows. The plots are made a little after the page is first seen.
 
-    Signals: next_time_wanted(str, object) - a field of the job, and the value that the next run is to have for it.
+    Signals:
+        next_time_wanted(str, object): a field of the job, and the value that the next run is to have for it.
+        told(str, str): in plain words, what came of exporting the run; "info" or "warning".
     """
 
     next_time_wanted = Signal(str, object)
+    told = Signal(str, str)
 
     def __init__(self, store: RunStore, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -44,6 +52,10 @@ class RunPage(QWidget):
         self.header = RunHeader()
         self.log = LogView()
         self.result = ResultCard()
+        self.result.export_wanted.connect(self._ask_where_to)
+        self.exporter = Exporter(self)
+        self.exporter.done.connect(lambda path: self.told.emit(f"The run was exported to {path}.", "info"))
+        self.exporter.failed.connect(lambda why: self.told.emit(why, "warning"))
         self.strategy = StrategyView()
         self.time = TimeSpentView()
         self.time.loader_workers_wanted.connect(store.use_loader_workers)
@@ -112,6 +124,16 @@ class RunPage(QWidget):
         elif status.active and self._result_shown:
             self._result_shown = False
             self.result.hide()
+
+    def _ask_where_to(self) -> None:
+        run = self.store.run
+        if run is not None:
+            choose_target(self, "Export the run", f"{run.run_id}.zip", lambda path: self.export(run, path))
+
+    def export(self, run: RunFolder, path: Path) -> None:
+        """Writes `run` to one zip file; what came of it is told."""
+        self.told.emit(f"Exporting {run.run_id}; looking at this machine takes some seconds …", "info")
+        self.exporter.start(run, path)
 
     def _give_room_to_curves(self) -> None:
         """A splitter keeps the room of a part that has become lower; the curves can use it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
 
@@ -21,7 +21,11 @@ class ResultCard(QFrame):
     """Shown once a run has ended, however it ended.
 
     `code` holds the lines of Python that load the best checkpoint, "" where there is none.
+
+    Signals: export_wanted() - the run is to be written to one file.
     """
+
+    export_wanted = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -38,6 +42,9 @@ class ResultCard(QFrame):
         self._copy = QPushButton("Copy loading code")
         self._copy.setAccessibleDescription("Copies the lines of PyTorch that load the best checkpoint")
         self._copy.clicked.connect(self._copy_code)
+        self.export = QPushButton("Export …")
+        self.export.setToolTip("One zip file for a bug report: the job, the logs and this machine, without checkpoints")
+        self.export.clicked.connect(self.export_wanted)
         hide = QToolButton()
         hide.setObjectName("flat")
         hide.setText("Hide")
@@ -45,7 +52,7 @@ class ResultCard(QFrame):
         hide.clicked.connect(self.hide)
         top = QHBoxLayout()
         top.addWidget(self._title, 1)
-        for button in (self._copy, self._open, hide):
+        for button in (self._copy, self.export, self._open, hide):
             top.addWidget(button)
         layout = QVBoxLayout(self)
         layout.addLayout(top)

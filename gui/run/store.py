@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import IO
 
-import msgspec
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
 from engine.contract.connection import RunConnection, ServerMessage
-from engine.contract.events import EVENT
 from engine.contract.protocol import Adjust, Command, Goodbye, Stop, Welcome
 from engine.contract.runs import RunFolder, State
 from gui.run.data import RunData
+from gui.run.reading import LogReader
 from gui.run.status import RunStatus, status_of
 
 SLICE_S = 0.012
 """How long the log is read without letting the window do anything else."""
 
-_CHUNK_BYTES = 1 << 18
 _TOLD_EVERY_MS = 100
+_TOLD_RARER = 1.5
+"""While a log is read, each pause between two drawings of its growing curves is so many times the one before, since
+drawing takes time from reading."""
+
 _START_POLL_MS = 20
 _RETRY_MS = 500
 _ENDED: tuple[State, ...] = ("completed", "stopped", "failed", "interrupted")
@@ -49,8 +50,7 @@ class RunStore(QObject):
         self._state: State = "starting"
         self._stopping = False
         self._followed = False
-        self._file: IO[bytes] | None = None
-        self._rest = b""
+        self._log: LogReader | None = None
         self._connection: RunConnection | None = None
         self._patience_ms = _START_POLL_MS
         self._gap_after = self._ended_at = -1
@@ -62,6 +62,7 @@ class RunStore(QObject):
         self._teller = QTimer(self, singleShot=True)
         self._teller.timeout.connect(self._tell)
         self._told_at = 0.0
+        self._told_every_ms: float = _TOLD_EVERY_MS
 
     @property
     def status(self) -> RunStatus:
@@ -87,6 +88,7 @@ class RunStore(QObject):
         self._stopping = self._followed = False
         self._patience_ms, self._gap_after, self._ended_at = _START_POLL_MS, -1, -1
         self.loading = True
+        self._told_every_ms = _TOLD_EVERY_MS
         self.opened.emit()
         self._changed()
         self._reader.start()
@@ -123,53 +125,32 @@ class RunStore(QObject):
     def _read_slice(self) -> None:
         if self.run is None:
             return
-        deadline = time.perf_counter() + SLICE_S
-        more = self._open_file()
-        while more and time.perf_counter() < deadline:
-            more = self._read_chunk(deadline)
+        more = self._read_for(SLICE_S)
         self._changed()
         if not more:
             self._reader.stop()
-            self.loading = False
+            if self.loading:
+                self.loading = False
+                self._tell()  # the pause at hand may be a long one
             self._look()
 
-    def _open_file(self) -> bool:
-        if self._file is None and self.run is not None:
-            try:
-                self._file = self.run.events_file.open("rb")
-            except OSError:
-                return False
-        return True
-
-    def _read_chunk(self, deadline: float) -> bool:
-        """Takes in the next lines; False at the end of the file."""
-        if self._file is None:
+    def _read_for(self, seconds: float) -> bool:
+        """Takes in what the file has for so long; False once its end is reached."""
+        if self.run is None:
             return False
-        if b"\n" not in self._rest:
-            chunk = self._file.read(_CHUNK_BYTES)
-            if not chunk:
+        self._log = self._log or LogReader(self.run.events_file)
+        deadline = time.perf_counter() + seconds
+        while time.perf_counter() < deadline:
+            events = self._log.read()
+            if events is None:
                 return False
-            self._rest += chunk
-        lines = self._rest.split(b"\n")
-        for index, line in enumerate(lines[:-1]):
-            self._take_line(line)
-            if index % 64 == 63 and time.perf_counter() > deadline:
-                self._rest = b"\n".join(lines[index + 1 :])
-                return True
-        self._rest = lines[-1]
+            self.data.apply_all(events)
         return True
-
-    def _take_line(self, line: bytes) -> None:
-        try:
-            event = EVENT.decode(line)
-        except msgspec.DecodeError:
-            return  # a line of a newer Footplate
-        self.data.apply(event)
 
     def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._file, self._rest = None, b""
+        if self._log is not None:
+            self._log.close()
+        self._log = None
 
     # What has become of it
 
@@ -189,15 +170,9 @@ class RunStore(QObject):
         if self._state == "starting" or not self._connect():
             self._look_again.start(self._patience_ms)
             self._patience_ms = min(int(self._patience_ms * 1.2), _RETRY_MS)
-            self._read_on()
-        if self._state != before:
+            self._read_for(SLICE_S)
             self._changed()
-
-    def _read_on(self) -> None:
-        if self._open_file():
-            deadline = time.perf_counter() + SLICE_S
-            while time.perf_counter() < deadline and self._read_chunk(deadline):
-                pass
+        if self._state != before:
             self._changed()
 
     def _end(self) -> None:
@@ -275,9 +250,10 @@ class RunStore(QObject):
     def _changed(self) -> None:
         if not self._teller.isActive():
             since_ms = 1000 * (time.monotonic() - self._told_at)
-            self._teller.start(max(0, int(_TOLD_EVERY_MS - since_ms)))
+            self._teller.start(max(0, int(self._told_every_ms - since_ms)))
 
     def _tell(self) -> None:
         self._teller.stop()
         self._told_at = time.monotonic()
+        self._told_every_ms = _TOLD_RARER * self._told_every_ms if self.loading else _TOLD_EVERY_MS
         self.changed.emit()

@@ -1,22 +1,22 @@
-"""The runs as a table."""
+"""The runs as a table that is sorted and filtered as it stands."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
+from PySide6.QtGui import QIcon
 
 from engine.contract.runs import RunSummary
 from gui import theme
-from gui.icons import icon
-from gui.run.words import devices_words, duration, find_measure, measure_words, model_title, strategy_title
-
-SORT_ROLE = Qt.ItemDataRole.UserRole
-"""What a column is sorted by: a number or a text."""
+from gui.devices.words import NOT_KNOWN
+from gui.icons import icon, pixmap
+from gui.run.words import devices_words, duration
+from gui.runs.wanted import Wanted
+from gui.runs.words import best_measure, best_words, model_title, moment, strategy_title, title
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -32,27 +32,12 @@ _ICONS = {
 
 @dataclass(frozen=True)
 class _Column:
+    """`key` is what is sorted by."""
+
     title: str
     text: Callable[[RunSummary], str]
     key: Callable[[RunSummary], str | float]
     number: bool = False
-
-
-def best_measure(run: RunSummary) -> tuple[str, float] | None:
-    """The first of the run's best measures that is an accuracy, else the first of all."""
-    chosen = next((name for name in run.best if (m := find_measure("classification", name)) and m.percent), None)
-    chosen = chosen or next(iter(run.best), None)
-    return (chosen, run.best[chosen]) if chosen is not None else None
-
-
-def _best_text(run: RunSummary) -> str:
-    best = best_measure(run)
-    return measure_words("classification", *best).replace(" accuracy", "") if best is not None else "–"
-
-
-def title(run: RunSummary) -> str:
-    """The run's own name, else the dataset's with enough of the run's id to tell runs apart."""
-    return run.name or f"{Path(run.dataset).name} · {run.run_id[-4:]}"
 
 
 def _best_key(run: RunSummary) -> float:
@@ -60,74 +45,100 @@ def _best_key(run: RunSummary) -> float:
     return best[1] if best is not None else float("-inf")
 
 
-def _started(run: RunSummary) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started))
-
-
 COLUMNS: tuple[_Column, ...] = (
     _Column("Name", title, lambda run: title(run).lower()),
     _Column("State", lambda run: run.state.capitalize(), lambda run: run.state),
-    _Column("Best", _best_text, _best_key, number=True),
+    _Column("Best", best_words, _best_key, number=True),
     _Column("Model", lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
     _Column("Strategy", lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
     _Column("Devices", lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),
     _Column(
         "Duration",
-        lambda run: duration(run.seconds) if run.seconds is not None else "–",
+        lambda run: duration(run.seconds) if run.seconds is not None else NOT_KNOWN,
         lambda run: run.seconds if run.seconds is not None else -1.0,
         number=True,
     ),
-    _Column("Started", _started, lambda run: run.started),
+    _Column("Started", lambda run: moment(run.started), lambda run: run.started),
+    _Column("Tags", lambda run: ", ".join(run.tags), lambda run: ", ".join(run.tags).lower()),
 )
-STATE, STARTED = 1, 7
+NAME, STATE, STARTED = 0, 1, 7
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 _LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
 
 class RunsModel(QAbstractTableModel):
-    """One row for each run, in the order in which they were found."""
+    """One row for each run that is wanted, in the order asked for. Rows keep their indexes as others come and go.
+
+    Sorts and filters by itself, since thousands of comparisons through a proxy model would take longer than the list
+    may take to show.
+
+    Signals: renamed(str, str) - the run of that id is to have that name.
+    """
+
+    renamed = Signal(str, str)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._runs: list[RunSummary] = []
+        self._all: dict[str, RunSummary] = {}
+        self._shown: list[RunSummary] = []
         self._rows: dict[str, int] = {}
+        self._wanted = Wanted()
+        self._column, self._order = STARTED, Qt.SortOrder.DescendingOrder
         theme.notifier.changed.connect(self._recolor)
 
+    @property
+    def runs(self) -> Collection[RunSummary]:
+        """All runs, wanted or not."""
+        return self._all.values()
+
     def run(self, row: int) -> RunSummary:
-        return self._runs[row]
+        return self._shown[row]
+
+    def find(self, run_id: str) -> RunSummary | None:
+        """The run of that id, wanted or not."""
+        return self._all.get(run_id)
+
+    def row(self, run_id: str) -> int | None:
+        """The row that the run is shown in; None where it is not."""
+        return self._rows.get(run_id)
 
     def merge(self, runs: Iterable[RunSummary]) -> None:
         """Adds runs that are new and renews those that have changed."""
-        fresh = []
+        changed = False
         for run in runs:
-            row = self._rows.get(run.run_id)
-            if row is None:
-                fresh.append(run)
-            elif self._runs[row] != run:
-                self._runs[row] = run
-                self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
-        if fresh:
-            first = len(self._runs)
-            self.beginInsertRows(QModelIndex(), first, first + len(fresh) - 1)
-            self._runs += fresh
-            self._rows.update({run.run_id: first + place for place, run in enumerate(fresh)})
-            self.endInsertRows()
+            known = self._all.get(run.run_id)
+            if known is not run and known != run:
+                self._all[run.run_id] = run
+                changed = True
+        if changed:
+            self._arrange()
 
     def keep_only(self, run_ids: Iterable[str]) -> None:
         """Takes out the runs whose folders are gone."""
-        wanted = set(run_ids)
-        for row in reversed(range(len(self._runs))):
-            if self._runs[row].run_id not in wanted:
-                self.beginRemoveRows(QModelIndex(), row, row)
-                del self._runs[row]
-                self._rows = {run.run_id: place for place, run in enumerate(self._runs)}
-                self.endRemoveRows()
+        here = set(run_ids)
+        if not self._all.keys() <= here:
+            self._all = {run_id: run for run_id, run in self._all.items() if run_id in here}
+            self._arrange()
+
+    def choose(self, wanted: Wanted) -> None:
+        """Shows the runs that are like that alone."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._arrange()
+
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        self._column, self._order = column, order
+        self._arrange()
 
     def rowCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self._runs)
+        return 0 if parent.isValid() else len(self._shown)
 
     def columnCount(self, parent: _Index = _NOTHING) -> int:
         return 0 if parent.isValid() else len(COLUMNS)
+
+    def flags(self, index: _Index) -> Qt.ItemFlag:
+        flags = super().flags(index)
+        return flags | Qt.ItemFlag.ItemIsEditable if index.isValid() and index.column() == NAME else flags
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if orientation != Qt.Orientation.Horizontal:
@@ -139,21 +150,109 @@ class RunsModel(QAbstractTableModel):
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
-        run, column = self._runs[index.row()], COLUMNS[index.column()]
+        run, place = self._shown[index.row()], index.column()
+        column = COLUMNS[place]
         answer: Any = None
         if role == Qt.ItemDataRole.DisplayRole:
             answer = column.text(run)
-        elif role == SORT_ROLE:
-            answer = column.key(run)
+        elif role == Qt.ItemDataRole.EditRole:
+            answer = run.name if place == NAME else column.text(run)
         elif role == Qt.ItemDataRole.ToolTipRole:
-            answer = "\n".join(filter(None, (run.cause, run.dataset, ", ".join(run.devices), run.folder)))
+            answer = "\n".join(filter(None, (run.cause, run.notes, run.dataset, ", ".join(run.devices), run.folder)))
         elif role == Qt.ItemDataRole.TextAlignmentRole and column.number:
             answer = _RIGHT
-        elif role == Qt.ItemDataRole.DecorationRole and index.column() == STATE:
-            name, color = _ICONS[run.state]
-            answer = icon(name, getattr(theme.colors(), color))
+        elif role == Qt.ItemDataRole.AccessibleTextRole and place == NAME and run.favourite:
+            answer = f"{title(run)}, favourite"
+        elif role == Qt.ItemDataRole.DecorationRole:
+            answer = _mark(run, place)
         return answer
 
+    def setData(self, index: _Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
+        """Asks for a run to be renamed; it has the new name once that is on the disk."""
+        if role != Qt.ItemDataRole.EditRole or not index.isValid() or index.column() != NAME:
+            return False
+        run = self._shown[index.row()]
+        if str(value) != run.name:
+            self.renamed.emit(run.run_id, str(value))
+        return True
+
+    def _arrange(self) -> None:
+        """Brings the rows into line with what is wanted: some go, some change places, some come, some are renewed."""
+        key = COLUMNS[self._column].key
+        wanted = [run for run in self._all.values() if self._wanted.takes(run)]
+        wanted.sort(key=lambda run: (key(run), run.run_id), reverse=self._order == Qt.SortOrder.DescendingOrder)
+        kept = {run.run_id for run in wanted}
+        self._take_out(kept)
+        self._reorder([run.run_id for run in wanted if run.run_id in self._rows])
+        self._put_in(wanted)
+        for row, run in enumerate(wanted):
+            if self._shown[row] is not run:
+                self._shown[row] = run
+                self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
+
+    def _take_out(self, kept: set[str]) -> None:
+        end = len(self._shown)
+        while end > 0:
+            if self._shown[end - 1].run_id in kept:
+                end -= 1
+                continue
+            begin = end - 1
+            while begin > 0 and self._shown[begin - 1].run_id not in kept:
+                begin -= 1
+            self.beginRemoveRows(QModelIndex(), begin, end - 1)
+            del self._shown[begin:end]
+            self.endRemoveRows()
+            end = begin
+        self._number()
+
+    def _reorder(self, run_ids: list[str]) -> None:
+        if [run.run_id for run in self._shown] == run_ids:
+            return
+        self.layoutAboutToBeChanged.emit()
+        before = self.persistentIndexList()
+        names = [self._shown[index.row()].run_id for index in before]
+        shown = {run.run_id: run for run in self._shown}
+        self._shown = [shown[run_id] for run_id in run_ids]
+        self._number()
+        after = [self.index(self._rows[name], index.column()) for name, index in zip(names, before, strict=True)]
+        self.changePersistentIndexList(before, after)
+        self.layoutChanged.emit()
+
+    def _put_in(self, wanted: list[RunSummary]) -> None:
+        row = 0
+        while row < len(wanted):
+            if wanted[row].run_id in self._rows:
+                row += 1
+                continue
+            end = row + 1
+            while end < len(wanted) and wanted[end].run_id not in self._rows:
+                end += 1
+            self.beginInsertRows(QModelIndex(), row, end - 1)
+            self._shown[row:row] = wanted[row:end]
+            self.endInsertRows()
+            row = end
+        self._number()
+
+    def _number(self) -> None:
+        self._rows = {run.run_id: row for row, run in enumerate(self._shown)}
+
     def _recolor(self) -> None:
-        if self._runs:
-            self.dataChanged.emit(self.index(0, STATE), self.index(len(self._runs) - 1, STATE))
+        if self._shown:
+            self.dataChanged.emit(self.index(0, NAME), self.index(len(self._shown) - 1, STATE))
+
+
+def _mark(run: RunSummary, place: int) -> QIcon | None:
+    scheme = theme.colors()
+    if place == STATE:
+        name, color = _ICONS[run.state]
+        return _icon(name, getattr(scheme, color), scheme.accent_text)
+    return _icon("star", scheme.warning, scheme.accent_text) if place == NAME and run.favourite else None
+
+
+@lru_cache(maxsize=32)
+def _icon(name: str, color: str, selected: str) -> QIcon:
+    """An icon that can be made out in a chosen row too."""
+    made = QIcon(icon(name, color))
+    for ratio in (1.0, 2.0):
+        made.addPixmap(pixmap(name, selected, 16, ratio), QIcon.Mode.Selected)
+    return made

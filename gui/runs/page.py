@@ -4,122 +4,102 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QModelIndex, QSortFilterProxyModel, Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QHideEvent, QKeyEvent, QShowEvent
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QHBoxLayout,
-    QHeaderView,
-    QLabel,
-    QLineEdit,
-    QPushButton,
-    QStackedWidget,
-    QTableView,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import QModelIndex, QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract import paths
-from engine.contract.runs import RunFolder, RunSummary
+from engine.contract.job import Job
+from engine.contract.run_notes import tags_of
+from engine.contract.runs import RunFolder, RunSummary, job_to_resume
+from gui.background import in_background
 from gui.files import reveal
-from gui.runs.model import SORT_ROLE, STARTED, RunsModel
+from gui.runs.actions import RunActions, button_of, on
+from gui.runs.deleting import DeletingBar
+from gui.runs.details import Details
+from gui.runs.filters import Filters
+from gui.runs.interrupted import InterruptedRuns
+from gui.runs.model import RunsModel
+from gui.runs.notebook import Notebook
 from gui.runs.summaries import Summaries
+from gui.runs.table import RunsTable
+from gui.runs.wanted import Wanted
+from gui.runs.words import many
 
 _EMPTY = (
     "No runs yet.\n\n"
     "Go to Train, choose what to train and press Train:\n"
     "every run is listed here and can be opened again."
 )
-
+_NOTHING_LIKE_THAT = "No run is as the search and the filters ask.\n\n“Show all” takes them back."
 
 _LOOK_EVERY_MS = 3000
 """Runs may be started and ended elsewhere, so that the list is read anew while it is in sight."""
 
-_ROWS_MEASURED = 100
-"""Rows that decide how wide the columns are at first."""
+_WIDE = 1100
+"""From this width on, in pixels, the details stand beside the list rather than below it."""
 
-
-_PADDING = 6
-
-
-class _Table(QTableView):
-    """A table that says when a row is chosen with the keyboard as with the mouse.
-
-    Signals: chosen(QModelIndex)
-    """
-
-    chosen = Signal(QModelIndex)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.doubleClicked.connect(self.chosen)
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentIndex().isValid():
-            self.chosen.emit(self.currentIndex())
-        else:
-            super().keyPressEvent(event)
+_SHARES = [620, 380]
+"""How the list and the details share the room at first."""
 
 
 class RunsPage(QWidget):
-    """Sorts, filters and opens runs.
+    """Searches, sorts, opens, names, resumes and deletes runs.
 
     Signals:
         run_chosen(RunFolder): a run is to be shown.
+        compare_wanted(list[str]): the runs of those ids are to be compared.
+        resume_wanted(Job): a run of that job is to be started, which goes on from another.
+        told(str): something that went wrong, in words for the user; when the list has first been read out of sight, that
+            runs were interrupted.
     """
 
     run_chosen = Signal(object)
+    compare_wanted = Signal(list)
+    resume_wanted = Signal(object)
+    told = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.model = RunsModel(self)
-        self.rows = QSortFilterProxyModel(self)
-        self.rows.setSourceModel(self.model)
-        self.rows.setSortRole(SORT_ROLE)
-        self.rows.setFilterKeyColumn(-1)
-        self.rows.setFilterCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
-        self.table = self._make_table()
-        self.filter = QLineEdit(clearButtonEnabled=True)
-        self.filter.setPlaceholderText("Name, model, state …")
-        self.filter.setAccessibleName("Filter runs")
-        self.filter.textChanged.connect(self._filter)
+        self.table = RunsTable(self.model)
+        self.acts = RunActions(self.table)
+        self.filters = Filters()
+        self.interrupted = InterruptedRuns()
+        self.details = Details()
+        self.deleting = DeletingBar()
+        self.notebook = Notebook(self.model.find, self)
         self._count = QLabel()
         self._count.setObjectName("muted")
-        self._open = QPushButton("Show run")
-        self._open.clicked.connect(lambda: self._choose(self.table.currentIndex()))
-        self._folder = QPushButton("Open folder")
-        self._folder.clicked.connect(self._open_folder)
+        self._count.setAccessibleName("Runs shown")
         self._empty = QLabel("Looking for runs …")
         self._empty.setObjectName("muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setWordWrap(True)
         self._stack = QStackedWidget()
-        self._stack.addWidget(self._empty)
-        self._stack.addWidget(self.table)
-        self._lay_out()
-        self._fitted = False
+        self._halves = QSplitter(Qt.Orientation.Vertical)
         self._timer = QTimer(self, interval=_LOOK_EVERY_MS)
-        self._timer.timeout.connect(self.refresh)
         self._summaries = Summaries(self)
-        self._summaries.found.connect(self._found)
-        self._summaries.complete.connect(self._complete)
-        self.table.selectionModel().selectionChanged.connect(self._enable_buttons)
-        self.destroyed.connect(self._summaries.close)
-        self._enable_buttons()
+        self._read_before = False
+        self._lay_out()
+        self._connect()
 
     def refresh(self) -> None:
         """Reads the list anew, in the background."""
         self._summaries.refresh()
 
     def close_reading(self) -> None:
-        """Ends the reading that goes on in the background."""
+        """Ends what goes on in the background, and has what was typed written first."""
+        self.details.keep()
         self._summaries.close()
+        self.notebook.close()
+        self.deleting.close_work()
 
-    def selected(self) -> RunFolder | None:
-        index = self.table.currentIndex()
-        return RunFolder(Path(self._run_folder(index))) if index.isValid() else None
+    def selected(self) -> list[RunSummary]:
+        """The runs that are chosen, from the top."""
+        return self.table.selected()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -129,97 +109,199 @@ class RunsPage(QWidget):
         super().hideEvent(event)
         self._timer.stop()
 
-    def closeEvent(self, event: QCloseEvent) -> None:
-        self.close_reading()
-        super().closeEvent(event)
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        way = Qt.Orientation.Horizontal if self.width() >= _WIDE else Qt.Orientation.Vertical
+        if way != self._halves.orientation():
+            self._halves.setOrientation(way)
+            self._halves.setSizes(_SHARES)
+            self.details.set_beside(way == Qt.Orientation.Horizontal)
 
-    def _make_table(self) -> _Table:
-        table = _Table()
-        table.setAccessibleName("Runs")
-        table.setModel(self.rows)
-        table.setSortingEnabled(True)
-        table.sortByColumn(STARTED, Qt.SortOrder.DescendingOrder)
-        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        table.setAlternatingRowColors(True)
-        table.setShowGrid(False)
-        table.setTabKeyNavigation(False)
-        table.setWordWrap(False)
-        table.verticalHeader().hide()
-        table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 14)
-        header = table.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
-        header.setStretchLastSection(True)
-        header.setResizeContentsPrecision(_ROWS_MEASURED)
-        table.setStyleSheet(f"QTableView::item {{ padding: 0 {_PADDING}px; }}")
-        table.chosen.connect(self._choose)
-        return table
+    # Making it
 
     def _lay_out(self) -> None:
         heading = QLabel("Runs")
         heading.setObjectName("heading")
-        label = QLabel("&Filter")
-        label.setBuddy(self.filter)
         top = QHBoxLayout()
         top.setSpacing(10)
         top.addWidget(heading)
         top.addWidget(self._count)
         top.addStretch(1)
-        top.addWidget(label)
-        top.addWidget(self.filter)
-        self.filter.setFixedWidth(240)
+        self._stack.addWidget(self._empty)
+        self._stack.addWidget(self.table)
+        self._halves.setChildrenCollapsible(False)
+        self._halves.setHandleWidth(9)
+        self._halves.addWidget(self._stack)
+        self._halves.addWidget(self.details)
+        self._halves.setSizes(_SHARES)
         bottom = QHBoxLayout()
+        bottom.setSpacing(8)
+        for action in (self.acts.folder, self.acts.compare, self.acts.delete):
+            bottom.addWidget(button_of(action))
         bottom.addStretch(1)
-        bottom.addWidget(self._folder)
-        bottom.addWidget(self._open)
+        for action in (self.acts.resume, self.acts.show):
+            bottom.addWidget(button_of(action))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 10, 14, 10)
         layout.setSpacing(8)
         layout.addLayout(top)
-        layout.addWidget(self._stack, 1)
+        layout.addWidget(self.filters)
+        layout.addWidget(self.interrupted)
+        layout.addWidget(self._halves, 1)
+        layout.addWidget(self.deleting)
         layout.addLayout(bottom)
 
+    def _connect(self) -> None:
+        self._timer.timeout.connect(self.refresh)
+        self._summaries.found.connect(self._found)
+        self._summaries.complete.connect(self._complete)
+        self._summaries.failed.connect(self._unread)
+        self.destroyed.connect(self._summaries.close)
+        self.filters.changed.connect(self._choose_runs)
+        self.table.selectionModel().selectionChanged.connect(self._selection_changed)
+        self.table.chosen.connect(self._show_run)
+        self.table.customContextMenuRequested.connect(self._open_menu)
+        self.model.renamed.connect(self._rename)
+        self.interrupted.resume.connect(self._resume)
+        self.interrupted.delete.connect(lambda run_id: self._ask_to_delete([run_id]))
+        self.interrupted.set_aside.connect(lambda run_id: self._note([run_id], set_aside=True))
+        self.interrupted.show_all.connect(self.filters.show_interrupted)
+        self.details.noted.connect(lambda run, changes: self.notebook.change(run, **changes))
+        self.notebook.written.connect(self._noted)
+        self.notebook.failed.connect(self.told)
+        self.deleting.changed.connect(self.refresh)
+        self.deleting.closed.connect(self.table.setFocus)
+        self.acts.tag_wanted.connect(self._tag)
+        on(self.acts.show, lambda: self._show_run(self.table.currentIndex()))
+        on(self.acts.folder, self._open_folder)
+        on(self.acts.resume, lambda: self._resume(self.selected()[0].run_id))
+        on(self.acts.compare, lambda: self.compare_wanted.emit([run.run_id for run in self.selected()]))
+        on(self.acts.favourite, self._favour)
+        on(self.acts.rename, self.table.rename)
+        on(self.acts.delete, lambda: self._ask_to_delete([run.run_id for run in self.selected()]))
+        find = QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self)
+        find.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        find.activated.connect(self._go_to_search)
+
+    # The list
+
     def _found(self, runs: list[RunSummary]) -> None:
-        self.model.merge(runs)
-        self._show_count()
+        with self.table.holding_place():
+            self.model.merge(runs)
+        self._show_all()
 
     def _complete(self, run_ids: list[str]) -> None:
-        self.model.keep_only(run_ids)
-        self._show_count()
+        with self.table.holding_place():
+            self.model.keep_only(run_ids)
         self._empty.setText(_EMPTY)
-        if run_ids and not self._fitted:
-            self._fitted = True
-            self.table.resizeColumnsToContents()
-            for column in range(self.model.columnCount()):
-                # Qt does not count the padding that a style sheet gives to items.
-                self.table.setColumnWidth(column, self.table.columnWidth(column) + 2 * _PADDING)
+        self._show_all()
+        self._show_around()
+        self.table.fit()
+        if not self._read_before and not self.isVisible():
+            self._tell_of_interrupted()
+        self._read_before = True
 
-    def _filter(self, text: str) -> None:
-        self.rows.setFilterFixedString(text)
-        self._show_count()
+    def _tell_of_interrupted(self) -> None:
+        count = self.interrupted.count
+        if count:
+            was = (
+                "was interrupted: Runs (Ctrl+3) tells what it was doing"
+                if count == 1
+                else ("were interrupted: Runs (Ctrl+3) tells what they were doing")
+            )
+            self.told.emit(f"{many(count)} {was} and how to go on.")
 
-    def _show_count(self) -> None:
-        total, shown = self.model.rowCount(), self.rows.rowCount()
+    def _noted(self, run: RunSummary) -> None:
+        self._found([run])
+        self._show_around()
+
+    def _show_around(self) -> None:
+        """Renews what stands above the list and is gathered from all runs."""
+        self.filters.offer(self.model.runs)
+        self.interrupted.show_runs(self.model.runs)
+
+    def _unread(self, why: str) -> None:
+        self._empty.setText(
+            f"The list of runs cannot be read: {why}.\n\nCorrect that, or set FOOTPLATE_HOME to another folder."
+        )
+        self._show_all()
+
+    def _choose_runs(self, wanted: Wanted) -> None:
+        self.model.choose(wanted)
+        self._show_all()
+
+    def _show_all(self) -> None:
+        """Says how many there are, and shows what is chosen as it now stands."""
+        total, shown = len(self.model.runs), self.model.rowCount()
         if shown == total:
             self._count.setText(f"{total:,}" if total else "")
         else:
             self._count.setText(f"{shown:,} of {total:,}")
-        self._stack.setCurrentWidget(self.table if total else self._empty)
+        if total and not shown:
+            self._empty.setText(_NOTHING_LIKE_THAT)
+        self._stack.setCurrentWidget(self.table if shown else self._empty)
+        self.filters.setVisible(total > 0)
+        self.details.setVisible(total > 0)
+        self._selection_changed()
 
-    def _enable_buttons(self) -> None:
-        chosen = self.table.selectionModel().hasSelection()
-        self._open.setEnabled(chosen)
-        self._folder.setEnabled(True)
-        self._folder.setToolTip("The selected run's folder" if chosen else str(paths.runs_folder()))
+    def _selection_changed(self) -> None:
+        chosen = self.selected()
+        self.acts.choose(chosen)
+        self.acts.folder.setToolTip(chosen[0].folder if len(chosen) == 1 else str(paths.runs_folder()))
+        self.details.show_runs(chosen)
 
-    def _run_folder(self, index: QModelIndex) -> str:
-        return self.model.run(self.rows.mapToSource(index).row()).folder
+    # What is done with runs
 
-    def _choose(self, index: QModelIndex) -> None:
+    def _show_run(self, index: QModelIndex) -> None:
         if index.isValid():
-            self.run_chosen.emit(RunFolder(Path(self._run_folder(index))))
+            self.run_chosen.emit(RunFolder(Path(self.model.run(index.row()).folder)))
 
     def _open_folder(self) -> None:
-        run = self.selected()
-        reveal(run.path if run is not None else paths.runs_folder())
+        chosen = self.selected()
+        reveal(Path(chosen[0].folder) if len(chosen) == 1 else paths.runs_folder())
+
+    def _resume(self, run_id: str) -> None:
+        run = self.model.find(run_id)
+        if run is not None:
+            in_background(lambda: job_to_resume(RunFolder(run.folder)), self, self._resumed, self._not_resumed)
+
+    def _resumed(self, job: Job | None) -> None:
+        if job is None:
+            self.told.emit("The run cannot be resumed: its job.toml cannot be read.")
+        else:
+            self.resume_wanted.emit(job)
+
+    def _not_resumed(self, error: Exception) -> None:
+        if not isinstance(error, OSError):
+            raise error
+        self.told.emit(f"The run cannot be resumed: {error}.")
+
+    def _ask_to_delete(self, run_ids: list[str]) -> None:
+        self.deleting.ask([run for run_id in run_ids if (run := self.model.find(run_id)) is not None])
+
+    def _note(self, run_ids: list[str], **changes: object) -> None:
+        for run_id in run_ids:
+            run = self.model.find(run_id)
+            if run is not None:
+                self.notebook.change(run, **changes)
+
+    def _rename(self, run_id: str, name: str) -> None:
+        self._note([run_id], name=name)
+
+    def _favour(self) -> None:
+        favourite = self.acts.favourite.isChecked()
+        self._note([run.run_id for run in self.selected() if run.favourite != favourite], favourite=favourite)
+
+    def _tag(self, text: str, wanted: bool) -> None:
+        meant = tags_of(text)
+        for run in self.selected():
+            others = tuple(tag for tag in run.tags if tag not in meant)
+            self._note([run.run_id], tags=(*others, *meant) if wanted else others)
+
+    def _open_menu(self, where: QPoint) -> None:
+        known = sorted({tag for run in self.model.runs for tag in run.tags})
+        self.acts.menu(self.selected(), known).popup(self.table.viewport().mapToGlobal(where))
+
+    def _go_to_search(self) -> None:
+        self.filters.text.setFocus()
+        self.filters.text.selectAll()

@@ -1,37 +1,40 @@
-"""Reading the list of runs away from the window's thread, and none twice that cannot change any more."""
+"""Reading the list of runs away from the window's thread."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from pathlib import Path
+import time
 
 from PySide6.QtCore import QObject, Signal
 
-from engine.contract.runs import RunFolder, RunSummary, list_runs
+from engine.contract.run_index import RunIndex
+from engine.contract.runs import RunSummary
 
-_BATCH = 50
-_Stamp = tuple[int, int]
+_TELL_AFTER_S = 0.1
+"""What has been found by then is shown at once; each wait after it is twice as long, since every telling sorts anew."""
 
 
 class Summaries(QObject):
-    """Reads runs on a thread of its own and keeps what cannot change any more.
+    """Reads the runs on a thread of its own, through the index of what cannot change any more.
 
     Signals:
         found(list[RunSummary]): some of the runs, newest first, as they are read.
-        complete(list[str]): the ids of all runs there are, once all have been read.
+        complete(list[str]): the ids of all runs that could be read, once all have been.
+        failed(str): the runs' folder cannot be read; why.
     """
 
     found = Signal(list)
     complete = Signal(list)
+    failed = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._kept: dict[Path, tuple[_Stamp, RunSummary]] = {}
+        self._index = RunIndex()
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._again = False
         self.complete.connect(self._completed)
+        self.failed.connect(self._completed)
 
     def refresh(self) -> None:
         """Reads all runs; where that is going on already, once more afterwards."""
@@ -58,45 +61,23 @@ class Summaries(QObject):
 
     def _read(self) -> None:
         try:
-            runs = list_runs()
-            batch: list[RunSummary] = []
-            for summary in self._summaries(runs):
-                batch.append(summary)
-                if len(batch) >= _BATCH:
-                    self.found.emit(batch)
-                    batch = []
-            if self._ended.is_set():
-                return
-            self.found.emit(batch)
-            self.complete.emit([run.run_id for run in runs])
+            self._tell_all()
+        except OSError as error:
+            self.failed.emit(f"{error.strerror} ({error.filename})")
         except RuntimeError:
             return  # the window, and this object with it, is gone already
 
-    def _summaries(self, runs: Iterable[RunFolder]) -> Iterable[RunSummary]:
-        for run in runs:
+    def _tell_all(self) -> None:
+        batch: list[RunSummary] = []
+        run_ids = []
+        told, wait_s = time.monotonic(), _TELL_AFTER_S
+        for run in self._index.summaries():
             if self._ended.is_set():
                 return
-            try:
-                summary = self._summary(run)
-            except OSError:
-                continue  # removed, or not ours to read
-            if summary is not None:
-                yield summary
-
-    def _summary(self, run: RunFolder) -> RunSummary | None:
-        stamp = _stamp(run)
-        kept = self._kept.get(run.path)
-        if kept is not None and kept[0] == stamp:
-            return kept[1]
-        summary = run.summary()
-        if summary is not None and summary.state in ("completed", "stopped", "failed"):
-            self._kept[run.path] = (stamp, summary)
-        return summary
-
-
-def _stamp(run: RunFolder) -> _Stamp:
-    try:
-        info = run.events_file.stat()
-    except OSError:
-        return (0, 0)
-    return (info.st_mtime_ns, info.st_size)
+            batch.append(run)
+            run_ids.append(run.run_id)
+            if time.monotonic() - told > wait_s:
+                self.found.emit(batch)
+                batch, told, wait_s = [], time.monotonic(), 2 * wait_s
+        self.found.emit(batch)
+        self.complete.emit(run_ids)

@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
+from engine.contract.devices import CPU
 from gui import theme
 from gui.main_window import MainWindow
 from gui.theme import DARK, LIGHT, Colors
@@ -53,6 +54,15 @@ def test_that_a_device_keeps_its_colour_when_others_appear(styled: QApplication)
     theme.register_devices(["GPU-colour-b", "GPU-colour-a"])
     assert theme.device_color("GPU-colour-a") == first
     assert theme.device_color("GPU-colour-b") != first
+
+
+def test_that_devices_of_one_colour_are_told_apart_by_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theme, "_order", {})
+    keys = [f"GPU-{number}" for number in range(16)]
+    theme.register_devices(keys)
+    looks = {(theme.device_color(key), theme.device_is_dashed(key)) for key in [*keys, CPU, f"ws2/{CPU}"]}
+    assert len(looks) == 18
+    assert not any(theme.device_is_dashed(key) for key in [*keys[:8], CPU])
 
 
 def test_that_the_whole_program_changes_with_the_desktop(

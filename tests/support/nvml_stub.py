@@ -5,7 +5,7 @@
     subprocess.Popen([sys.executable, "-m", "engine.gpus"], env=os.environ | stub.environment)
 
 The libraries are found through LD_LIBRARY_PATH, so they act on processes started with `environment`. Keys of the
-profile: tests/engine/gpus/stub/nvml_stub.c.
+profile: the first lines of tests/engine/gpus/stub/*.c. Whole machines to choose from: tests/support/nvml_profiles.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,11 @@ DRIVER_NOT_LOADED = 9
 GPU_IS_LOST = 15
 LIB_RM_VERSION_MISMATCH = 18
 UNKNOWN = 999
+
+SAME_NODE, OTHER_NODE = 40, 50
+"""`nvmlGpuTopologyLevel_t` of GPUs below one processor and below different ones."""
+MOST_GPUS = 16
+SWITCH = "000000FE:00:00.0"
 
 Profile = Mapping[str, object]
 
@@ -45,7 +50,7 @@ class NvmlStub:
 
     def write(self, gpus: Iterable[Profile] = (), **library: object) -> None:
         """Writes the profile: each of `gpus` from `gpu_profile`, and the library's own keys."""
-        lines = ["driver_version=570.86.15", *_lines(library)]
+        lines = [*_lines({"driver_version": "570.86.15", "cuda_version": 12080} | library)]
         for gpu in gpus:
             lines += ["gpu", *_lines(gpu)]
         temporary = self.profile.with_suffix(".new")
@@ -70,10 +75,13 @@ def compiler() -> str | None:
 def compile_stub(folder: Path, *, old_driver: bool = False) -> NvmlStub:
     """Builds libnvidia-ml.so.1 and libcuda.so.1 into `folder`; an old driver lacks newer functions."""
     folder.mkdir(parents=True, exist_ok=True)
-    for source, library in (("nvml_stub.c", "libnvidia-ml.so.1"), ("cuda_stub.c", "libcuda.so.1")):
-        flags = ["-DOLD_DRIVER"] if old_driver else []
+    flags = ["-DOLD_DRIVER"] if old_driver else []
+    for library, sources in (
+        ("libnvidia-ml.so.1", sorted(SOURCES.glob("nvml_*.c"))),
+        ("libcuda.so.1", [SOURCES / "cuda_stub.c"]),
+    ):
         command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-Wall", *flags, "-o", str(folder / library)]
-        subprocess.run([*command, str(SOURCES / source)], check=True, env={"PATH": os.environ["PATH"]})
+        subprocess.run([*command, *map(str, sources)], check=True, env={"PATH": os.environ["PATH"]})
     return NvmlStub(folder, folder / "profile")
 
 
@@ -82,8 +90,16 @@ def uuid_of(index: int) -> str:
     return f"GPU-{index:08x}-1111-2222-3333-444444444444"
 
 
+def instance_uuid_of(index: int, number: int) -> str:
+    """The UUID of the MIG instance `number` of the stub's GPU `index`."""
+    return f"MIG-{index:08x}-1111-2222-3333-{number:012x}"
+
+
 def gpu_profile(index: int, **changes: object) -> Profile:
-    """A healthy GPU; None in `changes` leaves a key out, a list gives it several times."""
+    """A healthy GPU, one of several behind NVLink switches, that tells all that an H200 tells; not all of it is zero.
+
+    None in `changes` leaves a key out, a list gives it several times; "instances" are from `instance_profile`.
+    """
     profile: dict[str, object] = {
         "name": "NVIDIA H200",
         "uuid": uuid_of(index),
@@ -91,10 +107,72 @@ def gpu_profile(index: int, **changes: object) -> Profile:
         "total": 140 * GIB,
         "used": (index + 1) * GIB,
         "reserved": GIB // 2,
-        "utilization": 10 * index + 5,
+        "utilization": 10 * index % 95 + 5,
+        "memory_busy": 3 + index,
+        "encoder": 0,
+        "decoder": 12,
         "temperature": 40 + index,
+        "slowdown": 87,
+        "shutdown": 92,
+        "memory_max": 95,
+        "memory_temperature": 45 + index,
         "power_mw": 100_500 + index,
         "power_limit_mw": 700_000,
+        "energy_mj": 123_456_000,
+        "sm_clock": 1755,
+        "sm_clock_max": 1980,
+        "memory_clock": 3201,
+        "memory_clock_max": 3201,
+        "throttle": 0,
+        "pstate": 0,
+        "sm_active": 31 + index,
+        "tensor_active": 22 + index,
+        "pcie_generation": 5,
+        "pcie_generation_max": 5,
+        "pcie_width": 16,
+        "pcie_width_max": 16,
+        "pcie_received_per_s": 8_000_000_000,
+        "pcie_sent_per_s": 2_000_000_000,
+        "pcie_bits": 32,
+        "pcie_replays": 0,
+        "ecc": 1,
+        "ecc_corrected": 0,
+        "ecc_uncorrected": 0,
+        "ecc_total_corrected": 2,
+        "ecc_total_uncorrected": 0,
+        "rows_corrected": 1,
+        "rows_uncorrected": 0,
+        "rows_pending": 0,
+        "rows_failed": 0,
+        "compute_mode": 0,
+        "persistence": 1,
+        "mig": 0,
+        "nvlinks": 18,
+        "nvlink_version": 6,  # as NVML counts versions; it is NVLink 4
+        "nvlink_received_per_s": 3_000_000_000,
+        "nvlink_sent_per_s": 1_000_000_000,
+        "link": [f"{number}:{SWITCH}:2" for number in range(18)],
+        "ancestors": _each(lambda other: SAME_NODE if other // 4 == index // 4 else OTHER_NODE),
+        "peers": _each(lambda other: 0),
+        "nvlink_peers": _each(lambda other: 0),
+        "cores": f"{32 * (index // 4)}-{32 * (index // 4) + 31}",
+        "numa_node": index // 4,
+    }
+    return profile | changes
+
+
+def instance_profile(index: int, number: int, **changes: object) -> Profile:
+    """The MIG instance `number` of the GPU `index`, a seventh of an H200."""
+    profile: dict[str, object] = {
+        "name": "NVIDIA H200 MIG 1g.18gb",
+        "uuid": instance_uuid_of(index, number),
+        "gpu_instance": 7 + number,
+        "compute_instance": 0,
+        "total": 16 * GIB,
+        "used": (number + 1) * GIB,
+        "reserved": GIB // 8,
+        "sm_active": 15 + number,
+        "tensor_active": 5 + number,
     }
     return profile | changes
 
@@ -105,10 +183,19 @@ def cuda_uuids(*indices: int) -> dict[str, str]:
     return {"FOOTPLATE_CUDA_UUIDS": ",".join(plain)}
 
 
-def _lines(profile: Profile) -> list[str]:
-    return [
-        f"{key}={item}"
-        for key, value in profile.items()
-        if value is not None
-        for item in (value if isinstance(value, list) else [value])
-    ]
+def _each(level: Callable[[int], int]) -> str:
+    return ",".join(str(level(other)) for other in range(MOST_GPUS))
+
+
+def _lines(profile: Profile) -> Iterator[str]:
+    """The lines of one device, those of its MIG instances last."""
+    instances: list[Profile] = []
+    for key, value in profile.items():
+        items = value if isinstance(value, list) else [value]
+        if key == "instances":
+            instances = items
+        elif value is not None:
+            yield from (f"{key}={item}" for item in items)
+    for instance in instances:
+        yield "instance"
+        yield from _lines(instance)

@@ -1,52 +1,137 @@
 """Records this machine's GPUs as a profile for the stub: `python -m tests.support.record_nvml > NAME.profile`.
 
-What a GPU does not tell is recorded with NVML's error code. Processes are left out, since they are someone's.
+A call that a GPU refuses is recorded by NVML's error code, unless that is "not supported", which a key that is left out
+stands for. Traffic and activity are recorded as this program's own sampler tells them, since they take two readings.
+Processes are left out, since they are someone's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pynvml
 
+from engine.contract.devices import Gpu, Shown
+from engine.gpus.nvml import NvmlReader
+
 Values = dict[str, Any]
+Ask = Callable[[Any], tuple[Any, ...]]
+
+NOT_SUPPORTED = 3
+ALWAYS_THERE = ("processes", "process_utilization", "events", "fields")
+"""What the stub tells unless it is given an error."""
+SM, MEMORY = 1, 2
+BITS = {1: 32, 3: 64}
+"""Of a counter, by `nvmlValueType_t`."""
+PCIE_COUNTER = 197
+
+
+def _memory(gpu: Any) -> tuple[int, int, int]:
+    info = pynvml.nvmlDeviceGetMemoryInfo(gpu, version=pynvml.nvmlMemory_v2)
+    return info.total, info.used, info.reserved
+
+
+def _utilization(gpu: Any) -> tuple[int, int]:
+    rates = pynvml.nvmlDeviceGetUtilizationRates(gpu)
+    return rates.gpu, rates.memory
+
+
+CALLS: tuple[tuple[str, tuple[str, ...], Ask], ...] = (
+    ("name", ("name",), lambda gpu: (pynvml.nvmlDeviceGetName(gpu),)),
+    ("memory", ("total", "used", "reserved"), _memory),
+    ("utilization", ("utilization", "memory_busy"), _utilization),
+    ("encoder", ("encoder",), lambda gpu: (pynvml.nvmlDeviceGetEncoderUtilization(gpu)[0],)),
+    ("decoder", ("decoder",), lambda gpu: (pynvml.nvmlDeviceGetDecoderUtilization(gpu)[0],)),
+    ("temperature", ("temperature",), lambda gpu: (pynvml.nvmlDeviceGetTemperature(gpu, 0),)),
+    ("thresholds", ("shutdown",), lambda gpu: (pynvml.nvmlDeviceGetTemperatureThreshold(gpu, 0),)),
+    ("thresholds", ("slowdown",), lambda gpu: (pynvml.nvmlDeviceGetTemperatureThreshold(gpu, 1),)),
+    ("thresholds", ("memory_max",), lambda gpu: (pynvml.nvmlDeviceGetTemperatureThreshold(gpu, 2),)),
+    ("margin", ("margin",), lambda gpu: (pynvml.nvmlDeviceGetMarginTemperature(gpu),)),
+    ("power", ("power_mw",), lambda gpu: (pynvml.nvmlDeviceGetPowerUsage(gpu),)),
+    ("power_limit", ("power_limit_mw",), lambda gpu: (pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu),)),
+    ("fan", ("fan",), lambda gpu: (pynvml.nvmlDeviceGetFanSpeed(gpu),)),
+    ("clocks", ("sm_clock",), lambda gpu: (pynvml.nvmlDeviceGetClockInfo(gpu, SM),)),
+    ("clocks", ("sm_clock_max",), lambda gpu: (pynvml.nvmlDeviceGetMaxClockInfo(gpu, SM),)),
+    ("clocks", ("memory_clock",), lambda gpu: (pynvml.nvmlDeviceGetClockInfo(gpu, MEMORY),)),
+    ("clocks", ("memory_clock_max",), lambda gpu: (pynvml.nvmlDeviceGetMaxClockInfo(gpu, MEMORY),)),
+    ("throttle", ("throttle",), lambda gpu: (pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),)),
+    ("pstate", ("pstate",), lambda gpu: (pynvml.nvmlDeviceGetPerformanceState(gpu),)),
+    ("compute_mode", ("compute_mode",), lambda gpu: (pynvml.nvmlDeviceGetComputeMode(gpu),)),
+    ("persistence", ("persistence",), lambda gpu: (pynvml.nvmlDeviceGetPersistenceMode(gpu),)),
+    ("ecc_mode", ("ecc",), lambda gpu: (pynvml.nvmlDeviceGetEccMode(gpu)[0],)),
+    ("pcie", ("pcie_generation",), lambda gpu: (pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),)),
+    ("pcie", ("pcie_generation_max",), lambda gpu: (pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),)),
+    ("pcie", ("pcie_width",), lambda gpu: (pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),)),
+    ("pcie", ("pcie_width_max",), lambda gpu: (pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),)),
+    ("mig", ("mig",), lambda gpu: (pynvml.nvmlDeviceGetMigMode(gpu)[0],)),
+    ("nvlink_state", ("nvlink_version",), lambda gpu: (pynvml.nvmlDeviceGetNvLinkVersion(gpu, 0),)),
+    ("processes", (), lambda gpu: pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)[:0]),
+)
+"""The stub's name of each call, the keys that it gives, and the call."""
+
+FIELDS = {
+    "ecc_corrected": 3, "ecc_uncorrected": 4, "ecc_total_corrected": 5, "ecc_total_uncorrected": 6,
+    "retired_single": 29, "retired_double": 30, "retired_pending": 31, "memory_temperature": 82, "energy_mj": 83,
+    "pcie_replays": 94, "rows_corrected": 142, "rows_uncorrected": 143, "rows_pending": 144, "rows_failed": 145,
+    "shutdown_tlimit": 193, "slowdown_tlimit": 194,
+}  # fmt: skip
+MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 def main() -> None:
     """Prints the profile of every GPU that NVML lists."""
-    pynvml.nvmlInit()
+    reader = NvmlReader()
+    reader.read(Shown())
+    time.sleep(0.5)
+    told = {gpu.uuid: gpu for gpu in reader.read(Shown())}
     print(f"driver_version={pynvml.nvmlSystemGetDriverVersion()}")
+    print(f"cuda_version={pynvml.nvmlSystemGetCudaDriverVersion_v2()}")
     for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         print("gpu")
-        for key, value in record(pynvml.nvmlDeviceGetHandleByIndex(index)).items():
+        for key, value in record(handle, told[pynvml.nvmlDeviceGetUUID(handle)]).items():
             print(f"{key}={value}")
 
 
-def record(gpu: Any) -> Values:
-    """Keys of the profile of one GPU."""
-    values: Values = {"uuid": pynvml.nvmlDeviceGetUUID(gpu), "bus_id": pynvml.nvmlDeviceGetPciInfo(gpu).busId}
-    asked: dict[str, Callable[[], Values]] = {
-        "name": lambda: {"name": pynvml.nvmlDeviceGetName(gpu)},
-        "memory": lambda: _memory(pynvml.nvmlDeviceGetMemoryInfo(gpu, version=pynvml.nvmlMemory_v2)),
-        "utilization": lambda: {"utilization": pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu},
-        "temperature": lambda: {
-            "temperature": pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
-        },
-        "power": lambda: {"power_mw": pynvml.nvmlDeviceGetPowerUsage(gpu)},
-        "power_limit": lambda: {"power_limit_mw": pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu)},
-        "processes": lambda: {"processes_error": 0 * len(pynvml.nvmlDeviceGetComputeRunningProcesses(gpu))},
-    }
-    for quantity, ask in asked.items():
+def record(handle: Any, told: Gpu) -> Values:
+    """Keys of the profile of one GPU, of which the sampler has told `told`."""
+    values: Values = {"uuid": told.uuid, "bus_id": told.pci_bus_id}
+    for quantity, keys, ask in CALLS:
         try:
-            values |= ask()
+            values |= dict(zip(keys, ask(handle), strict=True))
         except pynvml.NVMLError as error:
-            values[f"{quantity}_error"] = error.value
-    return values
+            if error.value != NOT_SUPPORTED or quantity in ALWAYS_THERE:
+                values[f"{quantity}_error"] = error.value
+    for key, field in zip(FIELDS, _fields(handle, FIELDS.values()), strict=True):
+        if field.nvmlReturn == pynvml.NVML_SUCCESS:
+            values[key] = getattr(field.value, MEMBERS[field.valueType])
+    return values | _traffic(handle, told)
 
 
-def _memory(info: Any) -> Values:
-    return {"total": info.total, "used": info.used, "reserved": info.reserved}
+def _traffic(handle: Any, told: Gpu) -> Values:
+    (counter,) = _fields(handle, [PCIE_COUNTER])
+    values: Values = {
+        "pcie_received_per_s": told.pcie.received_bytes_per_s,
+        "pcie_sent_per_s": told.pcie.sent_bytes_per_s,
+        "pcie_bits": BITS.get(counter.valueType) if counter.nvmlReturn == pynvml.NVML_SUCCESS else None,
+        "sm_active": told.sm_active_percent,
+        "tensor_active": told.tensor_active_percent,
+    }
+    if told.nvlinks:
+        active = [link for link in told.nvlinks if link.active]
+        values |= {
+            "nvlinks": len(told.nvlinks),
+            "nvlinks_active": len(active),
+            "nvlink_received_per_s": next((link.received_bytes_per_s for link in active), None),
+            "nvlink_sent_per_s": next((link.sent_bytes_per_s for link in active), None),
+        }
+    return {key: round(value) for key, value in values.items() if value is not None}
+
+
+def _fields(handle: Any, numbers: Iterable[int]) -> Any:
+    return pynvml.nvmlDeviceGetFieldValues(handle, list(numbers))
 
 
 if __name__ == "__main__":

@@ -177,9 +177,9 @@ class WorkerGroup:
     def losses(self) -> list[float]:
         return [metrics.loss for metrics in self.of(StepMetrics)]
 
-    def completed(self) -> WorkerGroup:
+    def completed(self, seconds: float = 60.0) -> WorkerGroup:
         """Reads to the end of a run that is to go well."""
-        codes = self.finish()
+        codes = self.finish(seconds)
         assert not any(codes), f"{codes} {self.of(Failed)}\n{self.logs()}"
         return self
 

@@ -10,9 +10,13 @@ import pytest
 
 from engine.cli import doctor
 from engine.contract.catalogue import Catalogue, load_catalogue
-from engine.contract.devices import Snapshot
+from engine.contract.devices import Ecc, Snapshot
 from engine.contract.job import FIELDS
+from engine.contract.run_notes import change_notes
+from engine.contract.runs import RunSummary
+from tests.engine.cli.machines import busy_gpu, machine
 from tests.engine.cli.terminal import command, footplate
+from tests.gui.run.written import a_run
 
 
 def test_that_gpus_lists_the_cpu_and_says_why_no_gpu_is_there() -> None:
@@ -20,9 +24,9 @@ def test_that_gpus_lists_the_cpu_and_says_why_no_gpu_is_there() -> None:
     assert answer.code == 0
     snapshot = msgspec.json.decode(footplate("gpus", "--json").out, type=Snapshot)
     assert snapshot.cpu.name in answer.out
-    assert all(gpu.uuid in answer.out for gpu in snapshot.gpus)
+    assert all(gpu.name.removeprefix("NVIDIA ")[:11] in answer.out for gpu in snapshot.gpus)
     if snapshot.nvml.status != "ok":
-        assert snapshot.nvml.message in answer.out
+        assert snapshot.nvml.message in " ".join(answer.out.split())
 
 
 def test_that_the_catalogue_is_printed_as_it_ships() -> None:
@@ -38,6 +42,22 @@ def test_that_no_runs_are_told_with_how_to_make_one() -> None:
     assert answer.code == 0
     assert "footplate train" in answer.out
     assert footplate("runs", "--json").out == ""
+
+
+def test_that_runs_are_listed_with_what_their_user_says_of_them() -> None:
+    run = a_run(8, name="before")
+    change_notes(run.path, name="after", tags=("paper", "v2"), favourite=True, text="0.1 was too much")
+    a_run(8, "failed", name="other", cause="a fault")
+    listed = footplate("runs").out.splitlines()
+    assert listed[0].split()[-1] == "TAGS"
+    (line,) = (line for line in listed if run.run_id in line)
+    assert "after ★" in line
+    assert line.endswith("paper, v2")
+    summaries = [msgspec.json.decode(line, type=RunSummary) for line in footplate("runs", "--json").out.splitlines()]
+    assert {summary.name: (summary.notes, summary.tags) for summary in summaries} == {
+        "after": ("0.1 was too much", ("paper", "v2")),
+        "other": ("", ()),
+    }
 
 
 def test_that_every_field_of_a_job_has_its_flag() -> None:
@@ -66,6 +86,24 @@ def test_that_doctor_finds_a_home_that_cannot_be_written(tmp_path: Path, monkeyp
     assert found["Runs"].grade == "broken"
     assert "set FOOTPLATE_HOME" in found["Runs"].text
     assert found["Sockets"].grade == "fine"
+
+
+def test_that_doctor_tells_what_is_wrong_with_a_gpu_and_what_is_not() -> None:
+    broken = busy_gpu(0, ecc=Ecc(uncorrected=2), throttled=("hardware_thermal",))
+    limited = busy_gpu(1, throttled=("power_cap",))
+    found = {finding.topic: finding for finding in doctor.gpus(machine(broken, limited))}
+    assert "for CUDA up to 12.8" in found["NVML"].text
+    assert found["GPU 0"].grade == "limited"
+    assert "2 uncorrected memory errors" in found["GPU 0"].text
+    assert "too hot" in found["GPU 0"].text
+    assert found["GPU 1"].grade == "fine"
+    assert "held back by the power limit" in found["GPU 1"].text
+    assert "Container" not in found
+
+
+def test_that_doctor_tells_that_a_container_does_not_see_who_uses_a_gpu() -> None:
+    found = {finding.topic: finding for finding in doctor.gpus(machine(busy_gpu(0), foreign_pids=True))}
+    assert found["Container"].grade == "limited"
 
 
 def test_that_a_pytorch_that_crashes_is_found_by_doctor() -> None:

@@ -14,7 +14,7 @@ from engine.cli.main import parser
 from engine.cli.train import judge
 from engine.contract.events import EVENT, RunFinished, RunStarted
 from engine.contract.job import Job
-from engine.contract.runs import find_run
+from engine.contract.run_index import find_run
 from tests.engine.cli.terminal import command, footplate
 from tests.engine.supervisor.supervised import make_pictures
 

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 import pytest
 
-from engine.contract.devices import Snapshot
+from engine.contract.devices import Shown, Snapshot
 from tests.support.nvml_stub import NvmlStub, compile_stub, why_not
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +27,11 @@ class RunningSampler:
     def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
         self.started = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "engine.gpus", *arguments], stdout=subprocess.PIPE, env=environment, cwd=ROOT
+            [sys.executable, "-m", "engine.gpus", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            cwd=ROOT,
         )
         self._snapshots: queue.Queue[Snapshot] = queue.Queue()
         self._thread = threading.Thread(target=self._take)
@@ -47,11 +51,19 @@ class RunningSampler:
                 return snapshot
         raise AssertionError(f"not within {timeout_s} s; last: {snapshot}")
 
+    def show(self, shown: Shown) -> None:
+        """Says what is on screen, to a sampler that was started with --listen."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(msgspec.json.encode(shown) + b"\n")
+        self.process.stdin.flush()
+
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
         self._thread.join()
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
+        self.process.stdin.close()
         self.process.stdout.close()
 
     def _take(self) -> None:

@@ -1,22 +1,16 @@
-"""The sampler's parts that need no process: the CPU's row, rows of lost GPUs, sleeping GPUs, processes, the table."""
+"""The sampler's parts that need no process: the CPU's row, rows of lost GPUs, sleeping GPUs."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from engine.contract.devices import Cpu, Gpu, GpuProcess, Nvml, Snapshot
-from engine.gpus import nvml, processes, sentences
+from engine.contract.devices import Gpu, Mig
+from engine.gpus import asking, sentences, sleep
 from engine.gpus.cpu import CpuReader, cpu_name
-from engine.gpus.text import format_snapshot
 from engine.gpus.watch import with_lost
-
-GIB = 1024**3
 
 
 def gpu(index: int, **values: object) -> Gpu:
@@ -46,73 +40,55 @@ def test_that_a_gpu_no_longer_listed_stays_in_its_place_as_lost() -> None:
     assert with_lost(rows, (gpu(0), gpu(1), gpu(2)))[0] == gpu(0)
 
 
+def test_that_instances_follow_their_gpu_and_those_that_are_no_more_have_no_row() -> None:
+    def instance(number: int) -> Gpu:
+        mig = Mig(parent_uuid="GPU-0", gpu_instance=number)
+        return Gpu(uuid=f"MIG-{number}", name="NVIDIA H200 MIG 1g.18gb", nvml_index=0, mig=mig)
+
+    before = (gpu(0), instance(1), gpu(1))
+    assert with_lost(before, (gpu(0), instance(2), gpu(1))) == (gpu(0), instance(2), gpu(1))
+    rows = with_lost(before, (gpu(1),))  # the whole GPU is lost, and its instance with it
+    assert [(row.uuid, row.lost) for row in rows] == [("GPU-0", True), ("MIG-1", True), ("GPU-1", False)]
+
+
 @pytest.mark.parametrize(("status", "expected"), [("suspended\n", True), ("active\n", False), (None, False)])
 def test_that_a_suspended_gpu_is_known_by_sysfs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str | None, expected: bool
 ) -> None:
-    monkeypatch.setattr(nvml, "SYSFS_PCI", tmp_path)
+    monkeypatch.setattr(sleep, "SYSFS_PCI", tmp_path)
     folder = tmp_path / "0000:0a:00.0" / "power"
     folder.mkdir(parents=True)
     if status is not None:
         (folder / "runtime_status").write_text(status)
-    assert nvml.asleep("00000000:0A:00.0") is expected
+    assert sleep.asleep("00000000:0A:00.0") is expected
 
 
-def test_that_impossible_pids_and_memory_of_mismatched_structs_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = [(0, 5), (0xFFFFFFFF, 5), (4000001, 10**15), (4000002, None), (4000003, 5)]
-    infos = [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in told]
-    table = processes.ProcessTable().table([infos], memory_total_bytes=GIB)
-    assert [(row.pid, row.memory_used_bytes) for row in table] == [(4000001, None), (4000002, None), (4000003, 5)]
-
-
-def test_that_names_are_looked_up_for_own_pids_and_never_for_a_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    me = psutil.Process()
-    monkeypatch.setattr(processes, "foreign_pids", lambda: False)
-    assert processes.user_and_name(os.getpid()) == (me.username(), me.name())
-    monkeypatch.setattr(processes, "foreign_pids", lambda: True)
-    assert processes.user_and_name(os.getpid()) == (None, None)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="namespaces of pids are Linux's")
-def test_that_pids_are_foreign_exactly_outside_the_hosts_own_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
-    namespace = os.readlink("/proc/self/ns/pid")
-    assert processes.foreign_pids() is (namespace != "pid:[4026531836]")
+def test_that_gpus_asleep_are_known_by_what_the_driver_tells_without_waking_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sleep, "SYSFS_PCI", tmp_path / "pci")
+    monkeypatch.setattr(sleep, "DRIVER_GPUS", tmp_path / "driver")
+    for bus_id, status in (("0000:01:00.0", "active"), ("0000:02:00.0", "suspended"), ("0000:03:00.0", "suspended")):
+        (tmp_path / "pci" / bus_id / "power").mkdir(parents=True)
+        (tmp_path / "pci" / bus_id / "power" / "runtime_status").write_text(status)
+        (tmp_path / "driver" / bus_id).mkdir(parents=True)
+    told = "Model: \t NVIDIA GeForce RTX 4070\nIRQ:   16\nGPU UUID: \t GPU-1\n"
+    (tmp_path / "driver" / "0000:02:00.0" / "information").write_text(told)
+    (tmp_path / "driver" / "0000:03:00.0" / "information").write_text(told.replace("GPU-1", "GPU-????????-????"))
+    known = sleep.sleepers(3)
+    assert known[1] == Gpu(
+        uuid="GPU-1", name="NVIDIA GeForce RTX 4070", nvml_index=1, pci_bus_id="0000:02:00.0", asleep=True
+    )
+    assert (known[2].uuid, known.keys()) == ("", {1, 2})
+    assert sleep.sleepers(2) == {}  # nobody knows which is which
 
 
 def test_that_nonsense_of_the_driver_is_none() -> None:
-    assert nvml.percent(37100) is None
-    assert nvml.percent(100) == 100.0
-    assert nvml.text(b"Tesla \xff") == "Tesla \ufffd"
-
-
-def snapshot(*gpus: Gpu, message: str = "") -> Snapshot:
-    cpu = Cpu(
-        name="AMD EPYC", core_load_percent=(10.0, 30.0), load_percent=20.0, memory_used_bytes=2 * GIB,
-        memory_total_bytes=8 * GIB,
-    )  # fmt: skip
-    return Snapshot(time=0.0, host="here", nvml=Nvml("ok", message), gpus=gpus, cpu=cpu)
-
-
-def test_that_the_table_is_aligned_and_shows_what_is_unknown_as_such() -> None:
-    full = gpu(
-        0, utilization_percent=87.0, memory_used_bytes=41 * GIB, memory_total_bytes=140 * GIB, temperature_c=61.0,
-        power_w=640.4, power_limit_w=700.0, cuda_index=1, processes=(GpuProcess(42, GIB, "ada", "python"), GpuProcess(43)),
-    )  # fmt: skip
-    table = format_snapshot(snapshot(full, gpu(1, lost=True)))
-    lines = table.splitlines()
-    assert lines[0].split() == ["Device", "Name", "Use", "Memory", "Temp", "Power", "CUDA", "UUID"]
-    assert "87 %  41.0 / 140.0 GiB  61 °C  640 / 700 W     1  GPU-0" in lines[1]
-    assert lines[2].split() == ["GPU", "1", "NVIDIA", "H200", "(lost:", "last", "values)", *"-----", "GPU-1"]
-    assert "AMD EPYC (2 cores)" in lines[3]
-    assert "20 %  2.0 / 8.0 GiB" in " ".join(lines[3].split()).replace("% 2", "%  2")
-    assert len({line.index("GPU-") for line in lines[1:3]}) == 1
-    assert "GPU 0 is used by" in lines
-    assert "  process 42, python, ada, 1,024 MiB" in lines
-    assert "  process 43" in lines
-
-
-def test_that_the_table_ends_with_why_no_gpu_is_listed() -> None:
-    assert format_snapshot(snapshot(message=sentences.NO_DRIVER)).splitlines()[-1] == sentences.NO_DRIVER
+    assert asking.percent(37100) is None
+    assert asking.percent(100) == 100.0
+    assert asking.percent(float("nan")) is None
+    assert asking.within(None, 0, 1) is None
+    assert asking.text(b"Tesla \xff") == "Tesla \ufffd"
 
 
 def test_that_every_sentence_is_one_sentence_with_a_remedy() -> None:

@@ -13,20 +13,27 @@ from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, uuid_of
 
 from .conftest import Start, has_gpus, readers_of
 
+ASKED = (
+    "memory", "utilization", "encoder", "decoder", "temperature", "thresholds", "margin", "power", "power_limit", "fan",
+    "clocks", "throttle", "pstate", "compute_mode", "persistence", "ecc_mode", "pcie", "pcie_throughput", "fields",
+    "nvlink_state", "gpm", "events", "mig", "processes", "process_utilization", "topology", "affinity", "nvlink_remote",
+)  # fmt: skip
+"""What a GPU that is listed is asked, by the stub's names."""
 QUICK = ("--interval", "0.1", "--silent", "0.7", "--retry", "0.2", "--again", "0.2")
 
 
-def test_that_one_gpu_is_told_with_all_its_quantities(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_that_one_gpu_is_told_with_its_use_and_its_processes(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, utilization=87, process=[f"{os.getpid()}:{3 * GIB}"])])
     snapshot = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus)
     (gpu,) = snapshot.gpus
     assert snapshot.nvml.status == "ok"
     assert snapshot.nvml.message == ""
-    assert snapshot.nvml.driver_version == "570.86.15"
+    assert (snapshot.nvml.driver_version, snapshot.nvml.cuda_version) == ("570.86.15", "12.8")
     assert (gpu.uuid, gpu.name, gpu.nvml_index) == (uuid_of(0), "NVIDIA H200", 0)
     assert gpu.pci_bus_id == "000000FF:01:00.0"
     assert gpu.utilization_percent == 87
-    assert (gpu.memory_used_bytes, gpu.memory_total_bytes) == (GIB, 140 * GIB)
+    assert (gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_reserved_bytes) == (GIB, 140 * GIB, GIB // 2)
+    assert gpu.memory_free_bytes == 140 * GIB - GIB - GIB // 2
     assert (gpu.temperature_c, gpu.power_w, gpu.power_limit_w) == (40, 100.5, 700)
     assert gpu.processes is not None
     assert [(process.pid, process.memory_used_bytes) for process in gpu.processes] == [(os.getpid(), 3 * GIB)]
@@ -88,35 +95,10 @@ def test_that_a_lost_gpu_is_looked_for_again_and_found(
 
 
 def test_that_a_gpu_answering_only_unknown_errors_counts_as_lost(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    errors = dict.fromkeys(
-        ("memory_error", "utilization_error", "temperature_error", "power_error", "power_limit_error",
-         "processes_error"), stubs.UNKNOWN,
-    )  # fmt: skip
+    errors = dict.fromkeys((f"{quantity}_error" for quantity in ASKED), stubs.UNKNOWN)
     nvml_stub.write([gpu_profile(0, **errors), gpu_profile(1)])
     gpus = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
     assert [gpu.lost for gpu in gpus] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("quantity", "fields"),
-    [
-        ("memory", ("memory_used_bytes", "memory_total_bytes")),
-        ("utilization", ("utilization_percent",)),
-        ("temperature", ("temperature_c",)),
-        ("power", ("power_w",)),
-        ("power_limit", ("power_limit_w",)),
-        ("processes", ("processes",)),
-    ],
-)
-def test_that_a_quantity_which_is_not_supported_is_none_and_all_others_are_told(
-    nvml_stub: NvmlStub, start_sampler: Start, quantity: str, fields: tuple[str, ...]
-) -> None:
-    nvml_stub.write([gpu_profile(0, **{f"{quantity}_error": stubs.NOT_SUPPORTED}), gpu_profile(1)])
-    gpu, whole = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
-    missing = {field for field in gpu.__struct_fields__ if getattr(gpu, field) is None}
-    assert missing == {*fields, "cuda_index", "lost_since"}
-    assert all(getattr(whole, field) is not None for field in fields)
-    assert not gpu.lost
 
 
 def test_that_what_is_not_supported_is_asked_once(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
@@ -135,20 +117,7 @@ def test_that_a_gpu_without_memory_of_its_own_tells_none_rather_than_zero(
 ) -> None:
     nvml_stub.write([gpu_profile(0, total=0, used=0, reserved=0)])
     (gpu,) = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
-    assert (gpu.memory_used_bytes, gpu.memory_total_bytes) == (None, None)
-
-
-def test_that_a_process_in_two_lists_is_one_row_and_untold_memory_is_none(
-    nvml_stub: NvmlStub, start_sampler: Start
-) -> None:
-    profile = gpu_profile(0, process=["4000001:1024", "4000002:-1"], graphics_process=["4000001:2048"])
-    nvml_stub.write([profile])
-    (gpu,) = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
-    assert gpu.processes is not None
-    assert [(p.pid, p.memory_used_bytes, p.name) for p in gpu.processes] == [
-        (4000001, 2048, None),
-        (4000002, None, None),
-    ]
+    assert (gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_free_bytes) == (None, None, None)
 
 
 def test_that_an_old_driver_is_asked_by_older_functions(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
@@ -156,6 +125,8 @@ def test_that_an_old_driver_is_asked_by_older_functions(old_nvml_stub: NvmlStub,
     sampler = start_sampler(*QUICK, stub=old_nvml_stub, **stubs.cuda_uuids(0))
     (gpu,) = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
     assert gpu.memory_used_bytes == GIB + GIB // 2  # version 1 counts what is reserved as used
+    assert gpu.memory_reserved_bytes is None
+    assert gpu.throttled == ()
     assert gpu.processes is not None
     assert [process.pid for process in gpu.processes] == [4000001]
 
@@ -206,9 +177,9 @@ def test_that_a_driver_without_gpus_says_so(nvml_stub: NvmlStub, start_sampler: 
 def test_that_gpus_which_may_not_be_used_are_told_as_a_matter_of_permission(
     nvml_stub: NvmlStub, start_sampler: Start
 ) -> None:
-    nvml_stub.write([gpu_profile(0, handle=stubs.NO_PERMISSION)])
+    nvml_stub.write([gpu_profile(0, handle_error=stubs.NO_PERMISSION)])
     assert start_sampler("--once", stub=nvml_stub).next().nvml.status == "no_permission"
-    nvml_stub.write([gpu_profile(0, handle=stubs.NO_PERMISSION), gpu_profile(1)])
+    nvml_stub.write([gpu_profile(0, handle_error=stubs.NO_PERMISSION), gpu_profile(1)])
     snapshot = start_sampler("--once", stub=nvml_stub).next()
     assert (snapshot.nvml.status, [gpu.uuid for gpu in snapshot.gpus]) == ("ok", [uuid_of(1)])
 
@@ -240,7 +211,7 @@ def test_that_gpus_keep_their_rows_while_nvml_hangs_and_move_again_afterwards(
     trigger.touch()
     snapshot = sampler.until(lambda s: s.nvml.status == "not_answering")
     assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0), uuid_of(1)]
-    assert snapshot.gpus[0].memory_used_bytes == GIB
+    assert snapshot.gpus[1].memory_used_bytes == 2 * GIB
     assert not any(gpu.lost for gpu in snapshot.gpus)
     sampler.until(lambda s: not reader.is_running())
     assert sampler.next().cpu.core_load_percent

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.contract.events import EpochStarted, Failed, StepMetrics, Validation, Warned
+from engine.contract.events import EpochStarted, Failed, Planned, StepMetrics, Validation, Warned
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
+from engine.training.checkpoints import read_checkpoint, write_checkpoint
+from tests.support.worker_group import Forker, WorkerGroup
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -222,12 +224,14 @@ def test_that_a_file_that_does_not_fit_is_told_of_plainly(
     rubbish = tmp_path / "rubbish.pt"
     rubbish.write_bytes(b"PK not a zip")
     renamed = tmp_path / "renamed.pt"
-    torch.save(_last(first) | {"classes": ("cat", "dog", "owl")}, renamed)
+    write_checkpoint(_last(first) | {"classes": ("cat", "dog", "owl")}, renamed)
     other = tmp_path / "other.pt"
-    torch.save({"epoch": 3}, other)
+    write_checkpoint({"epoch": 3}, other)
     wanted = {
         str(tmp_path / "missing.pt"): "There is no file",
-        str(rubbish): "is not a checkpoint, or a damaged one. Give a run's last.pt.",
+        str(
+            rubbish
+        ): "is not a checkpoint, or a damaged one: its checksum is missing or does not fit. Give a run's last.pt.",
         str(other): "is not a checkpoint of Footplate. Give a run's last.pt.",
         best: "holds weights alone, without the place in a training. Give a run's last.pt, or set it as the weights",
         str(renamed): "was trained on 3 classes (cat, dog, owl); the dataset has 3 classes (blue, green, red).",
@@ -245,3 +249,91 @@ def test_that_a_file_that_does_not_fit_is_told_of_plainly(
         assert group.finish() == [1]
         (failed,) = group.of(Failed)
         assert message in failed.cause
+
+
+def _spoil(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
+def test_that_of_a_damaged_last_pt_the_one_before_it_is_gone_on_from(
+    job: Make, start: Start, strategy: str, cpus: int
+) -> None:
+    fields: dict[str, Any] = {"strategy": strategy, "cpus": cpus, "epochs": 2}
+    fields |= {"checkpoint_steps": 4, "keep_checkpoints": 2}
+    whole = start(job(**fields), every_step=True).completed()
+    folder = whole.folder / "checkpoints"
+    (folder / "last.pt").write_bytes((folder / "last.pt").read_bytes()[:1000])
+    rest = start(job(**fields, resume_from=_path(whole)), every_step=True).completed()
+    (warned,) = rest.of(Warned)
+    assert warned.code == "checkpoint_damaged"
+    assert warned.message == (
+        f"{folder / 'last.pt'} is damaged. epoch-2-step-8.pt, the checkpoint before it, is gone on from: after step 8."
+    )
+    assert rest.losses == whole.losses[8:]
+    _spoil(folder / "epoch-2-step-8.pt")
+    rest = start(job(**fields, resume_from=_path(whole)), every_step=True).completed()
+    assert rest.losses == whole.losses[4:]
+    _spoil(folder / "epoch-1-step-4.pt")
+    failing = start(job(**fields, resume_from=_path(whole)))
+    assert failing.finish() == [1] * cpus
+    assert failing.of(Failed)[0].cause == (
+        f"{folder / 'last.pt'} is not a checkpoint, or a damaged one: its checksum is missing or does not fit. "
+        "Give a run's last.pt."
+    )
+
+
+def test_that_a_pipeline_goes_on_with_the_cuts_that_it_had(job: Make, start: Start) -> None:
+    fields: dict[str, Any] = {"cpus": 2, "strategy": "pipeline", "microbatches": 2}
+    first = start(job(**fields)).completed()
+    (planned,) = first.of(Planned)
+    assert _last(first)["job"]["cuts"] == planned.cut.cuts
+    others = [place.place for place in planned.cut.segments if place.place and place.place not in planned.cut.cuts]
+    moved = _last(first)
+    moved["job"]["cuts"] = tuple(others[:1])
+    write_checkpoint(moved, Path(_path(first)))
+    rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
+    assert rest.of(Planned)[0].cut.cuts == tuple(others[:1])
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("shares", [(0.75, 0.25), ()])
+def test_that_shares_by_speed_stay_those_that_were_measured(
+    job: Make, start: Start, strategy: str, shares: tuple[float, ...]
+) -> None:
+    fields: dict[str, Any] = {"cpus": 2, "strategy": strategy, "balance": "speed"}
+    first = start(job(**fields)).completed()
+    assert _last(first)["shares"] == first.of(Planned)[0].shares
+    write_checkpoint(_last(first) | {"shares": shares}, Path(_path(first)))
+    rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
+    assert rest.of(Planned)[0].shares == _last(rest)["shares"] == shares
+
+
+def test_that_the_best_epoch_is_not_taken_over_with_another_ones_best_pt(job: Make, start: Start) -> None:
+    """As an older checkpoint's, whose best.pt has been replaced since."""
+    first = start(job(epochs=2, best_by="loss")).completed()
+    best = first.folder / "checkpoints/best.pt"
+    weights, _ = read_checkpoint(best)
+    write_checkpoint({name: tensor + 1 for name, tensor in weights.items()}, best)
+    again = start(job(epochs=2, resume_from=_path(first))).completed()
+    assert (again.done.best, again.done.best_epoch) == ({}, None)
+    assert not (again.folder / "checkpoints/best.pt").exists()
+
+
+def test_that_a_run_that_goes_on_in_its_own_folder_keeps_what_it_went_on_from(
+    job: Make, start: Start, forker: Forker
+) -> None:
+    whole = start(job(epochs=2, schedule="none"), every_step=True).completed()
+    first = start(job(epochs=1, schedule="none")).completed()
+    goes_on = job(epochs=2, schedule="none", resume_from=_path(first))
+    rest = WorkerGroup(forker, goes_on, first.folder, every_step=True).completed()
+    assert rest.losses == whole.losses[6:]
+    assert {path.name for path in (first.folder / "checkpoints").iterdir()} == {
+        "last.pt",
+        "best.pt",
+        "epoch-1-step-6.pt",
+    }
+    older, _ = read_checkpoint(first.folder / "checkpoints/epoch-1-step-6.pt")
+    assert (older["epoch"], older["step"], older["validated"]) == (1, 6, True)

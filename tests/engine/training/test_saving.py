@@ -56,6 +56,14 @@ def _last(group: Any) -> dict[str, Any]:
     return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
 
 
+def _saved(group: Any, kind: str = "last") -> list[int]:
+    return [told.step for told in group.of(CheckpointSaved) if told.kind == kind]
+
+
+def _names(group: Any) -> set[str]:
+    return {path.name for path in (group.folder / "checkpoints").iterdir()}
+
+
 def _saving(_: int, message: Any) -> bool:
     return isinstance(message, PhaseChanged) and message.phase == "saving"
 
@@ -182,3 +190,35 @@ def test_that_a_run_that_vanishes_while_it_writes_leaves_the_checkpoint_before(
             ours.shutdown(2)
         assert group.codes() == [None]
     assert good.read_bytes() == b"the last good one"
+
+
+def test_that_checkpoints_are_taken_by_steps_and_as_many_older_ones_kept_as_wanted(job: Make, start: Start) -> None:
+    group = start(job(epochs=3, checkpoint_steps=4, keep_checkpoints=2)).completed()
+    assert {4, 8, 12, 16, 18} <= set(_saved(group)) <= {4, 6, 8, 12, 16, 18}
+    assert _names(group) == {"last.pt", "best.pt", "epoch-2-step-12.pt", "epoch-3-step-16.pt"}
+    contents = {name: torch.load(group.folder / "checkpoints" / name, weights_only=True) for name in _names(group)}
+    places = {name: (held["epoch"], held["done"], held["step"]) for name, held in contents.items() if "epoch" in held}
+    assert places["last.pt"] == (3, 6, 18)
+    assert places["epoch-3-step-16.pt"] == (3, 4, 16)
+    assert contents["last.pt"]["validated"]
+    assert all(told.pause_s > 0 for told in group.of(CheckpointSaved) if told.kind == "last")
+    alone = start(job(epochs=3, checkpoint_steps=4, keep_checkpoints=0)).completed()
+    assert _names(alone) == {"last.pt", "best.pt"}
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
+def test_that_checkpoints_by_the_clock_are_taken_within_epochs_and_do_not_wait_for_a_slow_disk(
+    job: Make, start: Start, held_up: Callable[[str], Path], strategy: str, cpus: int
+) -> None:
+    pipe = held_up("last")
+    fields = {"cpus": cpus, "strategy": strategy, "epochs": 1000, "checkpoint_minutes": 1e-9}
+    group = start(job(**fields), every_step=True)
+    group.read_steps(6)  # each of which one was due after
+    pipe.read_bytes()
+    within = group.read(lambda _, told: isinstance(told, CheckpointSaved) and told.kind == "last" and told.step % 6)
+    group.send(Stop(), rank=0)
+    group.completed()
+    assert within.epoch == 1 + within.step // 6
+    assert [warning.code for warning in group.of(Warned)] == ["checkpoint_failed"]
+    without = start(job(epochs=3, checkpoint_minutes=0)).completed()
+    assert all(step % 6 == 0 for step in _saved(without))

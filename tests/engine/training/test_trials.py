@@ -193,6 +193,15 @@ def test_that_a_run_that_goes_on_computes_as_the_one_before_it() -> None:
     assert decided.told["memory_format"] == ("channels_last", "the run that this one goes on from had it")
 
 
+@pytest.mark.parametrize("choice", ["on", "off"])
+def test_that_a_run_that_goes_on_is_compiled_if_the_one_before_it_was(choice: str) -> None:
+    before = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5))).job
+    fields = msgspec.to_builtins(before) | {"compile": choice}
+    decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields)
+    assert decided.job.compile == choice
+    assert decided.told["compile"] == (choice, "the run that this one goes on from had it so")
+
+
 def test_that_the_choices_of_a_run_on_other_batches_are_not_taken_over() -> None:
     before = msgspec.to_builtins(Job(batch_size=8, devices=("cpu",), memory_format="channels_last", precision="fp32"))
     assert Decided(SlowWhen(_lies_channels_last), before=before).job.memory_format == "contiguous"

@@ -95,6 +95,25 @@ def build_model(num_classes):
 """
 
 
+PUTS = """
+import torch
+from torch import nn
+
+class Puts(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(768, classes)
+
+    def forward(self, x):
+        if self.training:
+            x = x.clone().put_(torch.tensor([0, 1]), torch.zeros(2))
+        return self.layer(x.flatten(1))
+
+def build_model(num_classes):
+    return Puts(num_classes)
+"""
+
+
 def _last(group: Any) -> dict[str, Any]:
     return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
 
@@ -247,6 +266,21 @@ def test_that_a_model_file_that_raises_is_named_with_its_line(job: Make, start: 
     assert failed.step == 4
     assert "raised ZeroDivisionError in line 11 (forward) at step 4" in failed.cause
     assert "ZeroDivisionError" in (group.folder / failed.traceback_file).read_text()
+
+
+def test_that_an_operation_without_a_deterministic_form_is_named_where_the_job_wants_one(
+    job: Make, start: Start, model_file: Write
+) -> None:
+    fields = model_file(PUTS)
+    group = start(job(**fields, deterministic=True))
+    assert group.finish() == [1]
+    assert group.of(Failed)[0].cause == (
+        "The model uses put_, which has no form that gives the same numbers every time. "
+        "Switch Deterministic off, or choose another model."
+    )
+    start(job(**fields)).completed()
+    usual = start(job(), every_step=True).completed()
+    assert start(job(deterministic=True), every_step=True).completed().losses == usual.losses
 
 
 def test_that_a_missing_dataset_fails_in_words(job: Make, start: Start, tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Callable
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QSpinBox
+from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import CPU, GpuProcess
+from engine.contract.devices import CPU, GpuProcess, Mig
 from gui import theme
 from gui.devices import words
 from gui.devices.panel import DevicesPanel
+from gui.devices.parts import MemoryBar
 from gui.devices.sparkline import Sparkline
 from tests.gui.devices.snapshots import UUIDS, gpu, held_by, snapshot
 
@@ -36,7 +37,7 @@ def check(panel: DevicesPanel) -> Callable[[str], QCheckBox]:
     return find
 
 
-def texts(panel: DevicesPanel) -> str:
+def texts(panel: QWidget) -> str:
     return "\n".join(label.text() for label in panel.findChildren(QLabel) if not label.isHidden())
 
 
@@ -81,6 +82,7 @@ def test_that_a_card_tells_what_the_gpu_does(panel: DevicesPanel) -> None:
         ([("me", 1)], "in use by you, 1.0 GiB"),
         ([("me", 1), ("anna", None)], "busy: you, 1.0 GiB; anna"),
         ([(None, 2)], "busy: process 7, 2.0 GiB"),
+        ([(None, 2), ("anna", 1), (None, 3)], "busy: 2 processes, 5.0 GiB; anna, 1.0 GiB"),
     ],
 )
 def test_that_a_gpu_in_use_says_by_whom(held: list[tuple[str | None, int | None]] | None, told: str) -> None:
@@ -89,13 +91,30 @@ def test_that_a_gpu_in_use_says_by_whom(held: list[tuple[str | None, int | None]
 
 
 def test_that_every_small_graph_tells_its_latest_value_in_words(panel: DevicesPanel) -> None:
-    panel.update_snapshot(snapshot(gpu(0, temperature_c=None)))
+    panel.update_snapshot(snapshot(gpu(0)))
+    panel.update_snapshot(snapshot(gpu(0, temperature_c=None), time=1_700_000_001.0))
     told = {graph.accessibleName(): graph.accessibleDescription() for graph in panel.findChildren(Sparkline)}
     assert told["GPU 1 utilization"].startswith("Latest: 87 %")
     assert told["GPU 1 power"].startswith("Latest: 512 W")
-    assert told["GPU 1 temperature"] == "Latest: – °C, nothing to show"
+    assert told["GPU 1 temperature"].startswith("Latest: – °C")
     assert told["CPU load"].startswith("Latest: 37 %")
     assert told["CPU memory"].startswith("Latest: 25 %")
+
+
+def test_that_what_a_gpu_does_not_tell_gets_no_room(panel: DevicesPanel) -> None:
+    def shown() -> list[str]:
+        graphs = panel.findChildren(Sparkline)
+        return [graph.accessibleName() for graph in graphs if not graph.parentWidget().isHidden()]
+
+    panel.update_snapshot(snapshot(gpu(0, utilization_percent=None, temperature_c=None, memory_used_bytes=None)))
+    assert sorted(shown()) == ["CPU load", "CPU memory", "GPU 1 power"]
+    of_gpu = next(bar for bar in panel.findChildren(MemoryBar) if "141.0 GiB" in texts(bar))
+    assert of_gpu.isHidden()
+    panel.update_snapshot(snapshot(gpu(0), time=1_700_000_001.0))
+    assert sorted(shown()) == sorted(
+        [*(f"GPU 1 {what}" for what in ("utilization", "memory", "power", "temperature")), "CPU load", "CPU memory"]
+    )
+    assert not of_gpu.isHidden()
 
 
 def test_that_a_lost_gpu_stays_greyed_with_the_time_of_its_loss(
@@ -107,6 +126,21 @@ def test_that_a_lost_gpu_stays_greyed_with_the_time_of_its_loss(
     assert check("GPU 0").accessibleDescription().count("lost since") == 1
     graphs = {graph.accessibleName(): graph.isEnabled() for graph in panel.findChildren(Sparkline)}
     assert (graphs["GPU 0 utilization"], graphs["GPU 1 utilization"]) == (False, True)
+
+
+def test_that_a_gpu_that_is_too_hot_or_asleep_says_so(panel: DevicesPanel) -> None:
+    panel.update_snapshot(snapshot(gpu(0, throttled=("thermal", "power_cap")), gpu(1, asleep=True)))
+    assert "⚠ Held back by heat" in texts(panel)
+    assert "power limit" not in texts(panel)
+    assert "Asleep, not woken" in texts(panel)
+
+
+def test_that_the_instances_of_a_gpu_stand_after_it(panel: DevicesPanel) -> None:
+    whole = gpu(0, cuda_index=None, mig_enabled=True)
+    parts = [gpu(0, uuid=f"MIG-{n}", cuda_index=None, mig=Mig(parent_uuid=whole.uuid, gpu_instance=n)) for n in (9, 7)]
+    panel.update_snapshot(snapshot(parts[0], whole, parts[1]))
+    names = [box.text() for box in panel.findChildren(QCheckBox)]
+    assert [name for name in names if name != "CPU"] == ["GPU 0", "GPU 0 MIG 7", "GPU 0 MIG 9"]
 
 
 @pytest.mark.parametrize("sentence", ["The NVIDIA driver is not loaded.", ""])
@@ -150,6 +184,15 @@ def test_that_a_gpu_chosen_before_it_is_seen_is_chosen_when_it_appears(panel: De
     assert panel.selection() == (UUIDS[1],)
     panel.update_snapshot(snapshot(gpu(0), gpu(1)))
     assert panel.selection() == (UUIDS[1],)
+
+
+def test_that_a_choice_outlasts_a_sampler_that_is_started_anew(panel: DevicesPanel) -> None:
+    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    panel.set_selection((UUIDS[0],))
+    panel.update_snapshot(snapshot(status="not_answering", message="NVML has been asked."))
+    assert panel.selection() == (UUIDS[0],)
+    panel.update_snapshot(snapshot(gpu(0), gpu(1)))
+    assert panel.selection() == (UUIDS[0],)
 
 
 def test_that_a_chosen_gpu_that_does_not_exist_is_dropped_and_nothing_takes_its_place(

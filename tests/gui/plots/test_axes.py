@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from PySide6.QtWidgets import QApplication
 
 from gui.plots.axes import BottomAxis, LeftAxis, elapsed, fine_elapsed, log_ticks
 from gui.plots.group import PlotGroup
+from gui.plots.readout import place_words
 
 
 @pytest.mark.parametrize(
@@ -67,3 +69,11 @@ def test_that_numbers_have_the_digits_that_tell_them_apart(qapp: QApplication) -
     assert axis.tickStrings([0.15, 0.2], 1.0, 0.05) == ["0.15", "0.20"]
     assert axis.tickStrings([1000.0, 2000.0], 1.0, 1000.0) == ["1,000", "2,000"]
     assert axis.tickStrings([0.000001, 0.000002], 1.0, 0.000001) == ["1.0e-06", "2.0e-06"]
+
+
+def test_that_the_crosshair_names_the_day_where_it_is_not_today(qapp: QApplication) -> None:
+    group = PlotGroup("clock")
+    group.origin = time.time()
+    assert place_words(group, 0.0) == time.strftime("%H:%M:%S", time.localtime(group.origin))
+    yesterday = time.localtime(group.origin - 86_400)
+    assert place_words(group, -86_400.0) == time.strftime("%a %H:%M:%S", yesterday)

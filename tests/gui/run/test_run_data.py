@@ -152,3 +152,28 @@ def _grow_old(run: RunFolder) -> None:
     import os
 
     os.utime(run.job_file, (0, 0))
+
+
+def test_that_events_taken_in_together_say_what_they_say_one_by_one() -> None:
+    run = a_run(40)
+    one_by_one, together = taken_in(run), RunData()
+    together.apply_all(list(run.events()))
+    for name in ("seconds", "step", "loss", "accuracy", "learning_rate", "images_per_second", "data_wait_s"):
+        np.testing.assert_array_equal(
+            getattr(together.steps, name).values, getattr(one_by_one.steps, name).values, err_msg=name
+        )
+    assert together.devices["cpu"].step.values.tolist() == one_by_one.devices["cpu"].step.values.tolist()
+    assert together.lines == one_by_one.lines
+    assert (together.epoch, together.last_n, together.last_time) == (
+        one_by_one.epoch,
+        one_by_one.last_n,
+        one_by_one.last_time,
+    )
+
+
+def test_that_events_taken_in_twice_count_once() -> None:
+    events = list(a_run(40).events())
+    data = RunData()
+    data.apply_all(events[:30])
+    data.apply_all(events)
+    assert data.steps.step.values.tolist() == list(range(1, 41))

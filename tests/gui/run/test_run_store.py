@@ -71,6 +71,15 @@ def test_that_a_past_run_opens_with_its_full_curves(
     assert not store.active
 
 
+def test_that_all_of_a_log_is_told_as_soon_as_it_has_been_read(store: RunStore, qtbot: QtBot) -> None:
+    run = a_run(20_000, None)
+    shown: list[int] = []
+    store.changed.connect(lambda: shown.append(len(store.data.steps.step)))
+    loaded(store, qtbot, run)
+    assert shown[-1] == 20_000
+    assert shown == sorted(shown)
+
+
 def test_that_opening_another_run_shows_nothing_of_the_one_before(store: RunStore, qtbot: QtBot) -> None:
     loaded(store, qtbot, a_run(100))
     with qtbot.waitSignal(store.opened):

@@ -1,49 +1,28 @@
-"""The list of runs."""
+"""The page that lists the runs."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from collections.abc import Callable
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableView
-from pytestqt.modeltest import ModelTester
+from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract import paths
 from engine.contract.job import save_job
+from engine.contract.run_notes import change_notes, read_notes
 from engine.contract.runs import RunFolder, create_run
-from gui.runs.model import COLUMNS, SORT_ROLE, RunsModel
+from gui.runs.model import COLUMNS, NAME
 from gui.runs.page import RunsPage
 from tests.gui.run.written import a_run, job
-
-Refresh = Callable[[], None]
-
-
-@pytest.fixture
-def page(styled: QApplication, qtbot: QtBot) -> RunsPage:
-    made = RunsPage()
-    qtbot.addWidget(made)
-    made.resize(1000, 600)
-    made.show()
-    return made
+from tests.gui.runs.conftest import Refresh, column, select
 
 
-@pytest.fixture
-def refresh(page: RunsPage, qtbot: QtBot) -> Refresh:
-    def read() -> None:
-        with qtbot.waitSignal(page._summaries.complete, timeout=20_000):
-            page.refresh()
-
-    return read
-
-
-def column(page: RunsPage, title: str) -> list[str]:
-    number = [c.title for c in COLUMNS].index(title)
-    return [page.rows.index(row, number).data() for row in range(page.rows.rowCount())]
+def texts(page: RunsPage) -> str:
+    return "\n".join(label.text() for label in page.findChildren(QLabel) if label.isVisible())
 
 
 def test_that_a_summary_tells_how_the_run_ended_and_how_good_it_was() -> None:
@@ -53,15 +32,6 @@ def test_that_a_summary_tells_how_the_run_ended_and_how_good_it_was() -> None:
         assert summary is not None
         assert (summary.state, summary.cause) == (outcome, cause)
         assert summary.best["top1"] == 0.8
-
-
-def test_that_an_interrupted_run_is_read_whole() -> None:
-    run = a_run(60, None)
-    os.utime(run.job_file, (0, 0))
-    summary = run.summary()
-    assert summary is not None
-    assert summary.state == "interrupted"
-    assert summary.best["top1"] == 0.8
 
 
 def test_that_a_run_that_goes_on_is_read_without_its_middle() -> None:
@@ -79,58 +49,72 @@ def test_that_a_run_that_goes_on_is_read_without_its_middle() -> None:
 
 def test_that_without_runs_the_page_says_what_to_do(page: RunsPage, refresh: Refresh) -> None:
     refresh()
-    assert any("No runs yet" in label.text() for label in page.findChildren(QLabel) if label.isVisible())
+    assert "No runs yet" in texts(page)
+    assert not page.filters.isVisible()
+    assert not page.details.isVisible()
 
 
 def test_that_the_table_tells_of_each_run_what_it_was_and_what_came_of_it(page: RunsPage, refresh: Refresh) -> None:
-    a_run(60, name="warm up")
+    named = a_run(60, name="warm up")
     a_run(60, "failed", cause="a fault", strategy="ddp", devices=("cpu", "cpu"))
+    change_notes(named.path, tags=("paper", "v2"))
     refresh()
-    table = next(table for table in page.findChildren(QTableView) if table.accessibleName() == "Runs")
-    assert table.isVisible()
+    assert page.table.isVisible()
     rows = set(zip(*(column(page, c.title) for c in COLUMNS if c.title != "Started"), strict=True))
     (unnamed,) = {row[0] for row in rows} - {"warm up"}
     assert unnamed.startswith("flowers · ")
     assert rows == {
-        ("warm up", "Completed", "Top-1 80.0 %", "ResNet-18", "Single device", "CPU", "7 s"),
-        (unnamed, "Failed", "Top-1 80.0 %", "ResNet-18", "DistributedDataParallel", "2 CPU workers", "7 s"),
+        ("warm up", "Completed", "Top-1 80.0 %", "ResNet-18", "Single device", "CPU", "7 s", "paper, v2"),
+        (unnamed, "Failed", "Top-1 80.0 %", "ResNet-18", "DistributedDataParallel", "2 CPU workers", "7 s", ""),
     }
 
 
-def test_that_the_model_keeps_qts_rules(qtmodeltester: ModelTester) -> None:
-    model = RunsModel()
-    qtmodeltester.check(model)
-    summaries = [summary for n in range(4) if (summary := a_run(8, name=f"run {n}").summary()) is not None]
-    model.merge(summaries[:3])
-    model.merge(summaries)
-    model.keep_only([summaries[1].run_id, summaries[3].run_id])
-    qtmodeltester.check(model)
-    assert [model.index(row, 0).data() for row in range(model.rowCount())] == ["run 1", "run 3"]
-
-
-def test_that_columns_sort_by_what_they_mean(page: RunsPage, refresh: Refresh) -> None:
-    for steps in (600, 8, 90):
-        a_run(steps, name=f"{steps}")
-    refresh()
-    duration = [c.title for c in COLUMNS].index("Duration")
-    page.table.sortByColumn(duration, Qt.SortOrder.AscendingOrder)
-    assert column(page, "Name") == ["8", "90", "600"]
-    keys = [page.rows.index(row, duration).data(SORT_ROLE) for row in range(3)]
-    assert keys == sorted(keys)
-
-
-def test_that_the_filter_looks_at_every_column(page: RunsPage, refresh: Refresh) -> None:
+def test_that_searching_and_filtering_are_done_in_the_line_above(
+    page: RunsPage, refresh: Refresh, qtbot: QtBot
+) -> None:
     a_run(8, name="warm up")
-    a_run(8, "stopped", name="second")
+    tagged = a_run(8, "stopped", name="second", model="resnet50")
+    change_notes(tagged.path, tags=("paper",), favourite=True)
     refresh()
-    for text, names in (("STOPPED", ["second"]), ("warm", ["warm up"]), ("nothing of the kind", [])):
-        page.filter.setText(text)
-        assert column(page, "Name") == names
-    page.filter.clear()
+    assert not page.filters.clear.isVisible()
+    page.table.setFocus()
+    qtbot.keyClick(page.table, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+    assert page.filters.text.hasFocus()
+    qtbot.keyClicks(page.filters.text, "warm")
+    qtbot.waitUntil(lambda: column(page, "Name") == ["warm up"])
+    page.filters.clear.click()
     assert len(column(page, "Name")) == 2
+    for combo, choice in (
+        (page.filters.state, "Stopped (1)"),
+        (page.filters.model, "ResNet-50 (1)"),
+        (page.filters.tag, "paper (1)"),
+    ):
+        combo.setCurrentText(choice)
+        assert combo.currentText() == choice
+        assert column(page, "Name") == ["second"]
+        refresh()
+        assert combo.currentText() == choice
+        page.filters.take_back()
+    page.filters.favourites.click()
+    assert column(page, "Name") == ["second"]
+    page.filters.text.setText("nothing of the kind")
+    qtbot.waitUntil(lambda: "No run is as the search and the filters ask" in texts(page))
+    assert "0 of 2" in texts(page)
 
 
-@pytest.mark.parametrize("how", ["enter", "double click", "button"])
+def test_that_the_search_is_for_the_runs_that_are_found_later_too(
+    page: RunsPage, refresh: Refresh, qtbot: QtBot
+) -> None:
+    a_run(8, name="one")
+    refresh()
+    page.filters.text.setText("two")
+    qtbot.waitUntil(lambda: page.model.rowCount() == 0)
+    a_run(8, name="two")
+    refresh()
+    assert column(page, "Name") == ["two"]
+
+
+@pytest.mark.parametrize("how", ["enter", "double click", "button", "menu"])
 def test_that_a_run_opens_by_keyboard_by_mouse_and_by_button(
     page: RunsPage, refresh: Refresh, qtbot: QtBot, how: str
 ) -> None:
@@ -141,13 +125,28 @@ def test_that_a_run_opens_by_keyboard_by_mouse_and_by_button(
         if how == "enter":
             qtbot.keyClick(page.table, Qt.Key.Key_Return)
         elif how == "double click":
-            place = page.table.visualRect(page.rows.index(0, 0)).center()
+            place = page.table.visualRect(page.model.index(0, 0)).center()
             qtbot.mouseClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=place)
             qtbot.mouseDClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=place)
+        elif how == "button":
+            next(b for b in page.findChildren(QPushButton) if b.text() == "&Show run").click()
         else:
-            next(b for b in page.findChildren(QPushButton) if b.text() == "Show run").click()
+            menu = page.acts.menu(page.selected(), [])
+            next(action for action in menu.actions() if action.text() == "&Show run").trigger()
+            menu.close()
     assert isinstance(chosen.args[0], RunFolder)
     assert chosen.args[0].path == run.path
+
+
+def test_that_several_runs_are_handed_to_be_compared(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+    runs = [a_run(8) for _ in range(3)]
+    refresh()
+    select(page, runs[0])
+    assert not page.acts.compare.isEnabled()
+    select(page, runs[0], runs[2])
+    with qtbot.waitSignal(page.compare_wanted) as wanted:
+        qtbot.keyClick(page.table, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
+    assert sorted(wanted.args[0]) == sorted([runs[0].run_id, runs[2].run_id])
 
 
 def test_that_the_list_follows_what_becomes_of_runs(page: RunsPage, refresh: Refresh) -> None:
@@ -172,26 +171,117 @@ def test_that_the_list_renews_itself_while_it_is_in_sight(page: RunsPage, qtbot:
     assert not page._timer.isActive()
 
 
-def test_that_the_selection_survives_a_refresh(page: RunsPage, refresh: Refresh) -> None:
-    a_run(8, name="one")
+def test_that_selection_and_place_survive_a_refresh(page: RunsPage, refresh: Refresh) -> None:
+    runs = [a_run(8, name=f"run {n}") for n in range(60)]
+    for n, run in enumerate(runs):
+        change_started(run, 1_000_000 + n)
     refresh()
-    page.table.selectRow(0)
+    select(page, runs[10], runs[12])
+    page.table.scrollTo(page.model.index(40, 0), page.table.ScrollHint.PositionAtTop)
+    top = page.model.run(page.table.rowAt(0)).name
+    assert page.table.rowAt(0) > 20
     for n in range(3):
-        a_run(8, name=f"more {n}")
+        a_run(8, name=f"new {n}")  # above all others
     refresh()
-    selected = page.selected()
-    assert selected is not None
-    assert selected.job().name == "one"  # type: ignore[union-attr]
+    assert [run.name for run in page.selected()] == ["run 12", "run 10"]
+    assert page.model.run(page.table.rowAt(0)).name == top
+    page.table.scrollToTop()
+    a_run(8, name="newest")
+    refresh()
+    assert page.table.rowAt(0) == 0
+
+
+def change_started(run: RunFolder, started: float) -> None:
+    """Rewrites the first line of the log, which says when the run began."""
+    first, rest = run.events_file.read_bytes().split(b"\n", 1)
+    begin = first.index(b'"time":') + 7
+    end = first.index(b",", begin)
+    run.events_file.write_bytes(first[:begin] + str(started).encode() + first[end:] + b"\n" + rest)
+
+
+def test_that_a_run_is_renamed_in_its_row(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+    run = a_run(8, name="before")
+    refresh()
+    select(page, run)
+    page.table.setFocus()
+    qtbot.keyClick(page.table, Qt.Key.Key_F2)
+    editor = next(e for e in page.table.viewport().findChildren(QLineEdit))
+    assert editor.text() == "before"
+    editor.selectAll()
+    qtbot.keyClicks(editor, "after")
+    with qtbot.assertNotEmitted(page.run_chosen), qtbot.waitSignal(page.notebook.written):
+        qtbot.keyClick(editor, Qt.Key.Key_Return)
+    assert column(page, "Name") == ["after"]
+    assert read_notes(run.path).name == "after"
+    refresh()
+    assert column(page, "Name") == ["after"]
+    assert run.job().name == "before"  # type: ignore[union-attr]
+
+
+def test_that_favourites_bear_a_star_which_a_key_gives_and_takes(
+    page: RunsPage, refresh: Refresh, qtbot: QtBot
+) -> None:
+    runs = [a_run(8) for _ in range(2)]
+    refresh()
+    select(page, *runs)
+    assert page.model.index(0, NAME).data(Qt.ItemDataRole.DecorationRole) is None
+    for favourite in (True, False):
+        with qtbot.waitSignals([page.notebook.written, page.notebook.written]):
+            qtbot.keyClick(page.table, Qt.Key.Key_D, Qt.KeyboardModifier.ControlModifier)
+        assert [read_notes(run.path).favourite for run in runs] == [favourite, favourite]
+        star = page.model.index(0, NAME).data(Qt.ItemDataRole.DecorationRole)
+        assert (star is not None) == favourite
+        assert page.acts.favourite.isChecked() == favourite
+
+
+def test_that_tags_are_put_on_all_chosen_runs_and_taken_off(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+    runs = [a_run(8) for _ in range(2)]
+    change_notes(runs[0].path, tags=("old",))
+    refresh()
+    select(page, *runs)
+    with qtbot.waitSignals([page.notebook.written, page.notebook.written]):
+        page.acts.tag_wanted.emit("paper, v2", True)
+    assert read_notes(runs[0].path).tags == ("old", "paper", "v2")
+    assert read_notes(runs[1].path).tags == ("paper", "v2")
+    menu = page.acts.menu(page.selected(), ["old", "paper", "v2"])
+    tags = next(action.menu() for action in menu.actions() if action.text() == "&Tags")
+    offered = {action.text(): action for action in tags.actions()}
+    assert (offered["old"].isChecked(), offered["paper"].isChecked()) == (False, True)
+    with qtbot.waitSignals([page.notebook.written, page.notebook.written]):
+        offered["paper"].trigger()
+    menu.close()
+    assert read_notes(runs[1].path).tags == ("v2",)
+
+
+def test_that_notes_that_cannot_be_written_are_told(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+    run = a_run(8)
+    refresh()
+    select(page, run)
+    shutil.rmtree(run.path)
+    with qtbot.waitSignal(page.told) as told:
+        page.acts.favourite.trigger()
+    assert "could not be kept" in told.args[0]
+    assert run.run_id in told.args[0]
 
 
 def test_that_a_folder_that_is_no_run_is_passed_over(page: RunsPage, refresh: Refresh) -> None:
     a_run(8, name="good")
-    broken = paths.runs_folder() / "20990101-000000-broken-0000"
-    broken.mkdir()
-    (broken / "job.toml").write_text("this is = not [ toml")
     (paths.runs_folder() / "20990101-000000-empty-0000").mkdir()
     refresh()
     assert column(page, "Name") == ["good"]
+
+
+def test_that_a_list_that_cannot_be_read_says_why(page: RunsPage, qtbot: QtBot) -> None:
+    paths.home().mkdir(parents=True)
+    paths.runs_folder().write_text("no folder")
+    with qtbot.waitSignal(page._summaries.failed):
+        page.refresh()
+    assert "cannot be read" in texts(page)
+    paths.runs_folder().unlink()
+    a_run(8, name="back")
+    with qtbot.waitSignal(page._summaries.complete):
+        page.refresh()
+    assert column(page, "Name") == ["back"]
 
 
 def test_that_thousands_of_runs_are_listed_without_holding_up_the_window(page: RunsPage, qtbot: QtBot) -> None:
@@ -207,15 +297,11 @@ def test_that_thousands_of_runs_are_listed_without_holding_up_the_window(page: R
     assert time.perf_counter() - begun < 0.05
     qtbot.waitUntil(lambda: page.model.rowCount() > 0, timeout=10_000)
     qtbot.waitUntil(lambda: page.model.rowCount() == 1501, timeout=20_000)
-    # What has ended cannot change, so that a second look costs little.
-    begun = time.perf_counter()
-    with qtbot.waitSignal(page._summaries.complete, timeout=20_000):
-        page.refresh()
-    again = time.perf_counter() - begun
-    assert again < 3
+    qtbot.waitUntil(lambda: page._summaries._thread is None, timeout=20_000)
+    assert "1,501" in texts(page)
 
 
-def test_that_a_page_that_goes_away_while_it_reads_leaves_no_thread(styled: QApplication, qtbot: QtBot) -> None:
+def test_that_a_page_that_goes_away_while_it_reads_leaves_no_thread(styled: QApplication) -> None:
     for _ in range(50):
         a_run(8)
     page = RunsPage()
@@ -223,3 +309,17 @@ def test_that_a_page_that_goes_away_while_it_reads_leaves_no_thread(styled: QApp
     page.close_reading()
     assert page._summaries._thread is None
     page.deleteLater()
+
+
+def test_that_every_control_has_a_name_and_is_reached_by_tab(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+    a_run(8)
+    refresh()
+    page.table.selectRow(0)
+    page.filters.text.setFocus()
+    reached = set()
+    for _ in range(30):
+        qtbot.keyClick(page.focusWidget(), Qt.Key.Key_Tab)
+        reached.add(page.focusWidget())
+    assert {page.table, page.filters.state, page.details.tags, page.details.notes, page.details.facts} <= reached
+    for widget in reached:
+        assert widget.accessibleName() or getattr(widget, "text", str)(), widget

@@ -1,0 +1,72 @@
+"""``footplate export``: a run in one file or folder, or as TensorBoard's event files."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from engine.cli import doctor, tensorboard
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.watching import find_or_say
+from engine.contract.run_export import ExportRefused, check_target, export_folder, export_zip
+from engine.contract.runs import RunFolder
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    parser.add_argument("--zip", metavar="FILE", type=Path, help="write one zip file; without any option RUN.zip here")
+    parser.add_argument("--folder", metavar="FOLDER", type=Path, help="write a new folder instead")
+    parser.add_argument("--replace", action="store_true", help="write over a zip file that is there")
+    parser.add_argument("--checkpoints", action="store_true", help="take the checkpoints along, which are large")
+    parser.add_argument(
+        "--tensorboard", metavar="FOLDER", type=Path, help="write TensorBoard event files into FOLDER/RUN"
+    )
+
+
+def export(options: argparse.Namespace) -> int:
+    """Writes what is asked for and says where it is."""
+    run = find_or_say(options.run)
+    if run is None:
+        return BAD_REQUEST
+    try:
+        if options.tensorboard is not None:
+            written = tensorboard.write(run, options.tensorboard)
+            print(
+                f"Wrote TensorBoard's event files to {written}. Look at them with: tensorboard --logdir {written.parent}"
+            )
+        if options.zip is not None or options.folder is not None or options.tensorboard is None:
+            _write(run, options)
+    except (ExportRefused, tensorboard.NoTensorBoard) as refused:
+        print(f"footplate: {refused}", file=sys.stderr)
+        return BAD_REQUEST
+    return COMPLETED
+
+
+def _write(run: RunFolder, options: argparse.Namespace) -> None:
+    folder, zipped = options.folder, options.zip
+    if folder is None and zipped is None:
+        zipped = Path(f"{run.run_id}.zip")
+    # Before seconds are spent on looking at the machine.
+    if folder is not None:
+        check_target(folder)
+    if zipped is not None:
+        check_target(zipped, replace=options.replace)
+    texts, checkpoints = {"doctor.txt": _doctor()}, options.checkpoints
+    if folder is not None:
+        names = export_folder(run, folder, texts, checkpoints=checkpoints)
+        print(f"Wrote {folder}: {', '.join(names)}.")
+    if zipped is not None:
+        names = export_zip(run, zipped, texts, checkpoints=checkpoints, replace=options.replace)
+        print(f"Wrote {zipped}: {', '.join(names)}.")
+    print("Paths in your home folder are written as ~ in it. Look through it before you give it to others.")
+
+
+def _doctor() -> str:
+    """What ``footplate doctor`` says of this machine."""
+    said = io.StringIO()
+    with redirect_stdout(said):
+        doctor.doctor(argparse.Namespace())
+    return said.getvalue()

@@ -1,0 +1,156 @@
+"""The command itself: its options, and what is done with each snapshot."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import shutil
+import sys
+from collections.abc import Iterator
+
+from engine.cli import children
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.gpus.layout import Line
+from engine.cli.gpus.screen import Screen, in_colours, painted
+from engine.cli.gpus.table import snapshot_lines
+from engine.contract.devices import Nvml, Shown, Snapshot
+from engine.gpus import sentences
+
+INTERVAL_S = 1.0
+WIDTH = 100
+"""How wide the table may be where no terminal says it."""
+
+
+def add_gpus(parser: argparse.ArgumentParser) -> None:
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--details", action="store_true", help="show all that each GPU tells, and the topology")
+    forms.add_argument("--json", action="store_true", help="print one JSON snapshot a line, as other hosts take it")
+    forms.add_argument("--csv", action="store_true", help="print a header, then one line per GPU and snapshot")
+    forms.add_argument(
+        "--prometheus", type=_port, metavar="PORT", help="serve the metrics at http://127.0.0.1:PORT/metrics"
+    )
+    parser.add_argument("--watch", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument(
+        "--interval", type=_interval, metavar="S", help=f"seconds between snapshots, {INTERVAL_S:g} by default"
+    )
+
+
+def gpus(options: argparse.Namespace) -> int:
+    """Shows this machine's devices, once or until Ctrl-C."""
+    if options.interval is not None and not options.watch and options.prometheus is None:
+        print("footplate: --interval says how often: add --watch, or --prometheus PORT.", file=sys.stderr)
+        return BAD_REQUEST
+    try:
+        if options.prometheus is not None:
+            return _serve(options.prometheus, options.interval or INTERVAL_S)
+        if options.json:
+            _print_json(options)
+        elif options.csv:
+            _print_csv(options)
+        elif options.watch and sys.stdout.isatty():
+            _redraw(options)
+        else:
+            _print_tables(options)
+    except children.ChildFailed as error:
+        print(f"footplate: the devices could not be read: {error}", file=sys.stderr)
+        return BAD_REQUEST
+    return COMPLETED
+
+
+def _print_json(options: argparse.Namespace) -> None:
+    for line in children.snapshot_lines(once=not options.watch, interval_s=options.interval or INTERVAL_S):
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+
+
+def _print_csv(options: argparse.Namespace) -> None:
+    from engine.cli.gpus import csv_lines
+
+    print(csv_lines.header(), end="", flush=True)
+    trouble = Trouble()
+    for snapshot in _snapshots(options, Shown(processes=False)):
+        trouble.consider(snapshot.nvml)
+        print(csv_lines.lines(snapshot), end="", flush=True)
+
+
+def _print_tables(options: argparse.Namespace) -> None:
+    coloured = in_colours(sys.stdout)
+    for number, snapshot in enumerate(_snapshots(options, _on_table(options))):
+        between = "\n" if number else ""
+        lines = _table(snapshot, options)
+        print(between + "\n".join(painted(line, coloured=coloured) for line in lines), flush=True)
+
+
+def _redraw(options: argparse.Namespace) -> None:
+    with Screen(sys.stdout) as screen:
+        for snapshot in _snapshots(options, _on_table(options)):
+            screen.show(_table(snapshot, options))
+
+
+def _serve(port: int, interval_s: float) -> int:
+    from engine.cli.gpus.metrics import MetricsServer
+
+    try:
+        metrics = MetricsServer(port, interval_s)
+    except OSError as error:
+        print(f"footplate: {_why_not(port, error)}", file=sys.stderr)
+        return BAD_REQUEST
+    with metrics:
+        print(f"Metrics at {metrics.url} until Ctrl-C.", file=sys.stderr, flush=True)
+        trouble = Trouble()
+        for snapshot in children.snapshots(interval_s=interval_s, shown=Shown(processes=False)):
+            metrics.put(snapshot)
+            trouble.consider(snapshot.nvml)
+    return COMPLETED
+
+
+def _why_not(port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is taken by another program: choose another one, or 0 for any that is free."
+    if error.errno == errno.EACCES:
+        return f"port {port} is not open to this user: choose one above 1023."
+    return f"port {port} could not be used ({error.strerror or error}): choose another one."
+
+
+class Trouble:
+    """Says on standard error why GPUs are missing, where only numbers go out; once, until it is another reason."""
+
+    def __init__(self) -> None:
+        self._told = ("ok", "")
+
+    def consider(self, nvml: Nvml) -> None:
+        if nvml.message == sentences.ASKING:
+            return  # it has just begun
+        trouble = (nvml.status, nvml.message if nvml.status == "ok" else "")  # other messages count the seconds
+        if trouble != self._told and nvml.message:
+            print(f"footplate: {nvml.message}", file=sys.stderr, flush=True)
+        self._told = trouble
+
+
+def _snapshots(options: argparse.Namespace, shown: Shown) -> Iterator[Snapshot]:
+    return children.snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, shown=shown)
+
+
+def _on_table(options: argparse.Namespace) -> Shown:
+    return Shown(activity=options.details)
+
+
+def _table(snapshot: Snapshot, options: argparse.Namespace) -> list[Line]:
+    width = shutil.get_terminal_size((WIDTH, 40)).columns
+    return snapshot_lines(snapshot, width, details=options.details)
+
+
+def _interval(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.05 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is no interval: choose between 0.05 and 3600 seconds")
+    return value
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is no port: choose one from 1 to 65535, or 0 for any that is free")
+    return int(text)

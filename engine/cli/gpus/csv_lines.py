@@ -1,0 +1,41 @@
+"""Snapshots as CSV: one line per GPU and snapshot, numbers in the units that the columns' names end with."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from engine.contract.devices import Gpu, Snapshot
+from engine.contract.quantities import QUANTITIES
+
+COLUMNS = ("time", "host", "index", "uuid", "name", *(quantity.id for quantity in QUANTITIES))
+"""`time` is UTC as ISO 8601 writes it, `index` is NVML's; the quantities are `engine.contract.quantities`' own."""
+
+
+def header() -> str:
+    """The columns' names, with a newline."""
+    return _written([COLUMNS])
+
+
+def lines(snapshot: Snapshot) -> str:
+    """A line for each GPU. A quantity is empty where it is not known now, as all are of a GPU that is lost."""
+    moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="milliseconds")
+    current = snapshot.nvml.status == "ok"
+    return _written(
+        (moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, *_values(gpu, current)) for gpu in snapshot.gpus
+    )
+
+
+def _values(gpu: Gpu, current: bool) -> Iterable[str]:
+    known = current and not gpu.lost
+    for quantity in QUANTITIES:
+        value = quantity.read(gpu) if known else None
+        yield "" if value is None else f"{value:.15g}"
+
+
+def _written(rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,148 @@
+"""What is told of a GPU over time: the one list that graphs, tables, exports and alerts go by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.contract.devices import Gpu
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """`read` gives it in its basic unit (bytes, watts, …), None where the GPU does not tell; `scale` turns that into
+    `unit`, in which it is written with `digits` decimals. `meaning` says what the number is, for a user.
+
+    `highest` is where its scale ends, in the basic unit, where that is known.
+    """
+
+    id: str
+    title: str
+    unit: str
+    meaning: str
+    read: Callable[[Gpu], float | None]
+    scale: float = 1.0
+    digits: int = 0
+    highest: Callable[[Gpu], float | None] = lambda gpu: None
+
+    def write(self, value: float | None) -> str:
+        """`value`, in the basic unit, in words: "41.2 GiB"; a dash where it is not known."""
+        return "–" if value is None or math.isnan(value) else f"{value * self.scale:,.{self.digits}f} {self.unit}"
+
+
+def _percent(gpu: Gpu) -> float | None:
+    return 100.0
+
+
+def _links(gpu: Gpu, way: str) -> float | None:
+    told = [value for link in gpu.nvlinks if (value := getattr(link, way)) is not None]
+    return sum(told) if told else None
+
+
+QUANTITIES: tuple[Quantity, ...] = (
+    Quantity(
+        "utilization_percent", "Utilization", "%",
+        "The share of time in which any kernel ran, however small: 100 % does not mean that the GPU has no room left.",
+        lambda gpu: gpu.utilization_percent, highest=_percent,
+    ),
+    Quantity(
+        "memory_used_bytes", "Memory in use", "GiB",
+        "Memory that programs hold, without what the driver keeps for itself.",
+        lambda gpu: gpu.memory_used_bytes, 1 / GIB, 1, lambda gpu: gpu.memory_total_bytes,
+    ),
+    Quantity(
+        "power_w", "Power", "W",
+        "What the GPU draws, as an average over about a second.",
+        lambda gpu: gpu.power_w, highest=lambda gpu: gpu.power_limit_w,
+    ),
+    Quantity(
+        "temperature_c", "Temperature", "°C",
+        "The temperature of the chip.",
+        lambda gpu: gpu.temperature_c, highest=lambda gpu: gpu.shutdown_c,
+    ),
+    Quantity(
+        "memory_temperature_c", "Memory temperature", "°C",
+        "The temperature of the memory, which chips with HBM and some others tell.",
+        lambda gpu: gpu.memory_temperature_c, highest=lambda gpu: gpu.memory_max_c,
+    ),
+    Quantity(
+        "sm_active_percent", "SM activity", "%",
+        "The share of the multiprocessors' time in which at least one warp was on them (GPM).",
+        lambda gpu: gpu.sm_active_percent, highest=_percent,
+    ),
+    Quantity(
+        "tensor_active_percent", "Tensor activity", "%",
+        "The share of time in which the tensor cores' pipes were at work (GPM).",
+        lambda gpu: gpu.tensor_active_percent, highest=_percent,
+    ),
+    Quantity(
+        "memory_busy_percent", "Memory bandwidth", "%",
+        "The share of time in which the GPU's memory was being read or written.",
+        lambda gpu: gpu.memory_busy_percent, highest=_percent,
+    ),
+    Quantity(
+        "sm_clock_mhz", "SM clock", "MHz",
+        "The clock of the multiprocessors.",
+        lambda gpu: gpu.sm_clock_mhz, highest=lambda gpu: gpu.sm_clock_max_mhz,
+    ),
+    Quantity(
+        "memory_clock_mhz", "Memory clock", "MHz",
+        "The clock of the memory.",
+        lambda gpu: gpu.memory_clock_mhz, highest=lambda gpu: gpu.memory_clock_max_mhz,
+    ),
+    Quantity(
+        "fan_percent", "Fan", "%",
+        "The speed that the fan is set to; it may be blocked all the same.",
+        lambda gpu: gpu.fan_percent, highest=_percent,
+    ),
+    Quantity(
+        "pcie_received_bytes_per_s", "PCIe in", "GB/s",
+        "What the GPU receives from the host and from other devices through PCIe, on most chips over 20 ms at each reading.",
+        lambda gpu: gpu.pcie.received_bytes_per_s, 1e-9, 2,
+    ),
+    Quantity(
+        "pcie_sent_bytes_per_s", "PCIe out", "GB/s",
+        "What the GPU sends to the host and to other devices through PCIe, on most chips over 20 ms at each reading.",
+        lambda gpu: gpu.pcie.sent_bytes_per_s, 1e-9, 2,
+    ),
+    Quantity(
+        "nvlink_received_bytes_per_s", "NVLink in", "GB/s",
+        "What the GPU receives over all its NVLinks.",
+        lambda gpu: _links(gpu, "received_bytes_per_s"), 1e-9, 1,
+    ),
+    Quantity(
+        "nvlink_sent_bytes_per_s", "NVLink out", "GB/s",
+        "What the GPU sends over all its NVLinks.",
+        lambda gpu: _links(gpu, "sent_bytes_per_s"), 1e-9, 1,
+    ),
+    Quantity(
+        "encoder_percent", "Video encoder", "%",
+        "The share of time in which the video encoder was at work.",
+        lambda gpu: gpu.encoder_percent, highest=_percent,
+    ),
+    Quantity(
+        "decoder_percent", "Video decoder", "%",
+        "The share of time in which the video decoder was at work.",
+        lambda gpu: gpu.decoder_percent, highest=_percent,
+    ),
+)  # fmt: skip
+BY_ID = {quantity.id: quantity for quantity in QUANTITIES}
+
+THROTTLE_WORDS = {
+    "idle": "resting: nothing to do",
+    "clocks_setting": "held back by a clock setting",
+    "power_cap": "held back by the power limit",
+    "hardware_slowdown": "slowed down by the hardware (heat or power)",
+    "sync_boost": "held back by sync boost with another GPU",
+    "thermal": "held back by heat",
+    "hardware_thermal": "slowed down by the hardware: too hot",
+    "power_brake": "slowed down by the power supply",
+    "display_setting": "held back by a display's clock setting",
+}
+"""`Gpu.throttled` in plain words."""
+ALARMING = ("hardware_slowdown", "thermal", "hardware_thermal", "power_brake")
+"""Reasons that something is wrong with, rather than of the GPU's usual work."""

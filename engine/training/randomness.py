@@ -1,0 +1,49 @@
+"""The random numbers of one rank: the generators that a model may draw from, and where each of them stands."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def seed(number: int) -> None:
+    """Begins the streams of Python, numpy and torch, that of the CPU and those of all GPUs, at `number`, 0 to 2**32 - 1."""
+    random.seed(number)
+    np.random.seed(number)
+    torch.manual_seed(number)
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """Where this process's streams stand, as plain values and tensors on the CPU; those of GPUs where `device` is one."""
+    numpy: Any = np.random.get_state(legacy=False)
+    return {
+        "python": random.getstate(),
+        "numpy": (numpy["state"]["key"].tolist(), numpy["state"]["pos"], numpy["has_gauss"], numpy["gauss"]),
+        "cpu": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if device.type == "cuda" else [],
+    }
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Goes on from what `random_state` gave, on as many GPUs or none."""
+    random.setstate(state["python"])
+    key, *rest = state["numpy"]
+    np.random.set_state(("MT19937", np.array(key, np.uint32), *rest))
+    torch.set_rng_state(state["cpu"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+@contextmanager
+def undrawn(device: torch.device) -> Iterator[None]:
+    """What is drawn inside leaves the streams as they were."""
+    state = random_state(device)
+    try:
+        yield
+    finally:
+        set_random_state(state)

@@ -1,0 +1,184 @@
+"""The curves of several runs, laid over one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from html import escape
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
+
+from gui import theme
+from gui.compare.compared import ComparedRun, Over, rising
+from gui.compare.rows import measure_title, measures
+from gui.plots.columns import Column
+from gui.plots.group import AxisKind, PlotGroup
+from gui.plots.line import LineStyle
+from gui.plots.plot import LinePlot
+from gui.run.data import Steps, Validations
+from gui.run.words import find_measure
+
+_AXES: dict[Over, AxisKind] = {"step": "count", "epoch": "epochs", "time": "elapsed"}
+_VALIDATION = "validation/"
+_LEAST_WIDTH = 400
+"""Pixels that a plot has at least before another stands beside it."""
+_LEAST_HEIGHT = 170
+
+
+class CompareCurves(QWidget):
+    """A plot for each quantity, with a line for each run in the run's colour. Lines are named by the runs' numbers.
+
+    Lines of training figures are smoothed as `set_smoothing` says; from the ninth run on they are dashed.
+    """
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.group = PlotGroup("count", parent=self)
+        self.over: Over = "step"
+        self.plots: dict[str, LinePlot] = {
+            "loss": LinePlot("Training loss", self.group),
+            "accuracy": _percent_plot("Training accuracy", self.group),
+            "images_per_second": LinePlot("Images per second", self.group, low=0, write=lambda v: f"{v:,.0f}"),
+            "learning_rate": LinePlot("Learning rate", self.group, low=0, write=lambda v: f"{v:.3g}"),
+        }
+        self._runs: Sequence[ComparedRun] = ()
+        self._weight = 0.0
+        self._log = False
+        self._names = QLabel(wordWrap=True)
+        self._names.setTextFormat(Qt.TextFormat.RichText)
+        self._names.hide()
+        self._grid = QGridLayout()
+        self._grid.setSpacing(6)
+        layout = self._layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._names)
+        layout.addLayout(self._grid, 1)
+        self._columns = 0
+        for plot in self.plots.values():
+            self._prepare(plot)
+        self._place()
+
+    @property
+    def in_order(self) -> list[LinePlot]:
+        """The plots that are shown: losses first, then accuracies, then the rest."""
+        order = ["loss", f"{_VALIDATION}loss", "accuracy"]
+        order += [key for key in self.plots if key.startswith(_VALIDATION) and key not in order]
+        order += ["images_per_second", "learning_rate"]
+        return [self.plots[key] for key in order if key in self.plots and not self.plots[key].isHidden()]
+
+    def set_over(self, over: Over) -> None:
+        self.over = over
+        self.group.set_axis(_AXES[over])
+        self.show_runs(self._runs)
+
+    def set_smoothing(self, weight: float) -> None:
+        """Sets the weight of the exponential moving average of the training figures, 0 for none."""
+        self._weight = weight
+        for plot in self.plots.values():
+            plot.set_smoothing(weight)
+
+    def set_log(self, log: bool) -> None:
+        """Logarithmic axes for the losses."""
+        self._log = log
+        for key in ("loss", f"{_VALIDATION}loss"):
+            if key in self.plots:
+                self.plots[key].set_log(log)
+
+    def show_runs(self, runs: Sequence[ComparedRun]) -> None:
+        """Shows these runs and no others."""
+        self._runs = runs
+        self._add_measures(runs)
+        told = {f"{_VALIDATION}{name}" for name in measures(runs)}
+        for key, plot in self.plots.items():
+            plot.remove_lines()
+            for run in runs:
+                self._add_line(key, plot, run)
+            plot.set_smoothing(self._weight)
+            plot.setVisible(not key.startswith(_VALIDATION) or key in told)
+        self._place(anew=True)
+        ends = [
+            float(x.max()) for run in runs for of in (run.data.steps, run.data.validations)
+            if len(x := run.places(of, self.over))
+        ]  # fmt: skip
+        self.group.set_extent(0.0, max(ends, default=1.0))
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Names the runs above the curves for as long as it takes to make a picture of them."""
+        self._names.setText("&nbsp;&nbsp; ".join(_named(run) for run in self._runs))
+        self._names.show()
+        self._layout.activate()
+        yield
+        self._names.hide()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place()
+
+    def _add_line(self, key: str, plot: LinePlot, run: ComparedRun) -> None:
+        """Adds what the run told of that quantity, if it told any."""
+        name = key.removeprefix(_VALIDATION)
+        validated = name != key
+        of: Steps | Validations = run.data.validations if validated else run.data.steps
+        column: Column | None = run.data.validations.measures.get(name) if validated else getattr(run.data.steps, name)
+        x = run.places(of, self.over)
+        if column is None or not len(column) or not len(x):
+            return
+        line = LineStyle(
+            run.number,
+            _color_of(run.place),
+            smooth=key in ("loss", "accuracy", "images_per_second"),
+            markers=validated,
+            dashed=theme.series_is_dashed(run.place),
+        )
+        plot.add_line(run.number, line)
+        plot.set_data(run.number, *rising(x, column.values))
+
+    def _add_measures(self, runs: Sequence[ComparedRun]) -> None:
+        for name in measures(runs):
+            key = f"{_VALIDATION}{name}"
+            if key in self.plots:
+                continue
+            known = next((m for run in runs if run.job and (m := find_measure(run.job.task, name))), None)
+            heading = _heading(measure_title(runs, name))
+            plot = _percent_plot(heading, self.group) if known and known.percent else LinePlot(heading, self.group)
+            self.plots[key] = plot
+            self._prepare(plot)
+            if name == "loss":
+                plot.set_log(self._log)
+
+    def _prepare(self, plot: LinePlot) -> None:
+        plot.setMinimumHeight(_LEAST_HEIGHT)
+        plot.setAccessibleName(f"{plot.title} of the compared runs")
+        plot.set_empty_text("Nothing of this was logged")
+
+    def _place(self, anew: bool = False) -> None:
+        """Lays the plots in as many columns as have room."""
+        columns = max(1, min(3, self.width() // _LEAST_WIDTH))
+        if columns == self._columns and not anew:
+            return
+        self._columns = columns
+        while self._grid.count():
+            self._grid.takeAt(0)
+        for number, plot in enumerate(self.in_order):
+            self._grid.addWidget(plot, number // columns, number % columns)
+
+
+def _heading(measure: str) -> str:
+    """ "Validation loss" as it is, "Validation top-1 accuracy" for "Top-1 accuracy"."""
+    return measure if measure.startswith("Validation") else f"Validation {measure[:1].lower()}{measure[1:]}"
+
+
+def _named(run: ComparedRun) -> str:
+    line = "╍" if theme.series_is_dashed(run.place) else "━"
+    return f'<span style="color:{theme.series_color(run.place)}">{line}</span>&nbsp;{escape(run.title)}'
+
+
+def _percent_plot(title: str, group: PlotGroup) -> LinePlot:
+    return LinePlot(title, group, unit="%", scale=100, write=lambda value: f"{value:.1f} %")
+
+
+def _color_of(place: int) -> Callable[[], str]:
+    return lambda: theme.series_color(place)

@@ -1,0 +1,301 @@
+"""Several runs side by side: their curves over one another, and a table of how they did and what differs in them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QFileDialog,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QSplitter,
+    QStackedWidget,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract import paths
+from engine.contract.runs import RunFolder
+from gui.background import in_background
+from gui.compare.compared import ComparedRun
+from gui.compare.controls import CompareControls
+from gui.compare.curves import CompareCurves
+from gui.compare.legend import Legend
+from gui.compare.model import CompareModel
+from gui.compare.reading import Reading
+from gui.compare.saving import CurvesTable, RowsTable
+from gui.files import choose_target
+from gui.monitor.export import ExportError, Table, export_png, write_csv
+from gui.tab_order import order_tabs
+
+_EMPTY = "Nothing to compare yet.\n\nUnder Runs, choose two runs or more and press Compare."
+_LOOK_EVERY_MS = 5000
+_SHARE_OF_TIME = 20
+"""Runs that go on are read again after so many times as long as reading them took."""
+_PADDING = 6
+_WIDEST = 260
+"""Pixels that a column of the table has at first at most."""
+
+
+class ComparePage(QWidget):
+    """Compares any number of runs; those that go on are read again every few seconds while the page is in sight.
+
+    Signals:
+        closed(): back to the page before.
+        told(str, str): in plain words, what was saved or why not; "info" or "warning".
+    """
+
+    closed = Signal()
+    told = Signal(str, str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.setAccessibleName("Compared runs page")
+        self.runs: dict[int, ComparedRun] = {}
+        self._wanted: dict[int, RunFolder] = {}
+        self._missing: list[str] = []
+        self._began = 0.0
+        self._reading = Reading(self)
+        self._again = QTimer(self, singleShot=True)
+        self.back = QPushButton("← Back")
+        self.back.setAccessibleName("Back from the compared runs")
+        self.back.setToolTip("Back to the list of runs (Esc)")
+        self._title = QLabel()
+        self._title.setObjectName("heading")
+        self._state = QLabel(wordWrap=True)
+        self._state.setObjectName("muted")
+        self._state.setAccessibleName("What has been read of the compared runs")
+        self.legend = Legend()
+        self.curves = CompareCurves()
+        self.controls = CompareControls(self.curves)
+        self.model = CompareModel(self)
+        self.table = QTableView()
+        self._stack = QStackedWidget()
+        self._lay_out()
+        self._connect()
+        self._order_tabs()
+        self._tell()
+
+    def show_runs(self, run_ids: Sequence[str]) -> None:
+        """Compares the runs of these ids, in this order."""
+        self.clear()
+        root = paths.runs_folder()
+        self._wanted = {place: RunFolder(root / run_id) for place, run_id in enumerate(dict.fromkeys(run_ids))}
+        self._stack.setCurrentIndex(1 if self._wanted else 0)
+        self._read(self._wanted)
+        self._tell()
+
+    def clear(self) -> None:
+        """Compares nothing any more, and lets go of what was read."""
+        self.close_reading()
+        self.runs, self._wanted, self._missing = {}, {}, []
+        self.legend.clear()
+        self._show()
+        self._stack.setCurrentIndex(0)
+
+    def close_reading(self) -> None:
+        """Ends the reading that goes on in the background."""
+        self._again.stop()
+        self._reading.close()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._read_on_later()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._again.stop()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.closed.emit()
+        else:
+            super().keyPressEvent(event)
+
+    # Making it
+
+    def _lay_out(self) -> None:
+        empty = QLabel(_EMPTY, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
+        empty.setObjectName("muted")
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setObjectName("panel")
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setWidget(self.curves)
+        scroll.setMinimumHeight(190)
+        self._prepare_table()
+        halves = QSplitter(Qt.Orientation.Vertical)
+        halves.setChildrenCollapsible(False)
+        halves.addWidget(scroll)
+        halves.addWidget(self.table)
+        halves.setSizes([600, 300])
+        halves.setStretchFactor(0, 2)
+        halves.setStretchFactor(1, 1)
+        body = QWidget()
+        inside = QVBoxLayout(body)
+        inside.setContentsMargins(0, 0, 0, 0)
+        inside.setSpacing(8)
+        inside.addWidget(self.controls)
+        inside.addWidget(self.legend)
+        inside.addWidget(halves, 1)
+        self._stack.addWidget(empty)
+        self._stack.addWidget(body)
+        top = QHBoxLayout()
+        top.setSpacing(10)
+        top.addWidget(self.back)
+        top.addWidget(self._title)
+        top.addWidget(self._state, 1)
+        top.addWidget(self.controls.whole)
+        top.addWidget(self.controls.save)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 10, 14, 10)
+        layout.setSpacing(8)
+        layout.addLayout(top)
+        layout.addWidget(self._stack, 1)
+
+    def _prepare_table(self) -> None:
+        table = self.table
+        table.setModel(self.model)
+        table.setAccessibleName("Compared runs")
+        table.setAlternatingRowColors(True)
+        table.setShowGrid(False)
+        table.setTabKeyNavigation(False)
+        table.setWordWrap(False)
+        table.setMinimumHeight(120)
+        table.setHorizontalScrollMode(QTableView.ScrollMode.ScrollPerPixel)
+        table.horizontalHeader().setHighlightSections(False)
+        table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        table.verticalHeader().setHighlightSections(False)
+        table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 10)
+        table.setStyleSheet(
+            f"QTableView::item {{ padding: 0 {_PADDING}px; }}"
+            "QTableCornerButton::section { background: transparent; border: none; }"
+        )
+        table.setCornerButtonEnabled(False)
+
+    def _order_tabs(self) -> None:
+        controls, legend = self.controls, self.legend
+        parts = (self.back, controls.whole, controls.save, controls, *legend.boxes.values(), legend.all, legend.none)
+        order_tabs(self, (*parts, *self.curves.in_order, self.table))
+
+    def _connect(self) -> None:
+        self.back.clicked.connect(self.closed)
+        self.controls.curves_wanted.connect(lambda: self._ask("curves.csv", self.save_curves))
+        self.controls.table_wanted.connect(lambda: self._ask("table.csv", self.save_table))
+        self.controls.picture_wanted.connect(lambda: self._ask("curves.png", self.save_picture))
+        self.legend.changed.connect(self._show_curves)
+        self.model.modelReset.connect(self._fit_columns)
+        self._reading.read.connect(self._take)
+        self._reading.missing.connect(self._miss)
+        self._reading.complete.connect(self._read_whole)
+        self._again.timeout.connect(self._read_on)
+
+    # Reading
+
+    def _read(self, wanted: dict[int, RunFolder]) -> None:
+        self._began = time.monotonic()
+        if wanted:
+            self._reading.start(list(wanted.items()))
+
+    def _take(self, run: ComparedRun) -> None:
+        self.runs[run.place] = run
+        added = self.legend.add_run(run)
+        self._show()
+        if added:
+            self._order_tabs()
+        self._tell()
+
+    def _miss(self, run_id: str) -> None:
+        self._missing.append(run_id)
+        self._wanted = {place: run for place, run in self._wanted.items() if run.run_id != run_id}
+        self._tell()
+
+    def _read_whole(self) -> None:
+        self._tell()
+        self._read_on_later()
+
+    def _going_on(self) -> dict[int, RunFolder]:
+        return {
+            place: run
+            for place, run in self._wanted.items()
+            if place in self.runs and self.runs[place].summary.state in ("starting", "running")
+        }
+
+    def _read_on_later(self) -> None:
+        if self.isVisible() and not self._reading.running and self._going_on():
+            took_ms = 1000 * (time.monotonic() - self._began)
+            self._again.start(max(_LOOK_EVERY_MS, min(int(_SHARE_OF_TIME * took_ms), 10 * _LOOK_EVERY_MS)))
+
+    def _read_on(self) -> None:
+        self._read(self._going_on())
+
+    # Showing
+
+    def _ordered(self) -> tuple[ComparedRun, ...]:
+        return tuple(self.runs[place] for place in sorted(self.runs))
+
+    def _show(self) -> None:
+        self.model.show_runs(self._ordered())
+        self._show_curves()
+
+    def _fit_columns(self) -> None:
+        self.table.resizeColumnsToContents()
+        for column in range(self.model.columnCount()):
+            # Qt does not count the padding that a style sheet gives to items.
+            self.table.setColumnWidth(column, min(_WIDEST, self.table.columnWidth(column) + 2 * _PADDING))
+
+    def _show_curves(self) -> None:
+        shown = self.legend.shown
+        self.curves.show_runs([run for run in self._ordered() if run.place in shown])
+
+    def _tell(self) -> None:
+        count = len(self._wanted)
+        self._title.setText(f"Compare {count:,} runs" if count != 1 else "Compare 1 run")
+        gone = f"{', '.join(self._missing)} cannot be read any more." if self._missing else ""
+        reading = f"Reading {len(self.runs) + 1} of {count} …" if len(self.runs) < count else ""
+        self._state.setText(" ".join(filter(None, (reading, gone))))
+        self.controls.save.setEnabled(bool(self.runs))
+
+    # Saving
+
+    def save_curves(self, path: Path) -> None:
+        """Writes every point of the curves of the runs that are shown."""
+        shown = self.legend.shown
+        table = CurvesTable(tuple(run for run in self._ordered() if run.place in shown))
+        self._write(path, table, "The curves were saved to")
+
+    def save_table(self, path: Path) -> None:
+        """Writes the table as it is on screen."""
+        self._write(path, RowsTable(self._ordered(), tuple(self.model.rows)), "The table was saved to")
+
+    def save_picture(self, path: Path) -> None:
+        """Writes a picture of all curves, also those that are scrolled out of sight, with the names of the runs."""
+        try:
+            with self.curves.named():
+                export_png(path, self.curves)
+        except ExportError as error:
+            self.told.emit(str(error), "warning")
+        else:
+            self.told.emit(f"The picture was saved to {path}.", "info")
+
+    def _write(self, path: Path, table: Table, done: str) -> None:
+        in_background(
+            lambda: write_csv(path, table),
+            self,
+            lambda written: self.told.emit(f"{done} {written}.", "info"),
+            lambda error: self.told.emit(str(error), "warning"),
+        )
+
+    def _ask(self, name: str, chosen: Callable[[Path], None]) -> QFileDialog:
+        return choose_target(
+            self, "Save the comparison", f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}-{name}", chosen
+        )

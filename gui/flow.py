@@ -1,0 +1,86 @@
+"""A layout that goes on in the next line where a line is full, as words do."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
+from PySide6.QtWidgets import QLayout, QLayoutItem, QWidget
+
+
+class FlowLayout(QLayout):
+    """Widgets side by side at their preferred size, in as many lines as the width asks for; hidden ones take no room."""
+
+    def __init__(self, parent: QWidget | None = None, *, spacing: int = 8, line_spacing: int | None = None) -> None:
+        """`spacing` is between neighbours, and between lines unless `line_spacing` is given."""
+        super().__init__(parent)
+        self._line_spacing = spacing if line_spacing is None else line_spacing
+        self._items: list[QLayoutItem] = []
+        self.setContentsMargins(0, 0, 0, 0)
+        self.setSpacing(spacing)
+
+    def addItem(self, item: QLayoutItem) -> None:
+        self._items.append(item)
+
+    def count(self) -> int:
+        return len(self._items)
+
+    def itemAt(self, index: int) -> QLayoutItem | None:
+        return self._items[index] if 0 <= index < len(self._items) else None
+
+    def takeAt(self, index: int) -> QLayoutItem | None:
+        return self._items.pop(index) if 0 <= index < len(self._items) else None
+
+    def expandingDirections(self) -> Qt.Orientation:
+        return Qt.Orientation(0)
+
+    def hasHeightForWidth(self) -> bool:
+        return True
+
+    def heightForWidth(self, width: int) -> int:
+        return self._place(QRect(0, 0, width, 0), move=False)
+
+    def setGeometry(self, rect: QRect) -> None:
+        super().setGeometry(rect)
+        self._place(rect, move=True)
+
+    def sizeHint(self) -> QSize:
+        shown = [item.sizeHint() for item in self._items if not item.isEmpty()]
+        width = sum(size.width() for size in shown) + self.spacing() * max(0, len(shown) - 1)
+        return QSize(width, max((size.height() for size in shown), default=0))
+
+    def minimumSize(self) -> QSize:
+        least = QSize()
+        for item in self._items:
+            if not item.isEmpty():
+                least = least.expandedTo(item.minimumSize())
+        return least
+
+    def _place(self, rect: QRect, move: bool) -> int:
+        """Finds places for all items and returns the height that they need."""
+        left, top, height = rect.left(), rect.top(), 0
+        line: list[tuple[QLayoutItem, int]] = []
+        for item in (item for item in self._items if not item.isEmpty()):
+            size = _size(item, rect.width())
+            if line and left + size.width() > rect.left() + rect.width():
+                self._settle(line, rect, top, height, move)
+                left, top, height, line = rect.left(), top + height + self._line_spacing, 0, []
+            line.append((item, left))
+            left += size.width() + self.spacing()
+            height = max(height, size.height())
+        self._settle(line, rect, top, height, move)
+        return top + height - rect.top()
+
+    @staticmethod
+    def _settle(line: list[tuple[QLayoutItem, int]], rect: QRect, top: int, height: int, move: bool) -> None:
+        """Gives the items of a finished line their places, each in the middle of the line's height."""
+        if move:
+            for item, left in line:
+                size = _size(item, rect.width())
+                item.setGeometry(QRect(QPoint(left, top + (height - size.height()) // 2), size))
+
+
+def _size(item: QLayoutItem, width: int) -> QSize:
+    """The preferred size; for what can be narrower and higher, no wider than `width`."""
+    size = item.sizeHint()
+    if size.width() > width > 0 and item.hasHeightForWidth():
+        return QSize(width, item.heightForWidth(width))
+    return size

@@ -1,0 +1,208 @@
+"""What there is to be warned of, and the rules by which a user is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from engine.contract.devices import Gpu
+from engine.contract.problems import Problem, Severity
+
+KindId = Literal[
+    "temperature", "memory_temperature", "throttled", "memory", "power", "idle", "xid", "memory_errors", "lost",
+    "not_answering",
+]  # fmt: skip
+LONGEST_S = 86_400.0
+"""The longest time that a rule may ask for: a day, as far as the history goes."""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user wants to be told of.
+
+    `threshold` is in the unit of the kind's `Threshold`; None stands for the GPU's own limit, or for a kind that has
+    no threshold. What is found has to last for `for_s` seconds. `devices` are the keys of those that the rule is for
+    (a GPU's UUID, or "host/UUID"); None stands for all.
+    """
+
+    kind: KindId
+    on: bool = True
+    threshold: float | None = None
+    for_s: float = 0.0
+    notify: bool = True
+    devices: tuple[str, ...] | None = None
+
+    def covers(self, device: str) -> bool:
+        return self.on and (self.devices is None or device in self.devices)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A number that a rule is about: `read` gives it of a GPU, in `unit`.
+
+    `own` gives the GPU's own limit, which `own_words` names; None where there is no such thing. An alert in force ends
+    only when the value is back by `margin`, so that one that hovers about its threshold does not come and go.
+    """
+
+    unit: str
+    read: Callable[[Gpu], float | None]
+    lowest: float
+    highest: float
+    margin: float
+    below: bool = False
+    own: Callable[[Gpu], float | None] | None = None
+    own_words: str = ""
+
+    def write(self, value: float) -> str:
+        return f"{value:.0f} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One thing to be warned of. An `event` is over as soon as it has happened, so that its alert stays until it has
+    been acknowledged; anything else lasts."""
+
+    id: KindId
+    title: str
+    meaning: str
+    remedy: str
+    severity: Severity
+    default: Rule
+    threshold: Threshold | None = None
+    event: bool = False
+
+
+def memory_full_percent(gpu: Gpu) -> float | None:
+    """How full the memory is, with what the driver keeps for itself; None where the GPU does not tell."""
+    if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
+        return None
+    return 100 * (gpu.memory_used_bytes + (gpu.memory_reserved_bytes or 0)) / gpu.memory_total_bytes
+
+
+_COOLING = (
+    "Look for dust, a blocked fan or warm air around the machine; a lower power limit (nvidia-smi -pl) cools too."
+)
+
+KINDS: dict[KindId, Kind] = {
+    kind.id: kind
+    for kind in (
+        Kind(
+            "temperature", "Temperature",
+            "The chip is hot. At its own slowdown temperature a GPU lowers its clocks.",
+            _COOLING, "warning", Rule(kind="temperature", for_s=10),
+            Threshold(
+                "°C", lambda gpu: gpu.temperature_c, 20, 130, 3,
+                own=lambda gpu: gpu.slowdown_c, own_words="its own slowdown temperature",
+            ),
+        ),
+        Kind(
+            "memory_temperature", "Memory temperature",
+            "The memory is hot, on GPUs that tell its temperature.",
+            _COOLING, "warning", Rule(kind="memory_temperature", for_s=10),
+            Threshold(
+                "°C", lambda gpu: gpu.memory_temperature_c, 20, 130, 3,
+                own=lambda gpu: gpu.memory_max_c, own_words="its own highest temperature",
+            ),
+        ),
+        Kind(
+            "throttled", "Slowed down",
+            "The GPU lowers its clocks because of heat or of its power supply. Its power limit alone is no fault.",
+            _COOLING, "warning", Rule(kind="throttled", for_s=10),
+        ),
+        Kind(
+            "memory", "Memory nearly full",
+            "A program that asks for more memory than is left fails.",
+            "A smaller batch or smaller pictures need less; another program may be on the GPU (see Processes).",
+            "warning", Rule(kind="memory", threshold=97, for_s=60, notify=False),
+            Threshold("%", memory_full_percent, 1, 100, 2),
+        ),
+        Kind(
+            "power", "Power",
+            "The GPU draws a lot. At its limit it lowers its clocks, which is usual under full load.",
+            "A lower power limit (nvidia-smi -pl) draws less.",
+            "warning", Rule(kind="power", on=False, for_s=60, notify=False),
+            Threshold(
+                "W", lambda gpu: gpu.power_w, 1, 5000, 5,
+                own=lambda gpu: gpu.power_limit_w, own_words="its own power limit",
+            ),
+        ),
+        Kind(
+            "idle", "Idle while a run holds it",
+            "A run of this machine holds the GPU and hardly uses it.",
+            "The run may hang or wait for its data: look at its page, or stop it to free the GPU.",
+            "warning", Rule(kind="idle", threshold=5, for_s=600),
+            Threshold("%", lambda gpu: gpu.utilization_percent, 1, 100, 5, below=True),
+        ),
+        Kind(
+            "xid", "Xid error",
+            "The driver reported an error of the GPU or of a program on it, by a number of NVIDIA's list.",
+            "NVIDIA's list says what to do: docs.nvidia.com/deploy/xid-errors.",
+            "error", Rule(kind="xid"), event=True,
+        ),
+        Kind(
+            "memory_errors", "Memory errors",
+            "The memory had an error that ECC could not correct, or a faulty row of it could not be replaced.",
+            "Restart the program that met it. Where it comes again, reset the GPU; one that cannot replace a row any "
+            "more should be exchanged (nvidia-smi -q -d ECC,ROW_REMAPPER).",
+            "error", Rule(kind="memory_errors"), event=True,
+        ),
+        Kind(
+            "lost", "GPU lost",
+            "The driver does not reach the GPU any more.",
+            "The kernel's log (sudo dmesg) says why; mostly only a restart of the machine brings it back.",
+            "error", Rule(kind="lost"),
+        ),
+        Kind(
+            "not_answering", "No answer",
+            "NVML, or another host that is watched, does not answer.",
+            "It is tried again without end; where it stays away, look at that machine.",
+            "error", Rule(kind="not_answering", for_s=15),
+        ),
+    )
+}  # fmt: skip
+"""All there is to be warned of, in the order in which it is listed."""
+
+DEFAULTS: dict[KindId, Rule] = {id_: kind.default for id_, kind in KINDS.items()}
+
+
+def problems(rule: Rule) -> tuple[Problem, ...]:
+    """What is wrong with a rule, by its fields `threshold`, `for_s` and `devices`."""
+    found = []
+    threshold = KINDS[rule.kind].threshold
+    if threshold is not None and (rule.threshold is not None or threshold.own is None):
+        value = rule.threshold
+        if value is None or not threshold.lowest <= value <= threshold.highest:
+            own = threshold.own_words.replace("its own", "the GPU's own")
+            either = f", or nothing for {own}" if own else ""
+            range_words = f"from {threshold.lowest:g} to {threshold.highest:,.0f} {threshold.unit}"
+            found.append(Problem("threshold", "That is no threshold.", f"Write a number {range_words}{either}."))
+    if not (math.isfinite(rule.for_s) and 0 <= rule.for_s <= LONGEST_S):
+        found.append(Problem("for_s", "That is no length of time.", "Write a number from 0 to a day."))
+    if rule.devices is not None and not rule.devices:
+        found.append(Problem("devices", "The rule is for no device.", "Choose one at least, or turn the rule off."))
+    return tuple(found)
+
+
+def length(seconds: float) -> str:
+    """ "10 s" or "10 min"."""
+    minutes = seconds / 60
+    return f"{minutes:g} min" if minutes >= 1 and minutes == int(minutes) else f"{seconds:g} s"
+
+
+def summary(rule: Rule) -> str:
+    """The rule as a sentence: "at or above 90 °C for 10 s"."""
+    kind = KINDS[rule.kind]
+    said = []
+    if kind.threshold is not None:
+        way = "below" if kind.threshold.below else "at or above"
+        limit = kind.threshold.own_words if rule.threshold is None else kind.threshold.write(rule.threshold)
+        said.append(f"{way} {limit}")
+    if rule.for_s > 0:
+        said.append(f"for {length(rule.for_s)}")
+    told = " ".join(said) or "as soon as it happens"
+    if rule.devices is not None and kind.id != "not_answering":
+        told += f" · {len(rule.devices)} device{'s' if len(rule.devices) != 1 else ''} only"
+    return told + (" · notification" if rule.notify else "")

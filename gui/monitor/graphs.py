@@ -1,0 +1,175 @@
+"""All devices over one time axis: one graph for each quantity, one line for each device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QCheckBox, QScrollArea, QVBoxLayout, QWidget
+
+from engine.contract.devices import Gpu
+from engine.contract.quantities import BY_ID, QUANTITIES, Quantity
+from gui import theme
+from gui.devices.history import DeviceHistory
+from gui.flow import FlowLayout
+from gui.monitor.gpu_plot import temperature_levels
+from gui.plots.annotations import Level
+from gui.plots.group import PlotGroup
+from gui.plots.line import LineStyle
+from gui.plots.plot import LinePlot
+from gui.settings import Settings
+
+FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power_w", "temperature_c")
+"""The graphs that are shown until the user chooses."""
+ACTIVITY = ("sm_active_percent", "tensor_active_percent")
+"""Quantities that are told only while they are asked for."""
+LEAST_HEIGHT = 120
+_KEPT_UNDER = "monitor_graphs"
+_NONE = "none"
+
+_Made = TypeVar("_Made", bound=QWidget)
+
+
+class GraphsView(QWidget):
+    """A check box for each quantity that some device tells; those that are checked have a graph.
+
+    Signals: chosen_changed() - other graphs are shown.
+    """
+
+    chosen_changed = Signal()
+
+    def __init__(
+        self, history: DeviceHistory, group: PlotGroup, settings: Settings, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._history = history
+        self._group = group
+        self._settings = settings
+        self._chosen = _remembered(settings)
+        self._titles: tuple[tuple[str, str], ...] = ()
+        self.plots: dict[str, LinePlot] = {}
+        self.checks: dict[str, QCheckBox] = {}
+        self._row = QWidget()
+        self._boxes = FlowLayout(self._row, spacing=12, line_spacing=2)
+        inside = QWidget()
+        self._list = QVBoxLayout(inside)
+        self._list.setContentsMargins(0, 0, 0, 0)
+        self._list.setSpacing(6)
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setObjectName("panel")
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setWidget(inside)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        layout.addWidget(self._row)
+        layout.addWidget(scroll, 1)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The ids of the quantities whose graphs are shown, where some device tells them."""
+        return tuple(quantity.id for quantity in QUANTITIES if quantity.id in self._chosen)
+
+    def refresh(self) -> None:
+        """Shows what the history holds."""
+        if not self.isVisible():
+            return
+        self._offer()
+        titles = tuple(self._history.titles.items())
+        renamed, self._titles = titles != self._titles, titles
+        for quantity in self.chosen:
+            if quantity in self.checks:
+                self._fill(quantity, renamed)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def _offer(self) -> None:
+        """Makes check boxes and graphs for what is told for the first time."""
+        for quantity in QUANTITIES:
+            told = any(self._history.tells(key, quantity.id) for key in self._history.devices)
+            if told and quantity.id not in self.checks:
+                self._add_check(quantity)
+        for quantity in QUANTITIES:
+            if quantity.id in self.checks and quantity.id in self._chosen and quantity.id not in self.plots:
+                self._add_plot(quantity)
+
+    def _add_check(self, quantity: Quantity) -> None:
+        check = self.checks[quantity.id] = QCheckBox(quantity.title)
+        check.setToolTip(quantity.meaning)
+        check.setAccessibleDescription(quantity.meaning)
+        check.setChecked(quantity.id in self._chosen)
+        check.toggled.connect(partial(self._choose, quantity.id))
+        boxes = _in_order(self.checks)
+        for box in boxes:
+            self._boxes.removeWidget(box)
+            self._boxes.addWidget(box)
+        for before, after in pairwise(boxes):
+            QWidget.setTabOrder(before, after)
+
+    def _add_plot(self, quantity: Quantity) -> None:
+        plot = self.plots[quantity.id] = LinePlot(
+            quantity.title,
+            self._group,
+            unit=quantity.unit,
+            scale=quantity.scale,
+            write=_write(quantity),
+            low=None if quantity.unit == "°C" else 0,
+            high=100 if quantity.unit == "%" else None,
+        )
+        plot.setToolTip(quantity.meaning)
+        plot.setMinimumHeight(LEAST_HEIGHT)
+        plot.set_empty_text("Waiting for the first reading")
+        self._list.insertWidget(_in_order(self.plots).index(plot), plot, 1)
+        self._titles = ()  # the new graph has no lines yet
+
+    def _fill(self, quantity: str, renamed: bool) -> None:
+        plot = self.plots[quantity]
+        if renamed:
+            plot.remove_lines()
+        for key, title in self._titles:
+            if self._history.tells(key, quantity):
+                plot.add_line(key, _style(key, title))
+                plot.set_data(key, self._history.places(key), self._history.values(key, quantity))
+        if quantity == "temperature_c":
+            plot.set_levels(_levels([gpu for key, _ in self._titles if (gpu := self._history.gpu(key)) is not None]))
+
+    def _choose(self, quantity: str, on: bool) -> None:
+        self._chosen = self._chosen | {quantity} if on else self._chosen - {quantity}
+        self._settings.set(_KEPT_UNDER, ",".join(self.chosen) or _NONE)
+        if quantity in self.plots:
+            self.plots[quantity].setVisible(on)
+        self._titles = ()
+        self.chosen_changed.emit()
+        self.refresh()
+
+
+def _remembered(settings: Settings) -> frozenset[str]:
+    kept = settings.text(_KEPT_UNDER)
+    return frozenset(kept.split(",") if kept else FIRST) & BY_ID.keys()
+
+
+def _write(quantity: Quantity) -> Callable[[float], str]:
+    """From a value in the quantity's unit to words."""
+    return lambda value: quantity.write(value / quantity.scale)
+
+
+def _style(key: str, title: str) -> LineStyle:
+    return LineStyle(title, lambda: theme.device_color(key), dashed=theme.device_is_dashed(key))
+
+
+def _levels(gpus: Sequence[Gpu]) -> list[Level]:
+    """The temperatures at which GPUs slow down and shut down, where all that tell one tell the same."""
+    slow = {gpu.slowdown_c for gpu in gpus if gpu.slowdown_c is not None}
+    shut = {gpu.shutdown_c for gpu in gpus if gpu.shutdown_c is not None}
+    return temperature_levels(*(limits.pop() if len(limits) == 1 else None for limits in (slow, shut)))
+
+
+def _in_order(made: dict[str, _Made]) -> list[_Made]:
+    return [made[quantity.id] for quantity in QUANTITIES if quantity.id in made]

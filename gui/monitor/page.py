@@ -1,0 +1,263 @@
+"""The Monitor page: everything about the GPUs of this machine and of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
+
+from engine.contract.devices import Shown
+from gui import theme
+from gui.devices.history import DeviceHistory
+from gui.monitor.alerts.banner import AlertBanner
+from gui.monitor.alerts.view import AlertsView
+from gui.monitor.alerts.watcher import Alerts
+from gui.monitor.bar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
+from gui.monitor.gpus import GpusView
+from gui.monitor.graphs import ACTIVITY, GraphsView
+from gui.monitor.host_list import HostDialog
+from gui.monitor.hosts import Hosts
+from gui.monitor.marks import RunMark, RunMarks
+from gui.monitor.processes import ProcessesView
+from gui.monitor.saving import Saving
+from gui.monitor.topology import TopologyView
+from gui.monitor.troubles import TroubleBanner, trouble_words
+from gui.monitor.watched import LastSeen, watched_gpus
+from gui.plots.group import Mark, PlotGroup
+from gui.settings import Settings
+
+_NO_GPU = "No NVIDIA GPU is installed in this machine."
+_LOOKING = "Looking for GPUs …"
+_NONE_SEEN = "No GPU of this machine can be watched."
+_ELSEWHERE = "The processor is under Graphs. Other machines can be watched with “Hosts …”."
+
+
+class MonitorPage(QWidget):
+    """Shows what `hosts` see and what `history` keeps of it, over one time axis; somebody else feeds the history.
+
+    Out of sight it does nothing, and the sampler is told what is in sight.
+
+    Signals:
+        told(str, str): something to say in the window's message line, "info" or "warning".
+        stop_run(str): the run of this id is to be stopped.
+    """
+
+    told = Signal(str, str)
+    stop_run = Signal(str)
+
+    def __init__(
+        self, history: DeviceHistory, hosts: Hosts, marks: RunMarks, alerts: Alerts, settings: Settings | None = None
+    ) -> None:
+        super().__init__()
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self._history = history
+        self._hosts = hosts
+        self._marks = marks
+        self._settings = settings or Settings()
+        self._panel_shown = True
+        self._last_seen = LastSeen()
+        self._dialog: HostDialog | None = None
+        self.group = PlotGroup("clock", span=SPANS[0][1], parent=self)
+        self.bar = Bar()
+        self.alert_banner = AlertBanner(alerts)
+        self.troubles = TroubleBanner()
+        self.gpus = GpusView(history, self.group)
+        self.graphs = GraphsView(history, self.group, self._settings)
+        self.saving = Saving(history, self)
+        # What may never be looked at is made when it first is.
+        self._makers: dict[int, Callable[[], QWidget]] = {
+            PROCESSES: self._make_processes,
+            TOPOLOGY: lambda: TopologyView(hosts),
+            ALERTS: lambda: AlertsView(alerts),
+        }
+        self._stack = QStackedWidget()
+        for view in (self.gpus, self.graphs, *(QWidget() for _ in self._makers)):
+            self._stack.addWidget(view)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(10, 6, 10, 8)
+        layout.setSpacing(6)
+        for widget in (self.bar, self.alert_banner, self.troubles):
+            layout.addWidget(widget)
+        layout.addWidget(self._stack, 1)
+        # Whoever feeds the history hears of a snapshot at the same time.
+        self._soon = QTimer(self, singleShot=True, interval=0)
+        self._soon.timeout.connect(self.refresh)
+        self._connect()
+        self._restore()
+
+    @property
+    def shown(self) -> Shown:
+        """What is in sight of that which is dear to ask for."""
+        visible, view = self.isVisible(), self._stack.currentIndex()
+        charted = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
+        return Shown(
+            processes=self._panel_shown or (visible and view in (GPUS, PROCESSES)),
+            activity=visible and (charted or (view == GPUS and self.gpus.shows_activity)),
+            details=visible,
+        )
+
+    @property
+    def view(self) -> QWidget | None:
+        """What is shown below the bar."""
+        return self._stack.currentWidget()
+
+    def show_view(self, view: int) -> None:
+        """Goes to one of the places in `bar.VIEWS`."""
+        self.bar.show_view(view)
+
+    def show_gpu(self, key: str) -> None:
+        """Goes to the detail of the GPU of this key."""
+        self.show_view(GPUS)
+        self.gpus.open(key)
+
+    def set_panel_shown(self, shown: bool) -> None:
+        """Whether the cards of the devices, which say who uses each, are in sight beside this page."""
+        self._panel_shown = shown
+        self._tell_shown()
+
+    def refresh(self) -> None:
+        """Shows what is known now."""
+        if not self.isVisible():
+            return
+        latest = self._last_seen.fill(self._hosts.latest)
+        self.troubles.show_troubles(trouble_words(latest, self._hosts.troubles))
+        found = watched_gpus(latest, self._hosts.troubles, self._history.titles, self._marks.holding())
+        gpus = [each for each in found if each.key in self._history.titles]
+        theme.register_devices(each.key for each in gpus)
+        self._show_marks()
+        self._show_extent()
+        if self._stack.currentWidget() is self.gpus:
+            self.gpus.show_gpus(gpus, self._why_empty())
+        self.graphs.refresh()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+        self._tell_shown()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._tell_shown()
+
+    def _connect(self) -> None:
+        bar = self.bar
+        bar.view_chosen.connect(self._show_view)
+        bar.span_chosen.connect(self._choose_span)
+        bar.compact_toggled.connect(self._set_compact)
+        bar.load_toggled.connect(self._set_by_load)
+        bar.hosts_wanted.connect(self._show_hosts)
+        bar.csv_wanted.connect(self._save_csv)
+        bar.png_wanted.connect(lambda: self.saving.ask_png(self._stack))
+        bar.count_anew.connect(self.gpus.count_anew)
+        bar.newest_wanted.connect(self.group.follow)
+        self.group.following_changed.connect(lambda following: bar.newest.setEnabled(not following))
+        self.alert_banner.show_wanted.connect(lambda: self.show_view(ALERTS))
+        self.saving.told.connect(self.told)
+        self.gpus.looked_at.connect(self._tell_shown)
+        self.graphs.chosen_changed.connect(self._tell_shown)
+        self._hosts.snapshot.connect(lambda _host, _snapshot: self._soon.start())
+        self._hosts.trouble.connect(lambda _host, _words: self._soon.start())
+        self._hosts.changed.connect(self._soon.start)
+        self._marks.changed.connect(self._soon.start)
+
+    def _restore(self) -> None:
+        """Takes up what was chosen when the window was last open."""
+        self.bar.compact.setChecked(self._settings.flag("monitor_compact", False))
+        self.bar.load.setChecked(self._settings.flag("monitor_by_load", False))
+        titles = [title for title, _ in SPANS]
+        kept = self._settings.text("monitor_span", titles[0])
+        if kept in titles:
+            self.bar.span.setCurrentIndex(titles.index(kept))
+            self.group.set_span(self.bar.span.currentData())
+
+    def _show_view(self, view: int) -> None:
+        if view == GPUS and self._stack.currentIndex() == GPUS:
+            self.gpus.close_detail()
+        if view in self._makers:
+            self._put(view, self._makers.pop(view)())
+        self._stack.setCurrentIndex(view)
+        self.refresh()
+        self._tell_shown()
+
+    def _put(self, view: int, widget: QWidget) -> None:
+        """Puts a view where its place was kept."""
+        place = self._stack.widget(view)
+        self._stack.insertWidget(view, widget)
+        if place is not None:
+            self._stack.removeWidget(place)
+            place.deleteLater()
+
+    def _make_processes(self) -> ProcessesView:
+        made = ProcessesView(self._hosts, self._marks)
+        made.stop_run.connect(self.stop_run)
+        return made
+
+    def _set_compact(self, compact: bool) -> None:
+        self._settings.set("monitor_compact", compact)
+        self.gpus.set_compact(compact)
+
+    def _set_by_load(self, by_load: bool) -> None:
+        self._settings.set("monitor_by_load", by_load)
+        self.gpus.set_by_load(by_load)
+        self.refresh()
+
+    def _choose_span(self, seconds: float) -> None:
+        self._settings.set("monitor_span", self.bar.span.currentText())
+        self.group.set_span(seconds)
+
+    def _show_hosts(self) -> None:
+        if self._dialog is None:
+            self._dialog = HostDialog(self._hosts, self)
+        self._dialog.show()
+        self._dialog.raise_()
+        self._dialog.activateWindow()
+        self._dialog.name.setFocus()
+
+    def _save_csv(self) -> None:
+        low, high = (place + self._history.origin for place in self.group.range)
+        if self._stack.currentIndex() == GRAPHS:
+            self.saving.ask_csv(self._history.devices, low, high, self.graphs.chosen)
+        else:
+            self.saving.ask_csv(self.gpus.keys, low, high)
+
+    def _show_marks(self) -> None:
+        self.group.origin = self._history.origin
+        marks = [mark for run in self._marks.marks for mark in _marks_of(run, self._history.origin)]
+        self.group.set_marks(marks)
+
+    def _show_extent(self) -> None:
+        devices = self._history.devices
+        if devices:
+            ends = [self._history.places(key)[[0, -1]] for key in devices]
+            self.group.set_extent(float(min(first for first, _ in ends)), float(max(last for _, last in ends)))
+
+    def _why_empty(self) -> str:
+        """What is wrong stands in the banner above."""
+        here = self._hosts.latest.get("")
+        if here is None:
+            return _LOOKING
+        if here.nvml.status == "not_answering":
+            return f"{_LOOKING}\n\n{here.nvml.message}"
+        return f"{_NO_GPU if here.nvml.status == 'ok' else _NONE_SEEN}\n\n{_ELSEWHERE}"
+
+    def _tell_shown(self) -> None:
+        self._hosts.show(self.shown)
+
+
+def _marks_of(run: RunMark, origin: float) -> list[Mark]:
+    """Where a run began and, if it has, ended."""
+    marks = [Mark(run.start - origin, run.name, _accent)]
+    if run.end is not None:
+        marks.append(Mark(run.end - origin, f"{run.name}: {run.state}", _muted, ends=True))
+    return marks
+
+
+def _accent() -> str:
+    return theme.colors().accent
+
+
+def _muted() -> str:
+    return theme.colors().muted

@@ -1,0 +1,348 @@
+"""Who is on the GPUs: all processes of all hosts, as a tree or a table, and a way to end one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psutil
+from PySide6.QtCore import QModelIndex, QPoint, QSize, Qt, Signal
+from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QCheckBox,
+    QComboBox,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QMenu,
+    QPushButton,
+    QStackedWidget,
+    QTreeView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract.devices import Snapshot
+from gui.devices.history import device_key
+from gui.devices.parts import ElidedLabel
+from gui.devices.words import card_order, gpu_title
+from gui.monitor.ending import EndingBar, why_not
+from gui.monitor.hosts import Hosts
+from gui.monitor.marks import RunMarks
+from gui.monitor.process_lines import Line, lines_of, sharing
+from gui.monitor.process_model import COLUMNS, COMMAND, GPU, GPU_MEMORY, HOST, PROCESS, ProcessModel, ProcessRows
+
+ASKING_S = 5.0
+"""Processes are asked for once they are in sight; until then a GPU that tells none says nothing of who is there."""
+_PADDING, _ICONS = 18, {PROCESS: 60, GPU: 44}
+"""Pixels beside the text of a cell: of every column, and for the tree's arrows and for icons."""
+_LEAST = 180
+"""Pixels that the names of processes have at first, at the least, where that is less than they need."""
+
+ALL_GPUS = "All GPUs"
+
+
+class ProcessesView(QWidget):
+    """All processes that hold a GPU. Renewed with every snapshot while it is in sight.
+
+    Signals:
+        stop_run(str): the run of that id is to be stopped.
+    """
+
+    stop_run = Signal(str)
+
+    def __init__(self, hosts: Hosts, marks: RunMarks, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._hosts = hosts
+        self._marks = marks
+        self._asking_since: dict[str, float] = {}
+        self._fitted = False
+        self.model = ProcessModel(self)
+        self.rows = ProcessRows(self)
+        self.rows.setSourceModel(self.model)
+        self.filter = QLineEdit(clearButtonEnabled=True)
+        self.filter.setPlaceholderText("Filter: user, command …")
+        self.filter.setAccessibleName("Filter processes")
+        self.filter.setToolTip("Shows the processes with all of these words (Ctrl+F)")
+        self.only_mine = QCheckBox("Only &mine")
+        self.gpus = QComboBox()
+        self.gpus.setAccessibleName("GPU")
+        self.gpus.addItem(ALL_GPUS, "")
+        self.as_tree = QCheckBox("As &tree")
+        self.as_tree.setChecked(True)
+        self.as_tree.setToolTip("Processes under the run or the process that started them")
+        self.tree = self._make_tree()
+        self.bar = EndingBar()
+        self._warning = QLabel(wordWrap=True)
+        self._warning.setObjectName("warning")
+        self._warning.setTextFormat(Qt.TextFormat.PlainText)
+        self._count = QLabel()
+        self._count.setObjectName("heading")
+        self._why = ElidedLabel()
+        self._why.setObjectName("muted")
+        self.copy = QPushButton("&Copy")
+        self.copy.setToolTip("Copies the chosen lines as a table (Ctrl+C)")
+        self.end = QPushButton("&End process …")
+        self._empty = QLabel(wordWrap=True)
+        self._empty.setObjectName("muted")
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self._empty)
+        self._stack.addWidget(self.tree)
+        self._lay_out()
+        self._connect()
+        self._show_buttons()
+
+    def selected(self) -> Line | None:
+        """The line that is chosen, None where none or several are."""
+        chosen = self.tree.selectionModel().selectedRows()
+        return self.rows.line(chosen[0]) if len(chosen) == 1 else None
+
+    def refresh(self) -> None:
+        """Shows the processes as last heard of."""
+        seen = self._seen()
+        lines = [
+            line
+            for host, snapshot in seen.items()
+            for line in lines_of(host, snapshot, self._marks.marks, _name_of, tree=self.as_tree.isChecked())
+        ]
+        chosen = self.selected()
+        self._show_gpus(seen)
+        self.model.show_lines(lines)
+        self._fit(lines)
+        if chosen is not None and self.selected() is None:  # it may have moved under another line
+            self.tree.setCurrentIndex(self.rows.mapFromSource(self.model.find(chosen.key)))
+        for column in range(1, len(COLUMNS)):
+            known = len(seen) > 1 if column == HOST else self.model.ever_known(column)
+            self.tree.setColumnHidden(column, not known)
+        self._tell(self._warning, sharing(lines, self._marks.marks))
+        self._show_count(lines)
+        self._show_buttons()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._asking_since = {}
+        self.refresh()
+
+    # Making it
+
+    def _make_tree(self) -> QTreeView:
+        tree = QTreeView()
+        tree.setAccessibleName("GPU processes")
+        tree.setModel(self.rows)
+        tree.setSortingEnabled(True)
+        tree.sortByColumn(GPU_MEMORY, Qt.SortOrder.DescendingOrder)
+        tree.setUniformRowHeights(True)
+        tree.setIconSize(QSize(120, 16))  # as wide as a square for each GPU needs
+        tree.setAlternatingRowColors(True)
+        tree.setAllColumnsShowFocus(True)
+        tree.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        tree.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        tree.setStyleSheet(f"QTreeView::item {{ height: {tree.fontMetrics().height() + 10}px; }}")
+        header = tree.header()
+        header.setStretchLastSection(True)
+        header.setSectionsMovable(False)
+        self.rows.rowsInserted.connect(self._unfold)
+        return tree
+
+    def _lay_out(self) -> None:
+        self.filter.setMaximumWidth(240)
+        top = QHBoxLayout()
+        top.setSpacing(10)
+        top.addWidget(self._count)
+        top.addStretch(1)
+        for widget in (self.as_tree, self.only_mine, self.gpus, self.filter):
+            top.addWidget(widget)
+        bottom = QHBoxLayout()
+        bottom.setSpacing(8)
+        bottom.addWidget(self._why, 1)
+        bottom.addWidget(self.copy)
+        bottom.addWidget(self.end)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 10, 0, 4)
+        layout.setSpacing(8)
+        layout.addLayout(top)
+        layout.addWidget(self._warning)
+        layout.addWidget(self._stack, 1)
+        layout.addWidget(self.bar)
+        layout.addLayout(bottom)
+
+    def _connect(self) -> None:
+        for source in (self._hosts.snapshot, self._hosts.changed, self._marks.changed):
+            source.connect(self._heard)
+        self.filter.textChanged.connect(self._filter)
+        self.only_mine.toggled.connect(self._filter)
+        self.gpus.currentIndexChanged.connect(self._filter)
+        self.as_tree.toggled.connect(self.refresh)
+        self.tree.selectionModel().selectionChanged.connect(self._show_buttons)
+        self.tree.customContextMenuRequested.connect(self._open_menu)
+        self.copy.clicked.connect(self.copy_selected)
+        self.end.clicked.connect(self._ask)
+        self.bar.stop_run.connect(self.stop_run)
+        self.bar.closed.connect(self.tree.setFocus)
+        for keys, place, act in (
+            (QKeySequence(QKeySequence.StandardKey.Find), self, self._go_to_filter),
+            (QKeySequence(QKeySequence.StandardKey.Copy), self.tree, self.copy_selected),
+            (QKeySequence(QKeySequence.StandardKey.Delete), self.tree, self._ask),
+        ):
+            QShortcut(keys, place, context=Qt.ShortcutContext.WidgetWithChildrenShortcut).activated.connect(act)
+
+    # What happens
+
+    def _heard(self) -> None:
+        if self.isVisible():
+            self.refresh()
+
+    def _seen(self) -> dict[str, Snapshot]:
+        """The hosts of which something is known, this machine first."""
+        latest = self._hosts.latest
+        return {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
+
+    def _filter(self) -> None:
+        self.rows.choose(
+            text=self.filter.text(), only_mine=self.only_mine.isChecked(), device=self.gpus.currentData() or ""
+        )
+        self.refresh()
+
+    def _show_gpus(self, seen: dict[str, Snapshot]) -> None:
+        """Offers every GPU there is; one that is chosen stays so while it is there."""
+        offered = [(ALL_GPUS, "")]
+        for host, snapshot in seen.items():
+            before = f"{snapshot.host} · " if len(seen) > 1 else ""
+            for gpu in sorted(snapshot.gpus, key=card_order):
+                offered.append((before + gpu_title(gpu), device_key(host, gpu.uuid)))
+        if offered == [(self.gpus.itemText(n), self.gpus.itemData(n)) for n in range(self.gpus.count())]:
+            return
+        chosen = self.gpus.currentData()
+        blocked = self.gpus.blockSignals(True)
+        self.gpus.clear()
+        for title, key in offered:
+            self.gpus.addItem(title, key)
+        self.gpus.setCurrentIndex(max(0, self.gpus.findData(chosen)))
+        self.gpus.blockSignals(blocked)
+        if self.gpus.currentData() != chosen:
+            self._filter()
+
+    def _fit(self, lines: list[Line]) -> None:
+        """Makes the columns wide enough for the first lines; from then on their widths are the user's."""
+        if not lines or self._fitted:
+            return
+        self._fitted = True
+        advance = self.tree.fontMetrics().horizontalAdvance
+        for number, column in enumerate(COLUMNS[:COMMAND]):
+            texts = max(advance(text) for text in (column.title, column.widest, *map(column.text, lines)))
+            self.tree.setColumnWidth(number, texts + _PADDING + _ICONS.get(number, 0))
+        narrow = max(_LEAST, self.width() * 3 // 10)
+        self.tree.setColumnWidth(PROCESS, min(narrow, self.tree.columnWidth(PROCESS)))
+
+    def _unfold(self, parent: QModelIndex, first: int, last: int) -> None:
+        for row in range(first, last + 1):
+            self.tree.expand(self.rows.index(row, 0, parent))
+
+    def _show_count(self, lines: list[Line]) -> None:
+        total = sum(not line.group for line in lines)
+        left = [self.rows.line(index) for index in _in_order(self.rows, QModelIndex())]
+        shown = sum(line is not None and not line.group for line in left)
+        many = "1 process" if total == 1 else f"{total:,} processes"
+        self._count.setText(many if shown == total else f"{shown:,} of {many}")
+        self._count.setVisible(total > 0)
+        empty = self._why_empty(total, shown)
+        self._empty.setText(empty)
+        self._stack.setCurrentWidget(self._empty if empty else self.tree)
+
+    def _why_empty(self, total: int, shown: int) -> str:
+        """What to say in place of the table; "" where there is something in it."""
+        seen = self._seen()
+        if shown:
+            return ""
+        if total:
+            return "No process is as the filter asks.\n\nClear the filter to see all of them."
+        if not seen:
+            return "Looking for devices …"
+        gpus = [gpu for snapshot in seen.values() for gpu in snapshot.gpus if not gpu.lost]
+        if not gpus:
+            messages = [snapshot.nvml.message for snapshot in seen.values() if snapshot.nvml.message]
+            return "\n".join(messages) or "There is no NVIDIA GPU here, and so no process on one."
+        if all(gpu.processes is None for gpu in gpus):
+            asleep = all(gpu.asleep for gpu in gpus)
+            return "The GPU is asleep and is not woken to ask." if asleep else self._not_told(seen)
+        return "No process holds a GPU.\n\nWhoever starts to use one appears here."
+
+    def _not_told(self, seen: dict[str, Snapshot]) -> str:
+        for host, snapshot in seen.items():
+            since = self._asking_since.setdefault(host, snapshot.time)
+            if snapshot.time - since < ASKING_S:
+                return "Asking who is on the GPUs …"
+        return "The driver does not tell who is on the GPUs."
+
+    def _show_buttons(self) -> None:
+        line = self.selected()
+        local = self._hosts.latest.get("")
+        stops = line is not None and line.run is not None
+        why = "" if stops else why_not(line, local is not None and local.foreign_pids)
+        if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
+            why = "Choose one process alone to end it."
+        self.end.setText("Stop the &run …" if stops else "&End process …")
+        self.end.setToolTip(
+            why or f"{'Asks first' if stops else 'Asks first; then the process may save its work'} (Delete)"
+        )
+        self.end.setEnabled(not why)
+        self.end.setAccessibleDescription(why)
+        self.copy.setEnabled(self.tree.selectionModel().hasSelection())
+        self._tell(self._why, why if self.rows.rowCount() else "")
+
+    def _ask(self) -> None:
+        line = self.selected()
+        if line is not None and self.end.isEnabled():
+            self.bar.ask(line)
+
+    def copy_selected(self) -> None:
+        """Puts the chosen lines on the clipboard, with tabs between columns, the titles first."""
+        columns = [n for n in range(len(COLUMNS)) if not self.tree.isColumnHidden(n)]
+        selected = self.tree.selectionModel().isSelected
+        chosen = [index for index in _in_order(self.rows, QModelIndex()) if selected(index)]
+        lines = [line for index in chosen if (line := self.rows.line(index)) is not None]
+        if lines:
+            table = [[COLUMNS[n].title for n in columns], *([COLUMNS[n].text(line) for n in columns] for line in lines)]
+            QGuiApplication.clipboard().setText("\n".join("\t".join(cells) for cells in table))
+
+    def _copy_command(self) -> None:
+        line = self.selected()
+        if line is not None:
+            QGuiApplication.clipboard().setText(line.command)
+
+    def _open_menu(self, where: QPoint) -> None:
+        line = self.selected()
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction("Copy", self.copy_selected).setEnabled(self.copy.isEnabled())
+        menu.addAction("Copy the command", self._copy_command).setEnabled(line is not None and bool(line.command))
+        menu.addSeparator()
+        menu.addAction(self.end.text().replace("&", ""), self._ask).setEnabled(self.end.isEnabled())
+        menu.popup(self.tree.viewport().mapToGlobal(where))
+
+    def _go_to_filter(self) -> None:
+        self.filter.setFocus()
+        self.filter.selectAll()
+
+    def _tell(self, label: QLabel, text: str) -> None:
+        if label.text() != text:
+            label.setText(text)
+            label.setToolTip(text)
+        if label is self._warning:
+            label.setVisible(bool(text))
+
+
+def _in_order(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:
+    """All rows below one, as they stand on the screen."""
+    for row in range(rows.rowCount(parent)):
+        index = rows.index(row, PROCESS, parent)
+        yield index
+        yield from _in_order(rows, index)
+
+
+def _name_of(pid: int) -> str | None:
+    try:
+        return psutil.Process(pid).name()
+    except psutil.Error:
+        return None

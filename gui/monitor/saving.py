@@ -1,0 +1,62 @@
+"""Saving what is on screen: asks where to, and says what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+from engine.contract.quantities import QUANTITIES
+from gui.devices.history import DeviceHistory
+from gui.files import choose_target
+from gui.monitor.export import ExportError, export_csv, export_png
+
+
+class Saving(QObject):
+    """Signals: told(str, str) - in plain words, what was saved or why not; "info" or "warning"."""
+
+    told = Signal(str, str)
+
+    def __init__(self, history: DeviceHistory, page: QWidget) -> None:
+        super().__init__(page)
+        self._history = history
+        self._page = page
+
+    def ask_csv(
+        self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
+    ) -> QFileDialog:
+        """Asks for a file and writes the devices' numbers from `low` to `high` (seconds since the epoch) into it."""
+        wanted = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
+        return self._ask("Save numbers", "csv", lambda path: self.save_csv(path, keys, wanted, low, high))
+
+    def ask_png(self, widget: QWidget) -> QFileDialog:
+        """Asks for a file and writes a picture of `widget` into it."""
+        return self._ask("Save picture", "png", lambda path: self.save_png(path, widget))
+
+    def save_csv(self, path: Path, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> None:
+        export_csv(
+            path,
+            self._history,
+            [key for key in keys if key in self._history.titles],
+            quantities,
+            low=low,
+            high=high,
+            parent=self,
+            done=lambda written: self.told.emit(f"The numbers on screen were saved to {written}.", "info"),
+            failed=lambda why: self.told.emit(why, "warning"),
+        )
+
+    def save_png(self, path: Path, widget: QWidget) -> None:
+        try:
+            export_png(path, widget)
+        except ExportError as error:
+            self.told.emit(str(error), "warning")
+        else:
+            self.told.emit(f"The picture was saved to {path}.", "info")
+
+    def _ask(self, title: str, suffix: str, chosen: Callable[[Path], None]) -> QFileDialog:
+        name = f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}.{suffix}"
+        return choose_target(self._page, title, name, chosen)

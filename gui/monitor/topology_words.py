@@ -1,0 +1,253 @@
+"""What stands between the GPUs of a host, in words, and what that means for training on several of them.
+
+What strategies send, for a model of P parameters on N devices (Rajbhandari et al., "ZeRO", 2020, section 7): DDP about
+2 P numbers a step and device, FSDP half as much again, a pipeline only the activations at its cuts. The codes of the
+paths are those of `nvidia-smi topo -m`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from engine.contract.devices import Gpu, GpuPair, PciPath, Topology
+from gui.devices.words import gpu_title
+from gui.run.words import strategy_title
+
+Kind = Literal["nvlink", "switch", "bridge", "nodes", "unknown"]
+"""How near two GPUs are, the nearest first."""
+
+KINDS: dict[PciPath, Kind] = {
+    "BOARD": "switch",
+    "PIX": "switch",
+    "PXB": "switch",
+    "PHB": "bridge",
+    "NODE": "bridge",
+    "SYS": "nodes",
+}
+PATHS: dict[PciPath, str] = {
+    "BOARD": "on one board",
+    "PIX": "through one PCIe switch",
+    "PXB": "through several PCIe switches, without the processor",
+    "PHB": "through the processor's PCIe bridge",
+    "NODE": "through several PCIe bridges of one processor",
+    "SYS": "through the processors and the link between them",
+}
+SHORT: dict[PciPath, str] = {
+    "BOARD": "one board",
+    "PIX": "one switch",
+    "PXB": "switches",
+    "PHB": "PCIe bridge",
+    "NODE": "processor",
+    "SYS": "processors",
+}
+
+
+class Site(NamedTuple):
+    """The GPUs of a host, in the order of their cards, and the pairs of them that are known, by NVML's indices."""
+
+    gpus: tuple[Gpu, ...]
+    pairs: dict[frozenset[int], GpuPair]
+
+    def pair(self, one: Gpu, other: Gpu) -> GpuPair | None:
+        return self.pairs.get(frozenset((one.nvml_index, other.nvml_index)))
+
+
+def site(gpus: Sequence[Gpu], topology: Topology) -> Site:
+    return Site(tuple(gpus), {frozenset((pair.one, pair.other)): pair for pair in topology.pairs})
+
+
+def kind(pair: GpuPair | None) -> Kind:
+    if pair is None:
+        return "unknown"
+    if pair.nvlinks:
+        return "nvlink"
+    return KINDS[pair.path] if pair.path is not None else "unknown"
+
+
+def code(pair: GpuPair | None) -> str:
+    """ "NV18", "PIX", …; a dash where nothing is known."""
+    if pair is not None and pair.nvlinks:
+        return f"NV{pair.nvlinks}"
+    return pair.path if pair is not None and pair.path is not None else "–"
+
+
+def short(pair: GpuPair | None) -> str:
+    """Two words for a cell: "18 NVLinks", "one switch"."""
+    if pair is not None and pair.nvlinks:
+        return links(pair.nvlinks)
+    return SHORT[pair.path] if pair is not None and pair.path is not None else "not known"
+
+
+def links(count: int) -> str:
+    return "1 NVLink" if count == 1 else f"{count} NVLinks"
+
+
+def describe(pair: GpuPair | None, one: str, other: str) -> str:
+    """A sentence or two on a pair, for a tool tip."""
+    if pair is None or kind(pair) == "unknown":
+        way = "what stands between them is not known"
+    elif pair.nvlinks:
+        way = f"they talk over {links(pair.nvlinks)}"
+    else:
+        way = f"they talk {PATHS[pair.path]}" if pair.path is not None else ""
+    access = {
+        True: " Each can read the other's memory directly.",
+        False: " Neither can read the other's memory directly: what they exchange goes through the host's memory.",
+        None: "",
+    }[pair.peer_access if pair is not None else None]
+    return f"{one} and {other}: {way}.{access}"
+
+
+def advice(place: Site) -> str:
+    """What the topology of two GPUs or more means for strategies, in a few plain sentences."""
+    sentences = [_by_nvlink(place) or _by_pcie(place), _peer_access(place)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _by_nvlink(place: Site) -> str:
+    """ "" where there is no NVLink between GPUs."""
+    groups = islands(place, lambda pair: pair.nvlinks > 0)
+    if len(groups) == len(place.gpus):
+        return ""
+    if len(groups) > 1:
+        return _in_groups(place, groups, "talk over NVLink")
+    counts = [pair.nvlinks for pair in place.pairs.values()]
+    everyone = _all(place)
+    if min(counts) == 0 or len(counts) < len(_every_pair(place)):
+        return (
+            f"{everyone} are joined by NVLink, though not each with each: every strategy runs well, a pipeline best in "
+            "an order in which neighbours are joined."
+        )
+    how_many = links(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {links(max(counts))}"
+    between = "" if len(counts) == 1 else " between any two"
+    return f"{everyone} talk over {how_many}{between}: every strategy runs well, {strategy_title('fsdp')} too, which sends the most."
+
+
+def _by_pcie(place: Site) -> str:
+    kinds = {kind(place.pairs.get(pair)) for pair in _every_pair(place)}
+    if kinds == {"unknown"}:
+        return "What stands between the GPUs is not known."
+    near = islands(place, lambda pair: kind(pair) == "switch")
+    everyone = _all(place)
+    if len(near) == 1:
+        return (
+            f"{everyone} share PCIe switches: {strategy_title('ddp')} runs well; {strategy_title('fsdp')} sends half as much again and "
+            "pays where memory is short."
+        )
+    if len(near) < len(place.gpus):
+        return _in_groups(place, near, "share PCIe switches")
+    same_node = islands(place, lambda pair: kind(pair) == "bridge")
+    if 1 < len(same_node) < len(place.gpus):
+        return _in_groups(place, same_node, "are at one processor")
+    return (
+        f"{everyone} talk through the processor{'s' if 'nodes' in kinds else ''}: prefer what sends little, {strategy_title('pipeline')} or "
+        f"{strategy_title('ddp')} with large batches; {strategy_title('fsdp')} pays only where the model has no room otherwise."
+    )
+
+
+def _in_groups(place: Site, groups: Sequence[Sequence[Gpu]], what: str) -> str:
+    """For GPUs that are near to each other in groups, and far from one group to the next."""
+    together = [_names(group) for group in groups if len(group) > 1]
+    alone = [gpu for group in groups if len(group) == 1 for gpu in group]
+    near = f"{listed(together)} each {what}" if len(together) > 1 else f"{together[0]} {what}"
+    if alone:
+        near += f", {_names(alone)} {'stands' if len(alone) == 1 else 'stand'} apart"
+    far = max(
+        (kind(pair) for pair in _between(place, groups)), key=("nvlink", "switch", "bridge", "nodes", "unknown").index
+    )
+    way = {
+        "switch": "through PCIe switches",
+        "bridge": "through the processor",
+        "nodes": "through the processors",
+    }.get(far, "by a way that is not known")
+    sizes = {len(group) for group in groups}
+    if len(sizes) == 1:
+        means = (
+            f"prefer {strategy_title('hsdp')} or {strategy_title('ddp_pipeline')} with one replica in each group, since those send least "
+            "from group to group"
+        )
+    else:
+        means = (
+            f"prefer to train on {together[0]} alone, or across with {strategy_title('pipeline')}, which sends least"
+        )
+    return f"{near}; between the groups data goes {way}: {means}."
+
+
+def _peer_access(place: Site) -> str:
+    known = [pair.peer_access for pair in place.pairs.values() if pair.peer_access is not None]
+    if not known:
+        return ""
+    if all(known):
+        return (
+            "Each can read the others' memory directly."
+            if len(place.gpus) > 2
+            else "Each can read the other's memory directly."
+        )
+    if not any(known):
+        return (
+            "None can read another's memory directly: what they exchange goes through the host's memory, which is slow."
+        )
+    return f"{len(known) - sum(known)} of {len(known)} pairs cannot read each other's memory directly and exchange through the host's."
+
+
+def islands(place: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
+    """The GPUs in groups within which each reaches each by pairs that are `joined`; in the order of their first."""
+    groups: list[list[Gpu]] = []
+    for gpu in place.gpus:
+        touching = [
+            group
+            for group in groups
+            if any((pair := place.pair(gpu, member)) is not None and joined(pair) for member in group)
+        ]
+        merged = [member for group in touching for member in group] + [gpu]
+        groups = [group for group in groups if group not in touching] + [merged]
+    order = {gpu.uuid: number for number, gpu in enumerate(place.gpus)}
+    sorted_groups = [tuple(sorted(group, key=lambda gpu: order[gpu.uuid])) for group in groups]
+    return sorted(sorted_groups, key=lambda group: order[group[0].uuid])
+
+
+def gpu_names(titles: Sequence[str]) -> str:
+    """ "GPU 0", "GPU 0–3, 6", and "GPU 0 MIG 1, GPU 0 MIG 2" for what is not a plain number."""
+    numbers = [title.removeprefix("GPU ") for title in titles]
+    if not titles or not all(number.isdigit() for number in numbers):
+        return ", ".join(titles)
+    spans: list[list[int]] = []
+    for number in sorted(int(number) for number in numbers):
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    # Two in a row are read faster one by one.
+    parts = [f"{span[0]}–{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
+    return f"GPU {', '.join(parts)}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _names(gpus: Sequence[Gpu]) -> str:
+    return gpu_names([gpu_title(gpu) for gpu in gpus])
+
+
+def _all(place: Site) -> str:
+    return "The two GPUs" if len(place.gpus) == 2 else f"All {len(place.gpus)} GPUs"
+
+
+def _every_pair(place: Site) -> list[frozenset[int]]:
+    indices = [gpu.nvml_index for gpu in place.gpus]
+    return [frozenset((one, other)) for number, one in enumerate(indices) for other in indices[number + 1 :]]
+
+
+def _between(place: Site, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
+    """The pairs whose GPUs are of different groups."""
+    return [
+        place.pair(one, other)
+        for number, group in enumerate(groups)
+        for following in groups[number + 1 :]
+        for one in group
+        for other in following
+    ]

@@ -1,0 +1,161 @@
+"""What is written across a plot: thresholds as horizontal lines, and marks in time as vertical ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyqtgraph as pg
+from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetricsF, QPainter, QPen, QPolygonF
+from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+
+from gui import theme
+from gui.plots.group import Mark
+
+_FONT_SHARE = 0.85
+_FLAG = 5.0
+"""Pixels that the triangle at the top of a mark is wide and high."""
+_PAD = 3.0
+_GROUND_ALPHA = 200
+
+
+@dataclass(frozen=True)
+class Level:
+    """A threshold at `value`, in the vertical axis's unit. `color` is asked anew when the scheme changes."""
+
+    value: float
+    label: str
+    color: Callable[[], str]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A line and its label as they are painted; `flag` is a mark's, `room` where the label has some."""
+
+    line: QLineF
+    pen: QPen
+    flag: QPolygonF | None = None
+    label: str = ""
+    room: QRectF | None = None
+
+
+class Annotations(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
+    """Draws levels and marks over the curves of a box; those out of its range are left out, and so are labels that
+    would lie on others. A mark's flag points the way that time went on: to the right where something began, back
+    where it ended.
+
+    `named` is whether marks carry their labels here.
+    """
+
+    def __init__(self, box: pg.ViewBox, font: QFont) -> None:
+        super().__init__()
+        self.setParentItem(box)
+        self.setZValue(100)
+        self.levels: tuple[Level, ...] = ()
+        self.marks: tuple[Mark, ...] = ()
+        self.named = False
+        self.log = False
+        self._box = box
+        self._font = theme.tabular(font)
+        self._font.setPixelSize(round(_FONT_SHARE * QFontInfo(font).pixelSize()))
+        self._metrics = QFontMetricsF(self._font)
+        self._drawn: list[_Drawn] | None = None
+        box.sigResized.connect(self._resized)
+        box.sigRangeChanged.connect(self.renew)
+
+    def show_levels(self, levels: Sequence[Level]) -> None:
+        self.levels = tuple(sorted(levels, key=lambda level: -level.value))
+        self.renew()
+
+    def show_marks(self, marks: tuple[Mark, ...], named: bool) -> None:
+        """`named` is whether they carry their labels here."""
+        if (marks, named) != (self.marks, self.named):
+            self.marks, self.named = marks, named
+            self.renew()
+
+    def renew(self) -> None:
+        """Lays everything out anew when it is next painted."""
+        if self._drawn or self.levels or self.marks:
+            self._drawn = None
+            self.update()
+
+    def mark_at(self, place: float, within_px: float) -> Mark | None:
+        """The mark nearest to `place` on the horizontal axis, None where none is so close."""
+        low, high = self._box.viewRange()[0]
+        within = within_px * (high - low) / max(1.0, self._box.width())
+        near = min(self.marks, key=lambda mark: abs(mark.place - place), default=None)
+        return near if near is not None and abs(near.place - place) <= within else None
+
+    def boundingRect(self) -> QRectF:
+        return QRectF(self._box.rect())
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        if self._drawn is None:
+            rect = self.boundingRect()
+            self._drawn = [*self._lay_out_levels(rect), *self._lay_out_marks(rect)]
+        if not self._drawn:
+            return
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        painter.setFont(self._font)
+        ground = QColor(theme.colors().panel)
+        ground.setAlpha(_GROUND_ALPHA)
+        for drawn in self._drawn:
+            painter.setPen(drawn.pen)
+            painter.drawLine(drawn.line)
+            if drawn.flag is not None:
+                painter.setBrush(drawn.pen.color())
+                painter.drawPolygon(drawn.flag)
+            if drawn.room is not None:
+                painter.fillRect(drawn.room, ground)
+                painter.drawText(drawn.room, Qt.AlignmentFlag.AlignCenter, drawn.label)
+
+    def _lay_out_levels(self, rect: QRectF) -> Iterator[_Drawn]:
+        low, high = self._box.viewRange()[1]
+        taken: list[QRectF] = []
+        for level in self.levels:
+            value = math.log10(level.value) if self.log and level.value > 0 else level.value
+            if not low <= value <= high:
+                continue
+            y = round(rect.bottom() - (value - low) / (high - low) * rect.height())
+            room = self._room(level.label)
+            room.moveRight(rect.right() - _PAD)
+            # The highest stands above its line and the others below, so that two that are close keep apart.
+            room.moveBottom(y - 1)
+            if taken or room.top() < rect.top():
+                room.moveTop(y + 1)
+            line = QLineF(rect.left(), y, rect.right(), y)
+            pen = QPen(QColor(level.color()), 1, Qt.PenStyle.DashLine)
+            yield _Drawn(line, pen, label=level.label, room=_free(room, taken))
+
+    def _lay_out_marks(self, rect: QRectF) -> Iterator[_Drawn]:
+        low, high = self._box.viewRange()[0]
+        taken: list[QRectF] = []
+        seen = [mark for mark in self.marks if low <= mark.place <= high]
+        for mark in sorted(seen, key=lambda mark: -mark.place):  # the newest has the first choice of room
+            x = round(rect.left() + (mark.place - low) / (high - low) * rect.width())
+            top, tip = rect.top(), -_FLAG if mark.ends else _FLAG
+            flag = QPolygonF([QPointF(x, top), QPointF(x + tip, top + _FLAG / 2), QPointF(x, top + _FLAG)])
+            room = self._room(mark.label)
+            room.moveTopLeft(QPointF(x + _FLAG + 1, top))
+            if room.right() > rect.right() or (mark.ends and x - room.width() > rect.left()):
+                room.moveRight(x - _FLAG - 1)
+            line = QLineF(x, top, x, rect.bottom())
+            named = _free(room, taken) if self.named else None
+            yield _Drawn(line, QPen(QColor(mark.color()), 1), flag, mark.label, named)
+
+    def _room(self, text: str) -> QRectF:
+        return QRectF(0, 0, self._metrics.horizontalAdvance(text) + 2 * _PAD, self._metrics.height())
+
+    def _resized(self) -> None:
+        self.prepareGeometryChange()
+        self.renew()
+
+
+def _free(room: QRectF, taken: list[QRectF]) -> QRectF | None:
+    """`room`, which then is taken, unless something stands there."""
+    if any(room.intersects(other) for other in taken):
+        return None
+    taken.append(room)
+    return room

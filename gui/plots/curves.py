@@ -1,0 +1,117 @@
+"""The curves of a plot, painted as one piece.
+
+A `pg.PlotCurveItem` for each spends far longer on asking for bounds, transforms and options than on drawing: eight plots
+of four lines took twice as long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QColor, QPainter, QPen, QPolygonF
+from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+
+from gui.plots.columns import Floats
+
+_ANTIALIASED_UP_TO = 400
+"""Curves of fewer points are drawn smoothly; with more the cost is felt and the gain is not seen."""
+_DOT = 7
+_FAR = 1e6
+"""Pixels beyond which it is all the same where a point lies."""
+
+_Mapping = tuple[float, float, float, float, float, float]
+"""The edges of both axes, and the box's width and height in pixels."""
+
+
+@dataclass(eq=False)
+class Curve:
+    """One series in the terms of the axes: `x` rises, `y` may hold NaN, where the line is broken. `dots` draws a dot at
+    each point in place of the line."""
+
+    pen: QPen = field(default_factory=QPen)
+    dots: bool = False
+    x: Floats = field(default_factory=lambda: np.empty(0))
+    y: Floats = field(default_factory=lambda: np.empty(0))
+    _pieces: list[QPolygonF] = field(default_factory=list)
+    _mapped: _Mapping | None = None
+
+    def set_color(self, color: QColor, style: Qt.PenStyle = Qt.PenStyle.SolidLine) -> None:
+        self.pen = QPen(color, _DOT, style, Qt.PenCapStyle.RoundCap) if self.dots else QPen(color, 1, style)
+
+    def set_data(self, x: Floats, y: Floats) -> tuple[float, float] | None:
+        """Takes copies of nothing; returns the lowest and highest of `y`, None without any."""
+        self.x, self.y = x, y
+        self._mapped = None
+        finite = y[np.isfinite(y)]
+        return (float(finite.min()), float(finite.max())) if len(finite) else None
+
+    def paint(self, painter: QPainter, mapping: _Mapping) -> None:
+        if mapping != self._mapped:
+            self._mapped = mapping
+            self._pieces = self._map(mapping)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.dots or len(self.x) <= _ANTIALIASED_UP_TO)
+        painter.setPen(self.pen)
+        for piece in self._pieces:
+            if self.dots:
+                painter.drawPoints(piece)
+            else:
+                painter.drawPolyline(piece)
+
+    def _map(self, mapping: _Mapping) -> list[QPolygonF]:
+        """The points in pixels, in pieces without gaps."""
+        left, right, low, high, width, height = mapping
+        x = np.clip((self.x - left) * (width / (right - left)), -_FAR, _FAR)
+        y = np.clip((high - self.y) * (height / (high - low)), -_FAR, _FAR)
+        finite = np.isfinite(y)
+        if finite.all():
+            return [pg.functions.arrayToQPolygonF(x, y)] if len(x) else []
+        edges = np.flatnonzero(np.diff(finite, prepend=False, append=False))
+        return [_piece(x[first:end], y[first:end]) for first, end in edges.reshape(-1, 2)]
+
+
+def _piece(x: Floats, y: Floats) -> QPolygonF:
+    """A piece between gaps; one that is a single point becomes a pixel, which is better than nothing."""
+    if len(x) == 1:
+        x, y = np.append(x, x + 1), np.append(y, y)
+    return pg.functions.arrayToQPolygonF(x, y)
+
+
+class Curves(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
+    """All curves of a box, drawn in the order in which they were added."""
+
+    def __init__(self, box: pg.ViewBox) -> None:
+        super().__init__()
+        self.setParentItem(box)
+        self._box = box
+        self._curves: list[Curve] = []
+        box.sigResized.connect(self._resized)
+        box.sigRangeChanged.connect(self._moved)
+
+    def add(self, dots: bool = False) -> Curve:
+        curve = Curve(dots=dots)
+        self._curves.append(curve)
+        return curve
+
+    def remove(self, curve: Curve) -> None:
+        self._curves.remove(curve)
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        return QRectF(self._box.rect())
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        (left, right), (low, high) = self._box.viewRange()
+        size = self._box.size()
+        mapping = (left, right, low, high, size.width(), size.height())
+        if right > left and high > low:
+            for curve in self._curves:
+                curve.paint(painter, mapping)
+
+    def _resized(self) -> None:
+        self.prepareGeometryChange()
+
+    def _moved(self) -> None:
+        self.update()

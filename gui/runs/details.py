@@ -1,0 +1,205 @@
+"""What is known of the run that is chosen in the list, and what its user says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent
+from PySide6.QtWidgets import (
+    QHeaderView,
+    QLabel,
+    QLineEdit,
+    QPlainTextEdit,
+    QSplitter,
+    QStackedWidget,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract.run_notes import tags_of
+from engine.contract.runs import RunSummary
+from gui.background import in_background
+from gui.devices.parts import ElidedLabel
+from gui.run.words import duration
+from gui.runs.facts import Facts, Lines, disk_lines, job_lines, read_facts
+from gui.runs.words import best_words, doing, many, moment, title
+
+_PAUSE_MS = 700
+"""Notes are kept once nothing has been typed for so long."""
+
+_NONE = "Choose a run to see its job, its checkpoints and your notes."
+
+
+class Details(QWidget):
+    """Signals: noted(RunSummary, dict) - its user has changed the notes of that run; the fields are those of `RunNotes`."""
+
+    noted = Signal(object, object)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._run: RunSummary | None = None
+        self._dirty = False
+        self._heading = ElidedLabel()
+        self._heading.setObjectName("heading")
+        self._state = QLabel(wordWrap=True)
+        self._state.setTextFormat(Qt.TextFormat.PlainText)
+        self._state.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._state.setAccessibleName("State of the chosen run")
+        self.facts = self._make_facts()
+        self.tags = QLineEdit()
+        self.tags.setPlaceholderText("Between commas")
+        self.tags.setAccessibleName("Tags of the chosen run")
+        self.notes = QPlainTextEdit()
+        self.notes.setPlaceholderText("What you tried, what came of it …")
+        self.notes.setAccessibleName("Notes on the chosen run")
+        self.notes.setTabChangesFocus(True)
+        self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)
+        self._pause.timeout.connect(self.keep)
+        self.tags.textEdited.connect(self._typed)
+        self.tags.editingFinished.connect(self.keep)
+        self.notes.textChanged.connect(self._typed)
+        self._hint = QLabel(_NONE, wordWrap=True)
+        self._hint.setObjectName("muted")
+        self._hint.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._halves = QSplitter()
+        self._halves.setChildrenCollapsible(False)
+        self._stack = QStackedWidget()
+        self._lay_out()
+
+    def show_runs(self, runs: Sequence[RunSummary]) -> None:
+        """Shows the one run that is chosen; of several how many, of none what to do."""
+        run = runs[0] if len(runs) == 1 else None
+        before = self._run
+        if before is not None and (run is None or run.run_id != before.run_id):
+            self.keep()
+        self._run = run
+        if run is None:
+            self._hint.setText(f"{many(len(runs))} are chosen." if runs else _NONE)
+            self._stack.setCurrentWidget(self._hint)
+            return
+        self._stack.setCurrentWidget(self._halves)
+        if before is None or before.run_id != run.run_id:
+            self.facts.clear()
+        if before != run:
+            self._show(run)
+            in_background(lambda: read_facts(Path(run.folder)), self, self._show_facts, self._unread)
+
+    def set_beside(self, beside: bool) -> None:
+        """Lays the halves out one above the other where the details stand beside the list, else side by side."""
+        self._halves.setOrientation(Qt.Orientation.Vertical if beside else Qt.Orientation.Horizontal)
+
+    def keep(self) -> None:
+        """Has what was typed written down."""
+        self._pause.stop()
+        if self._dirty and self._run is not None:
+            self._dirty = False
+            changes = {"tags": tags_of(self.tags.text()), "text": self.notes.toPlainText().strip()}
+            if changes != {"tags": self._run.tags, "text": self._run.notes}:
+                self.noted.emit(self._run, changes)
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        self.keep()
+        super().hideEvent(event)
+
+    def _make_facts(self) -> QTreeWidget:
+        tree = QTreeWidget()
+        tree.setAccessibleName("Job and checkpoints of the chosen run")
+        tree.setColumnCount(2)
+        tree.setHeaderHidden(True)
+        tree.setRootIsDecorated(False)
+        tree.setIndentation(12)
+        tree.setUniformRowHeights(True)
+        tree.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        tree.header().setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
+        tree.header().setStretchLastSection(True)
+        return tree
+
+    def _lay_out(self) -> None:
+        told = QWidget()
+        left = QVBoxLayout(told)
+        left.setContentsMargins(0, 0, 0, 0)
+        left.setSpacing(4)
+        left.addWidget(self._heading)
+        left.addWidget(self._state)
+        left.addWidget(self.facts, 1)
+        said = QWidget()
+        right = QVBoxLayout(said)
+        right.setContentsMargins(0, 0, 0, 0)
+        right.setSpacing(4)
+        for text, widget in (("Ta&gs", self.tags), ("&Notes", self.notes)):
+            label = QLabel(text)
+            label.setObjectName("muted")
+            label.setBuddy(widget)
+            right.addWidget(label)
+            right.addWidget(widget)
+        self._halves.setHandleWidth(9)
+        self._halves.addWidget(told)
+        self._halves.addWidget(said)
+        self._halves.setStretchFactor(0, 3)
+        self._halves.setStretchFactor(1, 2)
+        self._stack.addWidget(self._hint)
+        self._stack.addWidget(self._halves)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._stack)
+
+    def _show(self, run: RunSummary) -> None:
+        self._heading.setText(title(run))
+        self._heading.setToolTip(title(run))
+        self._state.setText(_state_words(run))
+        if not self._dirty:  # what is being typed is newer
+            blocked = self.notes.blockSignals(True)
+            if self.notes.toPlainText().strip() != run.notes:
+                self.notes.setPlainText(run.notes)
+            self.notes.blockSignals(blocked)
+            if tags_of(self.tags.text()) != run.tags:
+                self.tags.setText(", ".join(run.tags))
+
+    def _show_facts(self, facts: Facts) -> None:
+        if self._run is None or self._run.run_id != facts.run_id:
+            return  # another has been chosen meanwhile
+        place = self.facts.verticalScrollBar().value()
+        self.facts.clear()
+        self._section("Changed in the job", job_lines(facts))
+        self._section("On the disk", disk_lines(facts))
+        self.facts.expandAll()
+        self.facts.verticalScrollBar().setValue(place)
+
+    def _section(self, heading: str, lines: Lines) -> None:
+        top = QTreeWidgetItem(self.facts, [heading])
+        top.setFirstColumnSpanned(True)
+        font = top.font(0)
+        font.setBold(True)
+        top.setFont(0, font)
+        for name, value in lines:
+            item = QTreeWidgetItem(top, [name, value])
+            item.setToolTip(1, value)
+
+    def _unread(self, error: Exception) -> None:
+        if not isinstance(error, OSError):
+            raise error
+        self.facts.clear()
+        self._section("On the disk", [("The run's folder", f"cannot be read: {error.strerror}")])
+        self.facts.expandAll()
+
+    def _typed(self) -> None:
+        self._dirty = True
+        self._pause.start()
+
+
+def _state_words(run: RunSummary) -> str:
+    """ "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21 14:05", and why."""
+    lasted = f"after {duration(run.seconds)}" if run.seconds is not None else ""
+    if run.state in ("starting", "running"):
+        first = f"{run.state.capitalize()}: {doing(run)}"
+    elif run.state == "interrupted":
+        first = f"Interrupted {lasted} while {doing(run)}"
+    else:
+        first = f"{run.state.capitalize()} {lasted}"
+    best = f"best {best_words(run)}" if run.best else ""
+    parts = [part for part in (first, best, f"started {moment(run.started)}") if part]
+    return " · ".join(parts) + (f"\n{run.cause}" if run.cause else "")

@@ -1,0 +1,91 @@
+"""What is read of a run once it is chosen in the list: the job's changed fields and what lies on the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.contract.job import FIELDS, changed_fields
+from engine.contract.runs import RunFolder
+from engine.contract.trash import Holding, holding
+from gui.run.words import SCHEDULES, devices_words
+from gui.runs.words import model_title, moment, size_words, strategy_title
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    name: str
+    bytes: int
+    written: float
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`changed` holds the fields of the job that differ from their defaults; None where the job cannot be read."""
+
+    run_id: str
+    changed: dict[str, Any] | None
+    checkpoints: tuple[Checkpoint, ...]
+    held: Holding
+
+
+def read_facts(folder: Path) -> Facts:
+    run = RunFolder(folder)
+    job = run.job()
+    return Facts(
+        run_id=run.run_id,
+        changed=changed_fields(job) if job is not None else None,
+        checkpoints=tuple(_checkpoints(run.checkpoints)),
+        held=holding(folder),
+    )
+
+
+def _checkpoints(folder: Path) -> list[Checkpoint]:
+    """Those that are whole, the newest first; what is being written has a name that begins with a dot."""
+    try:
+        with os.scandir(folder) as entries:
+            files = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(".pt")]
+    except OSError:
+        return []
+    found = [Checkpoint(name, info.st_size, info.st_mtime) for name, info in files if not name.startswith(".")]
+    return sorted(found, key=lambda each: each.written, reverse=True)
+
+
+Lines = list[tuple[str, str]]
+
+
+def job_lines(facts: Facts) -> Lines:
+    """What differs from the defaults, by the fields' labels."""
+    if facts.changed is None:
+        return [("job.toml", "cannot be read")]
+    return [(FIELDS[name].label, _value(name, value)) for name, value in facts.changed.items()]
+
+
+def disk_lines(facts: Facts) -> Lines:
+    """The checkpoints with their sizes, then the whole folder."""
+    lines = [(each.name, f"{size_words(each.bytes)} · {moment(each.written)}") for each in facts.checkpoints]
+    if not lines:
+        lines.append(("Checkpoints", "none yet"))
+    return [*lines, ("The whole folder", size_words(facts.held.bytes))]
+
+
+_TITLES: dict[str, Callable[[Any], str]] = {
+    "model": model_title,
+    "strategy": strategy_title,
+    "devices": devices_words,
+    "pipeline_schedule": SCHEDULES.__getitem__,
+}
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if name in _TITLES:
+        return _TITLES[name](value)
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"

@@ -1,0 +1,90 @@
+"""The table of runs: its keys, its look, and that it stays where it is while rows come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from PySide6.QtCore import QModelIndex, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+
+from engine.contract.runs import RunSummary
+from gui.runs.model import NAME, STARTED, RunsModel
+
+_ROWS_MEASURED = 40
+"""Rows that decide how wide the columns are at first."""
+
+_PADDING = 6
+
+
+class RunsTable(QTableView):
+    """Signals: chosen(QModelIndex) - by Enter or a double click."""
+
+    chosen = Signal(QModelIndex)
+
+    def __init__(self, model: RunsModel) -> None:
+        super().__init__()
+        self._model = model
+        self._fitted = False
+        self.setAccessibleName("Runs")
+        self.setModel(model)
+        self.setSortingEnabled(True)
+        self.sortByColumn(STARTED, Qt.SortOrder.DescendingOrder)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setAlternatingRowColors(True)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+        self.setWordWrap(False)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 14)
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        header.setStretchLastSection(True)
+        header.setResizeContentsPrecision(_ROWS_MEASURED)
+        self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PADDING}px; }}")
+        self.doubleClicked.connect(self.chosen)
+
+    def selected(self) -> list[RunSummary]:
+        """The runs that are chosen, from the top."""
+        rows = sorted(index.row() for index in self.selectionModel().selectedRows())
+        return [self._model.run(row) for row in rows]
+
+    def rename(self) -> None:
+        """Opens the name of the current run for editing."""
+        index = self.currentIndex()
+        if index.isValid():
+            self.edit(self._model.index(index.row(), NAME))
+
+    @contextmanager
+    def holding_place(self) -> Iterator[None]:
+        """Keeps the row at the top of the view there, whatever comes and goes above it; a list that is at its top stays
+        there, and shows what is new."""
+        top = self.rowAt(0)
+        run_id = self._model.run(top).run_id if top > 0 else None
+        yield
+        row = self._model.row(run_id) if run_id is not None else None
+        if row is not None and row != self.rowAt(0):
+            self.scrollTo(self._model.index(row, 0), QAbstractItemView.ScrollHint.PositionAtTop)
+
+    def fit(self) -> None:
+        """Makes the columns as wide as the first rows ask for; from then on their widths are the user's."""
+        if self._fitted or not self._model.rowCount():
+            return
+        self._fitted = True
+        self.resizeColumnsToContents()
+        for column in range(self._model.columnCount()):
+            # Qt does not count the padding that a style sheet gives to items.
+            self.setColumnWidth(column, self.columnWidth(column) + 2 * _PADDING)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        editing = self.state() == QAbstractItemView.State.EditingState
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentIndex().isValid() and not editing:
+            self.chosen.emit(self.currentIndex())
+        else:
+            super().keyPressEvent(event)

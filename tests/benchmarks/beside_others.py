@@ -1,0 +1,264 @@
+"""Footplate's sampler beside nvitop and `nvidia-smi dmon`, on real GPUs: the same numbers, and what each costs.
+
+    python tests/benchmarks/beside_others.py [--seconds N] [--idle]
+
+All watch at once, once a second, each on a terminal of 120 by 40 characters, while torch loads the first GPU by turns
+(with --idle it does not). Each number of another is set against that of Footplate's snapshot nearest in time, half a
+second away at most; what is printed is the median and the greatest difference. The cost is the processor time of the
+whole tree of processes in percent of one core, start left out: of Footplate's sampler, of `nvidia-smi dmon`, of nvitop's
+library and of nvitop with its screen. A tool that is not installed is left out, and said. The exit code is 1 where a
+median differs by more than its tolerance, 0 otherwise and where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from engine.contract.devices import Gpu, Snapshot
+from tests.support.gpu_watch import gpu_name
+from tests.support.timed_runs import where
+
+ROOT = Path(__file__).resolve().parents[2]
+SCREEN = (40, 120)
+"""Rows and columns of the terminals."""
+WARM_S = 4.0
+NEAR_S = 0.5
+MIB = 1 << 20
+
+Numbers = dict[tuple[int, str], float]
+"""By the GPU's index and the quantity's name."""
+
+TOLERANCES = {"use %": 5.0, "memory MiB": 8.0, "temperature °C": 1.0, "power W": 10.0, "SM clock MHz": 30.0}
+"""Utilisation and power are averages over the driver's last period, which each of them catches at another moment."""
+
+NVITOP = """
+import json, time
+from nvitop import Device
+devices = Device.all()
+tick = time.monotonic()
+while True:
+    told = [[d.gpu_utilization(), d.memory_used(), d.temperature(), d.power_usage(), d.sm_clock()] for d in devices]
+    print(json.dumps([time.time(), told], default=lambda value: None), flush=True)
+    tick += 1
+    time.sleep(max(0, tick - time.monotonic()))
+"""
+
+LOAD = """
+import time, torch
+a = torch.randn(4096, 4096, device='cuda', dtype=torch.bfloat16)
+print('loaded', flush=True)
+while True:
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        for _ in range(50): a @ a
+        torch.cuda.synchronize()
+    time.sleep(4)
+"""
+
+
+class Watcher:
+    """A tool that watches on a terminal of its own. `said` is when it told what; `spent_s` its processor time."""
+
+    def __init__(self, name: str, *command: str) -> None:
+        self.name = name
+        self.said: list[tuple[float, Numbers]] = []
+        self.spent_s = 0.0
+        self._command = command
+
+    def start(self) -> None:
+        screen, terminal = os.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *SCREEN, 0, 0))
+        self._process = subprocess.Popen(
+            self._command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=ROOT, start_new_session=True
+        )
+        os.close(terminal)
+        self._listener = threading.Thread(target=self._listen, args=(screen,))
+        self._listener.start()
+
+    def begin(self) -> None:
+        """From now on processor time counts."""
+        self._before_s = self._cpu_s()
+
+    def end(self) -> None:
+        self.spent_s = self._cpu_s() - self._before_s
+        for process in self._tree():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may end with its parent
+                process.kill()
+        self._process.wait()
+        self._listener.join()
+
+    def take(self, line: str) -> None:
+        """Takes one line of what it prints; of a screen there is nothing to take."""
+
+    def _tree(self) -> list[psutil.Process]:
+        if self._process.poll() is not None:
+            raise SystemExit(f"{self.name} ended by itself, with exit code {self._process.returncode}")
+        root = psutil.Process(self._process.pid)
+        return [root, *root.children(recursive=True)]
+
+    def _cpu_s(self) -> float:
+        return sum(time.clock_gettime(process_clock(process.pid)) for process in self._tree())
+
+    def _listen(self, screen: int) -> None:
+        with os.fdopen(screen, errors="replace") as lines, contextlib.suppress(OSError):  # EIO: its last process ended
+            for line in lines:
+                self.take(line)
+
+
+class Footplate(Watcher):
+    def take(self, line: str) -> None:
+        snapshot = msgspec.json.decode(line, type=Snapshot)
+        told = ((gpu.nvml_index, name, value) for gpu in snapshot.gpus for name, value in footplate_tells(gpu))
+        self.said.append((snapshot.time, {(index, name): value for index, name, value in told if value is not None}))
+
+
+class Nvitop(Watcher):
+    SCALES = (1, 1 / MIB, 1, 1 / 1000, 1)
+
+    def take(self, line: str) -> None:
+        at, gpus = json.loads(line)
+        numbers: Numbers = {}
+        for index, values in enumerate(gpus):
+            for name, value, scale in zip(TOLERANCES, values, self.SCALES, strict=True):
+                if isinstance(value, int | float):
+                    numbers[index, name] = value * scale
+        self.said.append((at, numbers))
+
+
+class Dmon(Watcher):
+    """`nvidia-smi dmon` prints a line for each GPU and, time and again, which column is what."""
+
+    COLUMNS = (
+        ("sm", "use %"), ("fb", "memory MiB"), ("gtemp", "temperature °C"), ("pwr", "power W"), ("pclk", "SM clock MHz"),
+    )  # fmt: skip
+    _columns: Sequence[str] = ()
+
+    def take(self, line: str) -> None:
+        words = line.split()
+        if words[:2] == ["#", "gpu"]:
+            self._columns = words[1:]
+        elif words and words[0].isdigit():
+            cells = dict(zip(self._columns, words, strict=False))
+            told = {name: cells.get(column, "-") for column, name in self.COLUMNS}
+            numbers = {(int(words[0]), name): float(cell) for name, cell in told.items() if cell.isdigit()}
+            self.said.append((time.time(), numbers))
+
+
+def process_clock(pid: int) -> int:
+    """The clock of a process's processor time, its ended threads included, in nanoseconds rather than the ticks of /proc,
+    which miss short work. Source: clock_getcpuclockid(3), MAKE_PROCESS_CPUCLOCK of Linux's posix-timers_types.h."""
+    return (~pid << 3) | 2
+
+
+def footplate_tells(gpu: Gpu) -> list[tuple[str, float | None]]:
+    used = None if gpu.memory_used_bytes is None else gpu.memory_used_bytes / MIB
+    values = (gpu.utilization_percent, used, gpu.temperature_c, gpu.power_w, gpu.sm_clock_mhz)
+    return list(zip(TOLERANCES, values, strict=True))
+
+
+def differences(ours: Watcher, theirs: Watcher) -> dict[str, list[float]]:
+    """By quantity, how far each of their numbers is from ours of nearly the same moment."""
+    found = defaultdict(list)
+    for at, numbers in theirs.said:
+        nearest = min(ours.said, key=lambda said: abs(said[0] - at), default=None)
+        if nearest is not None and abs(nearest[0] - at) <= NEAR_S:
+            for key in numbers.keys() & nearest[1].keys():
+                found[key[1]].append(abs(numbers[key] - nearest[1][key]))
+    return found
+
+
+def watchers() -> list[Watcher]:
+    """Ours, and those of the others that are installed."""
+    python = sys.executable
+    found: list[Watcher] = [Footplate("Footplate's sampler", python, "-m", "engine.gpus", "--interval", "1")]
+    if shutil.which("nvidia-smi"):
+        found.append(Dmon("nvidia-smi dmon", "nvidia-smi", "dmon", "-s", "pucm", "-d", "1"))
+    else:
+        print("nvidia-smi is not installed: left out")
+    if find_spec("nvitop") is not None:
+        found.append(Nvitop("nvitop's library", python, "-c", NVITOP))
+        found.append(Watcher("nvitop's screen", python, "-m", "nvitop", "--monitor", "full", "--interval", "1"))
+    else:
+        print("nvitop is not installed (pip install nvitop): left out")
+    return found
+
+
+@contextlib.contextmanager
+def loaded(wanted: bool) -> Iterator[None]:
+    """The first GPU at work and at rest by turns of four seconds."""
+    if not wanted:
+        yield
+        return
+    with tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen([sys.executable, "-c", LOAD], stdout=subprocess.PIPE, stderr=errors)
+        try:
+            assert child.stdout is not None
+            if child.stdout.readline() != b"loaded\n":
+                errors.seek(0)
+                print(f"torch cannot load the GPU: {errors.read().decode(errors='replace').strip()[-200:]}")
+            yield
+        finally:
+            child.kill()
+            child.communicate()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--idle", action="store_true", help="do not load the GPU")
+    options = parser.parse_args()
+    os.environ.setdefault("TERM", "xterm-256color")
+    print(where())
+    try:
+        print(f"GPU: {gpu_name()}")
+    except Exception as error:  # whatever NVML has against it
+        print(f"no NVIDIA GPU answers here ({error}): nothing to measure")
+        return 0
+    ours, *others = all_of_them = watchers()
+    with loaded(not options.idle):
+        for watcher in all_of_them:
+            watcher.start()
+        time.sleep(WARM_S)
+        for watcher in all_of_them:
+            watcher.begin()
+        time.sleep(options.seconds)
+        for watcher in all_of_them:
+            watcher.end()
+    print(f"\nprocessor time over {options.seconds:.0f} s, in percent of one core")
+    for watcher in all_of_them:
+        print(f"  {watcher.name:22} {100 * watcher.spent_s / options.seconds:6.2f} %")
+    agreed = [agree(ours, other) for other in others if other.said]
+    return 0 if all(agreed) else 1
+
+
+def agree(ours: Watcher, theirs: Watcher) -> bool:
+    """Prints the differences; whether each median is within its tolerance."""
+    print(f"\nFootplate against {theirs.name}: difference, median (greatest) of so many pairs")
+    found = differences(ours, theirs)
+    for name, values in found.items():
+        print(f"  {name:16} {statistics.median(values):8.2f} ({max(values):.2f}) of {len(values)}")
+    return bool(found) and all(statistics.median(values) <= TOLERANCES[name] for name, values in found.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""How long checkpoints hold the training up: `python tests/benchmarks/checkpoint_pause.py [--minutes M] [--count N]`.
+
+Trains resnet50 with SGD and momentum on made pictures, with a checkpoint every so many minutes within the epoch (one a
+minute unless told otherwise), by real workers. The pause is what the training stands still for a checkpoint, from when
+it stops for it until it goes on; beside it stands what the steps during the writing took longer than the median step.
+The aim is a pause of at most 2 % of the time between checkpoints; the exit code is 1 where the mean is above it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.contract.events import CheckpointSaved, StepMetrics
+from engine.contract.job import Job
+from tests.support.timed_runs import make_pictures, where
+from tests.support.worker_group import Forker, WorkerGroup
+
+AIM = 0.02
+WARM = 3
+"""Steps at the beginning that do not count."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=1.0, help="between checkpoints")
+    parser.add_argument("--count", type=int, default=3, help="checkpoints")
+    parser.add_argument("--device", default="cpu", help="cpu, or the UUID of a GPU")
+    parser.add_argument("--side", type=int, default=64, help="pictures' side in pixels")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    saved: list[CheckpointSaved] = []
+    steps: list[float] = []
+    writing: list[tuple[float, float]] = []
+
+    def enough(_rank: int, message: Any) -> bool:
+        now = time.perf_counter()
+        if isinstance(message, StepMetrics):
+            steps.append(now)
+        elif isinstance(message, CheckpointSaved):
+            saved.append(message)
+            writing.append((now - message.seconds, now))
+        # A last step, so that all of those which the writing slowed down are among them.
+        return len(saved) == chosen.count and bool(steps) and steps[-1] > writing[-1][1]
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        job = Job(
+            dataset=str(make_pictures(folder / "pictures", 20_000, chosen.side, ".bmp", distinct=64)),
+            model="resnet50",
+            image_size=chosen.side,
+            batch_size=chosen.batch,
+            devices=(chosen.device,),
+            epochs=1000,
+            cpu_threads=chosen.threads if chosen.device == "cpu" else None,
+            memory_format="contiguous",
+            compile="off",
+            checkpoint_minutes=chosen.minutes,
+        )
+        forker = Forker()
+        group = WorkerGroup(forker, job, folder / "run", every_step=True, threads=chosen.threads)
+        try:
+            group.read(enough, 60 * chosen.minutes * (chosen.count + 1) + 300)
+        finally:
+            group.close()
+            forker.close()
+        if len(saved) < chosen.count:
+            raise SystemExit(group.logs() or str(group.messages[-3:]))
+
+    took = [(end, end - begin) for begin, end in zip(steps[WARM:], steps[WARM + 1 :], strict=False)]
+    median = statistics.median(seconds for _, seconds in took)
+    print(where())
+    print(f"resnet50 at {chosen.side} px, batch {chosen.batch}, {chosen.device}, {chosen.threads} threads")
+    print(f"{saved[0].bytes / 1e6:.0f} MB every {60 * chosen.minutes:g} s; median step {median:.3f} s")
+    for told, (begin, end) in zip(saved, writing, strict=True):
+        slowed = sum(seconds - median for at, seconds in took if at > begin and at - seconds < end)
+        print(
+            f"step {told.step}: pause {told.pause_s:.3f} s; written in {told.seconds:.2f} s, "
+            f"in which steps took {slowed - told.pause_s:+.2f} s longer"
+        )
+    share = statistics.mean(told.pause_s for told in saved) / (60 * chosen.minutes)
+    print(f"pause: {share:.2%} of the time between checkpoints (aim: at most {AIM:.0%})")
+    return 0 if share <= AIM else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

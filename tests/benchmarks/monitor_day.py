@@ -1,0 +1,319 @@
+"""What the Monitor page costs with eight GPUs and 24 hours of history behind it, drawn by software, without a screen.
+
+    python tests/benchmarks/monitor_day.py [--frames 120] [--seconds 60] [--only PART ...]
+
+repaint   eight graphs of four lines, ten minutes in sight: a forced frame, which takes in a new snapshot and paints all.
+          The aim is a median of 12 ms.
+zoom      the same graphs from ten minutes out to the whole day and back in. The aim is 50 ms for the longest frame.
+window    the real window on its Monitor page, the sampler before the NVML stub with eight GPUs at 1 Hz: the share of a
+          core that the window's process takes over SECONDS, and its resident memory. The aims are 5 % and 250 MB.
+latency   in the same window: from when the line of the process that asks NVML has arrived to the end of the paint of a
+          GPU's figures. The aim is 100 ms.
+
+The day is made up, snapshot by snapshot, and taken in as it would be live, only faster. The exit code is 1 where an aim
+is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+import psutil
+import pyqtgraph as pg
+import PySide6
+from PySide6.QtCore import QEvent, QEventLoop, QObject, QTimer
+from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
+
+from engine.contract.devices import Cpu, Gpu, Nvml, Pcie, Snapshot
+from gui import theme
+from gui.devices.history import DeviceHistory
+from gui.devices.timeline import KEPT_S
+from gui.main_window import MONITOR, MainWindow
+from gui.monitor.figures import Figures
+from gui.monitor.gpu_plot import GpuPlot
+from gui.monitor.watched import WatchedGpu
+from gui.plots.group import Mark, PlotGroup
+from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
+
+GPUS = 8
+SIZE = (1440, 900)
+SPAN_S = 600.0
+AIMS = {
+    "repaint, median ms": 12.0,
+    "zoom, longest ms": 50.0,
+    "window, % of a core": 5.0,
+    "window, MB resident": 250.0,
+    "latency, median ms": 100.0,
+}
+STAMPED = """
+import sys, time
+from collections import deque
+import msgspec
+from engine.gpus import child, sampler
+from engine.gpus.__main__ import main
+arrived = [0.0]
+class Stamped(deque):
+    def append(self, line):
+        arrived[0] = time.time()
+        super().append(line)
+child.deque = Stamped
+plain = sampler.Sampler.snapshot
+sampler.Sampler.snapshot = lambda self: msgspec.structs.replace(plain(self), time=arrived[0] or time.time())
+sys.exit(main(["--interval", "1", "--listen"]))
+"""
+"""The sampler, with the arrival of the last line from the process that asks NVML as the time of its snapshots."""
+
+
+def snapshots(count: int, end: float) -> Iterator[Snapshot]:
+    """The `count` seconds up to `end` on eight GPUs that tell everything: they work in waves, with spikes."""
+    random = np.random.default_rng(1)
+    for second in range(count):
+        noise = random.normal(size=GPUS)
+        gpus = tuple(_gpu(number, second, float(noise[number])) for number in range(GPUS))
+        cpu = Cpu(
+            name="AMD EPYC", core_load_percent=(50.0,) * 64, load_percent=50.0 + second % 40,
+            memory_used_bytes=64 << 30, memory_total_bytes=512 << 30, temperature_c=60.0,
+        )  # fmt: skip
+        yield Snapshot(time=end - count + second, host="here", nvml=Nvml("ok"), gpus=gpus, cpu=cpu)
+
+
+def _gpu(number: int, second: int, noise: float) -> Gpu:
+    busy = min(100.0, max(0.0, 60 + 35 * math.sin(second / 300 + number) + 5 * noise))
+    return Gpu(
+        uuid=uuid_of(number), name="NVIDIA H200", nvml_index=number, cuda_index=number,
+        utilization_percent=busy, memory_busy_percent=busy / 2, sm_active_percent=busy * 0.8,
+        tensor_active_percent=busy * 0.4, encoder_percent=0.0, decoder_percent=0.0,
+        memory_used_bytes=int((40 + busy) * (1 << 30)), memory_total_bytes=141 << 30,
+        temperature_c=40 + busy / 3, memory_temperature_c=45 + busy / 3, slowdown_c=90.0, shutdown_c=95.0,
+        fan_percent=30.0, power_w=100 + 6 * busy, power_limit_w=700.0,
+        sm_clock_mhz=1200 + 7 * busy, sm_clock_max_mhz=1980.0, memory_clock_mhz=3201.0, memory_clock_max_mhz=3201.0,
+        pcie=Pcie(received_bytes_per_s=1e8 * busy, sent_bytes_per_s=5e7 * busy), processes=(),
+    )  # fmt: skip
+
+
+def fill(history: DeviceHistory, end: float) -> None:
+    """A day up to `end`."""
+    for seen in snapshots(int(KEPT_S), end):
+        history.add(seen)
+
+
+class Overview:
+    """Eight GPUs' graphs of four lines each, as the page of a machine with eight GPUs has them."""
+
+    def __init__(self, history: DeviceHistory) -> None:
+        self.history = history
+        self.window = QWidget()
+        self.group = PlotGroup("clock", span=SPAN_S, parent=self.window)
+        self.group.origin = history.origin
+        self.keys = [uuid_of(number) for number in range(GPUS)]
+        self.plots = [GpuPlot(key, self.group, dense=True) for key in self.keys]
+        grid = QGridLayout(self.window)
+        for number, plot in enumerate(self.plots):
+            grid.addWidget(plot, number // 4, number % 4)
+        last = self.last
+        self.group.set_marks(
+            [Mark(last - 7200 * n, f"run {n}", lambda: theme.colors().muted, ends=n % 2 == 0) for n in range(12)]
+        )
+        self.window.resize(*SIZE)
+        self.window.show()
+        QApplication.processEvents()
+
+    @property
+    def last(self) -> float:
+        return float(self.history.places(self.keys[0])[-1])
+
+    def frame(self) -> None:
+        """Hands over what the history holds, and paints."""
+        self.group.set_extent(float(self.history.places(self.keys[0])[0]), self.last)
+        for key, plot in zip(self.keys, self.plots, strict=True):
+            gpu = self.history.gpu(key)
+            assert gpu is not None
+            plot.show_gpu(WatchedGpu(key, key, "", gpu, time.time()), self.history)
+        for plot in self.plots:
+            plot.redraw()
+            plot._view.viewport().repaint()
+
+
+def repaint(overview: Overview, frames: int) -> dict[str, float]:
+    coming = list(snapshots(frames + 5, time.time() + frames + 5))
+
+    def frame(number: int) -> None:
+        overview.history.add(coming[number])
+        overview.frame()
+
+    return told("repaint", timed(frame, frames + 5)[5:])
+
+
+def zoom(overview: Overview) -> dict[str, float]:
+    factors = [1.25] * 23 + [1 / 1.25] * 23
+
+    def frame(number: int) -> None:
+        overview.group.zoom(factors[number])
+        overview.frame()
+
+    overview.group.set_cursor(overview.last - 300)
+    taken = timed(frame, len(factors))
+    overview.group.set_cursor(None)
+    overview.group.follow()
+    return told("zoom", taken)
+
+
+def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]:
+    """How long each frame takes by the clock and of the thread's own time, in milliseconds; what else is due is done
+    in between."""
+    taken = []
+    for number in range(count):
+        wall, own = time.perf_counter(), time.thread_time()
+        frame(number)
+        taken.append((1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - own)))
+        QApplication.processEvents()
+    return taken
+
+
+def told(part: str, taken: list[tuple[float, float]]) -> dict[str, float]:
+    """Where other programs have taken of the cores, the clock tells more than the thread's own time."""
+    walls, owns = zip(*taken, strict=True)
+    return {
+        f"{part}, median ms": statistics.median(walls),
+        f"{part}, median ms, own": statistics.median(owns),
+        f"{part}, longest ms": max(walls),
+        f"{part}, longest ms, own": max(owns),
+    }
+
+
+class Paints(QObject):
+    """Notes how long after a snapshot the figures of a GPU were on screen."""
+
+    def __init__(self, figures: Figures) -> None:
+        super().__init__(figures)
+        self.taken_ms: list[float] = []
+        self._awaited: float | None = None
+        figures.installEventFilter(self)
+
+    def expect(self, seen: Snapshot) -> None:
+        self._awaited = seen.time
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802
+        if event.type() == QEvent.Type.Paint and self._awaited is not None:
+            awaited, self._awaited = self._awaited, None
+            # A turn of the event loop later everything is painted and handed to the screen.
+            QTimer.singleShot(0, self, lambda: self.taken_ms.append(1000 * (time.time() - awaited)))
+        return False
+
+
+def whole_window(stub: NvmlStub, seconds: float, parts: list[str]) -> dict[str, float]:
+    """Opens the window on its Monitor page, puts a day behind it, and measures as it goes on."""
+    stub.write(gpu_profile(number, wave=1) for number in range(GPUS))
+    os.environ.update(stub.environment)
+    window = MainWindow()
+    window.resize(*SIZE)
+    window.show()
+    window.header.show_page(MONITOR)
+    while window.track is None:
+        QApplication.processEvents()
+    track = window.track
+    fill(track.devices.history, time.time())
+    track.hosts.local.stop()
+    track.hosts.local._arguments = ["-c", STAMPED]
+    track.hosts.local.start()
+    run_for(10)
+    results: dict[str, float] = {}
+    if "latency" in parts:
+        paints = Paints(window.findChildren(Figures)[0])
+        track.hosts.snapshot.connect(lambda _host, seen: paints.expect(seen))
+        run_for(20)
+        results["latency, median ms"] = statistics.median(paints.taken_ms)
+        results["latency, longest ms"] = max(paints.taken_ms)
+    if "window" in parts:
+        own = psutil.Process()
+        below = own.children(recursive=True)
+        before, theirs_before = _cpu_s(own), sum(map(_cpu_s, below))
+        run_for(seconds)
+        results["window, % of a core"] = 100 * (_cpu_s(own) - before) / seconds
+        results["samplers, % of a core"] = 100 * (sum(map(_cpu_s, below)) - theirs_before) / seconds
+        results["window, MB resident"] = own.memory_info().rss / 1e6
+        results["history, MB allocated"] = track.devices.history.allocated_bytes / 1e6
+    window.close()
+    return results
+
+
+def run_for(seconds: float) -> None:
+    loop = QEventLoop()
+    QTimer.singleShot(int(1000 * seconds), loop.quit)
+    loop.exec()
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=120)
+    parser.add_argument("--seconds", type=float, default=60)
+    parts = ("repaint", "zoom", "window", "latency")
+    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), metavar="PART")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["FOOTPLATE_HOME"] = home
+        app = QApplication([])
+        theme.apply(app)
+        print(json.dumps(machine()))
+        results = measure(options, Path(home))
+    for name, value in results.items():
+        aim = f"   (aim: at most {AIMS[name]:g})" if name in AIMS else ""
+        print(f"{name:26} {value:8.2f}{aim}")
+    return 0 if all(results[name] <= aim for name, aim in AIMS.items() if name in results) else 1
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, float]:
+    results: dict[str, float] = {}
+    if {"window", "latency"} & set(options.only):  # first, so that its memory is its own
+        if reason := why_not():
+            print(f"the window is not measured: {reason}")
+        else:
+            results |= whole_window(compile_stub(folder / "stub"), options.seconds, options.only)
+    if {"repaint", "zoom"} & set(options.only):
+        history = DeviceHistory()
+        fill(history, time.time())
+        overview = Overview(history)
+        if "repaint" in options.only:
+            results |= repaint(overview, options.frames)
+        if "zoom" in options.only:
+            results |= zoom(overview)
+        overview.window.close()
+    return results
+
+
+def machine() -> dict[str, object]:
+    """The hardware, the versions and the set-up."""
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "PySide6": PySide6.__version__,
+        "pyqtgraph": pg.__version__,
+        "platform": QApplication.platformName(),
+        "window": SIZE,
+        "GPUs": GPUS,
+        "history": f"{KEPT_S / 3600:g} h at 1 Hz",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

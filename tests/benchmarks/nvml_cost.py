@@ -1,0 +1,181 @@
+"""What asking costs: each NVML call, and the sampler as a whole.
+
+    python tests/benchmarks/nvml_cost.py [--seconds 30] [--json]
+
+In front of the GPUs of this machine where there are any, else of the NVML stub with eight GPUs that tell all that an H200
+tells, whose calls cost next to nothing: then only what the sampler itself costs can be measured. "Over NVML" is the
+processor time of all the sampler's processes less the time inside NVML's calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import msgspec
+import psutil
+
+from engine.contract.devices import Shown, Snapshot
+from tests.support.nvml_profiles import MACHINES
+from tests.support.nvml_stub import compile_stub
+
+ROOT = Path(__file__).resolve().parents[2]
+AIM_PERCENT = 1.0
+READINGS = 200
+WARM_UP = 3
+"""Snapshots until all processes have been started and every lane has been asked once."""
+
+
+def main() -> None:
+    """Prints both tables."""
+    options = _options()
+    if options.calls:
+        print(json.dumps(time_calls()))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        real = _has_gpus(os.environ)
+        environment = dict(os.environ) if real else os.environ | _stub(Path(folder))
+        command = [sys.executable, __file__, "--calls"]
+        calls = json.loads(
+            subprocess.run(command, env=environment, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+        )
+        whole = time_sampler(environment, options.seconds)
+    if options.json:
+        print(json.dumps({"real_gpus": real, "calls": calls, "sampler": whole}, indent=2))
+        return
+    if not real:
+        print("No NVIDIA GPU answers here: these are the costs in front of the NVML stub, whose own calls are cheap.\n")
+    _print_calls(calls)
+    _print_sampler(whole)
+
+
+def time_calls() -> list[dict[str, Any]]:
+    """Each function of NVML that readings of all GPUs call: how often a reading, and microseconds for a call."""
+    import pynvml
+
+    from engine.gpus.nvml import NvmlReader
+
+    spent: dict[str, list[float]] = defaultdict(list)
+
+    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return function(*arguments, **named)
+            finally:
+                spent[name].append(time.perf_counter() - begun)
+
+        return call
+
+    for name in dir(pynvml):
+        if name.startswith(("nvmlDevice", "nvmlGpm", "nvmlEvent", "nvmlSystem")) and callable(getattr(pynvml, name)):
+            setattr(pynvml, name, timed(name, getattr(pynvml, name)))
+    reader = NvmlReader()
+    for number in range(READINGS):
+        reader.read(Shown())
+        if number == 0:  # all lanes at once
+            first = {name: len(times) for name, times in spent.items()}
+        time.sleep(0.01)
+    return [
+        {
+            "function": name,
+            "calls_at_first": first.get(name, 0),
+            "calls": len(times),
+            "median_us": 1e6 * sorted(times)[len(times) // 2],
+            "longest_us": 1e6 * max(times),
+        }
+        for name, times in sorted(spent.items(), key=lambda item: -sum(item[1]))
+    ]
+
+
+def time_sampler(environment: Mapping[str, str], seconds: float) -> dict[str, float]:
+    """The sampler at one snapshot a second with everything visible, in percent of one core."""
+    command = [sys.executable, "-m", "engine.gpus", "--interval", "1"]
+    with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        snapshots = (msgspec.json.decode(line, type=Snapshot) for line in process.stdout)
+        for _ in itertools.islice((snapshot for snapshot in snapshots if snapshot.gpus), WARM_UP):
+            continue
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        begun, begun_cpu_s = time.monotonic(), _cpu_s(family)
+        nvml_s, count, gpus, size = 0.0, 0, 0, 0
+        for snapshot in snapshots:
+            nvml_s += snapshot.nvml_call_s or 0.0
+            count += 1
+            gpus = len(snapshot.gpus)
+            size = len(msgspec.json.encode(snapshot))
+            if time.monotonic() - begun >= seconds:
+                break
+        elapsed_s, cpu_s = time.monotonic() - begun, _cpu_s(family) - begun_cpu_s
+        memory = sum(member.memory_info().rss for member in family)
+        process.kill()
+    return {
+        "gpus": gpus,
+        "seconds": elapsed_s,
+        "snapshots": count,
+        "bytes_a_snapshot": size,
+        "cpu_percent": 100 * cpu_s / elapsed_s,
+        "nvml_percent": 100 * nvml_s / elapsed_s,
+        "over_nvml_percent": 100 * max(0.0, cpu_s - nvml_s) / elapsed_s,
+        "resident_bytes": memory,
+    }
+
+
+def _cpu_s(family: list[psutil.Process]) -> float:
+    return sum(sum(member.cpu_times()[:2]) for member in family)
+
+
+def _has_gpus(environment: Mapping[str, str]) -> bool:
+    command = [sys.executable, "-m", "engine.gpus", "--once", "--only-basics"]
+    line = subprocess.run(command, env=environment, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    return bool(msgspec.json.decode(line, type=Snapshot).gpus)
+
+
+def _stub(folder: Path) -> dict[str, str]:
+    stub = compile_stub(folder)
+    MACHINES["everything"].write(stub)
+    return stub.environment
+
+
+def _print_calls(calls: list[dict[str, Any]]) -> None:
+    print(f"{'NVML call':46}{'first reading':>15}{'later, each':>13}{'median':>12}{'longest':>14}")
+    for row in calls:
+        later = (row["calls"] - row["calls_at_first"]) / (READINGS - 1)
+        print(
+            f"{row['function']:46}{row['calls_at_first']:>15}{later:>13.1f}"
+            f"{row['median_us']:>9.1f} us{row['longest_us']:>11.1f} us"
+        )
+
+
+def _print_sampler(whole: Mapping[str, float]) -> None:
+    print(
+        f"\n{whole['gpus']:.0f} GPUs, everything visible, {whole['snapshots']:.0f} snapshots of "
+        f"{whole['bytes_a_snapshot'] / 1024:.1f} KiB in {whole['seconds']:.0f} s, in percent of one core:\n"
+        f"  the sampler's processes {whole['cpu_percent']:.2f} %, time within NVML's calls {whole['nvml_percent']:.2f} %, "
+        f"over NVML {whole['over_nvml_percent']:.2f} % (aim: at most {AIM_PERCENT:.0f} %)\n"
+        f"  resident memory {whole['resident_bytes'] / (1 << 20):.0f} MiB"
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long the sampler is watched")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--calls", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""How long a run with a million logged steps takes to open.
+
+    python tests/benchmarks/open_long_run.py [--steps N] [--times N]
+
+Makes such a run (a step every tenth of a second, samples of one device every second, a validation now and then, as the
+engine writes them), opens it in the run's page, offscreen, at the size that it has in a window of 1280 x 800, and tells
+when the first curve had been drawn, when all of it had, and how long the window was kept from its event loop at most.
+The aims are 0.5 s for the first curve and 2 s for all of it. Wall time includes what other processes took of the cores,
+so the thread's own time is told too; the exit code is 1 where the median of that misses an aim.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+from PySide6.QtCore import QEventLoop, QTimer
+from PySide6.QtWidgets import QApplication
+
+from engine.contract.devices import CPU, DeviceSample
+from engine.contract.events import (
+    AnyEvent,
+    DevicesSampled,
+    EpochStarted,
+    RunDevice,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+    Validation,
+)
+from engine.contract.job import Job
+from engine.contract.runs import RunFolder, create_run
+from gui import theme
+from gui.run.page import RunPage
+from gui.run.store import RunStore
+from tests.gui.run.written import write
+from tests.support.training_window import where
+
+FIRST_AIM_S, ALL_AIM_S = 0.5, 2.0
+PER_EPOCH = 20_000
+PAGE = (640, 690)
+
+
+def story(steps: int) -> Iterator[AnyEvent]:
+    begun = time.time() - steps / 10
+    job = Job(dataset="/data/flowers", epochs=max(1, steps // PER_EPOCH))
+    device = RunDevice(id=CPU, name="AMD EPYC", ranks=(0,))
+    yield RunStarted(
+        time=begun, run_id="a-run", job=job, devices=(device,), world_size=1, environment={}, supervisor_pid=1
+    )
+    for step in range(1, steps + 1):
+        now = begun + step / 10
+        epoch = (step - 1) // PER_EPOCH + 1
+        if step % PER_EPOCH == 1:
+            yield EpochStarted(time=now, epoch=epoch)
+        yield StepMetrics(
+            time=now, epoch=epoch, step=step, loss=2 * math.exp(-3 * step / steps) + 0.1 * math.sin(12.9898 * step),
+            accuracy=step / steps, learning_rate=0.005 * (1 + math.cos(math.pi * step / steps)),
+            images_per_second=800 + math.sin(step), data_wait_s=0.002 + 1e-4 * math.sin(step), compute_s=0.0412345678,
+        )  # fmt: skip
+        if step % 10 == 0:
+            yield DevicesSampled(
+                time=now, samples=(DeviceSample(device=CPU, utilization_percent=91.5, memory_used_bytes=3 << 30),)
+            )
+        if step % PER_EPOCH == 0:
+            yield Validation(
+                time=now, epoch=epoch, step=step, measures={"loss": 0.5, "top1": 0.8}, pictures=20, seconds=1.0
+            )
+    yield RunFinished(time=now + 1, outcome="completed", seconds=steps / 10)
+
+
+Moment = tuple[float, float]
+"""Seconds on the wall's clock, and of the thread's own time."""
+
+
+def now() -> Moment:
+    return time.perf_counter(), time.thread_time()
+
+
+def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
+    """How long it took until the first curve and until all had been drawn, and the longest between two turns of the
+    event loop."""
+    store = RunStore()
+    page = RunPage(store)
+    page.resize(*PAGE)
+    page.show()
+    _turn_for(1.0)  # as long as it takes a hand to go from the window's start to a run
+    drawn: dict[int, Moment] = {}
+    beats: list[float] = []
+
+    def look() -> None:
+        beats.append(time.perf_counter())
+        shown = page.charts.loss._lines["train"]._drawn if page.charts is not None else None
+        if shown is not None and shown[1]:
+            drawn.setdefault(shown[1], now())
+
+    timer = QTimer(interval=0)
+    timer.timeout.connect(look)
+    began = now()
+    store.open(run)
+    timer.start()
+    while steps not in drawn:
+        QApplication.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents, 50)
+    timer.stop()
+    store.close()
+    page.close()
+    page.deleteLater()
+    stall = max(after - before for before, after in pairwise(beats))
+    first, whole = ((wall - began[0], own - began[1]) for wall, own in (drawn[min(drawn)], drawn[steps]))
+    return first, whole, stall
+
+
+def _turn_for(seconds: float) -> None:
+    loop = QEventLoop()
+    QTimer.singleShot(int(1000 * seconds), loop.quit)
+    loop.exec()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--times", type=int, default=5)
+    options = parser.parse_args()
+    app = QApplication([])
+    theme.apply(app)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["FOOTPLATE_HOME"] = home
+        run = create_run(Job(dataset="/data/flowers"))
+        write(run.events_file, story(options.steps))
+        print(where())
+        print(f"{options.steps:,} steps, {run.events_file.stat().st_size / 2**20:.0f} MiB of log")
+        results = [opened(run, options.steps) for _ in range(options.times)]
+    medians = [statistics.median(column) for column in zip(*(sum(result[:2], ()) for result in results), strict=True)]
+    stall = max(result[2] for result in results)
+    for what, aim, wall, own in (("first curve", FIRST_AIM_S, *medians[:2]), ("all", ALL_AIM_S, *medians[2:])):
+        print(f"{what:12} {wall:.2f} s, {own:.2f} s of the thread's own (aim {aim} s)")
+    print(f"longest hold of the event loop {1000 * stall:.0f} ms")
+    return 0 if medians[1] <= FIRST_AIM_S and medians[3] <= ALL_AIM_S else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""How long the list of runs takes from the click on its tab to its rows on the screen.
+
+    python tests/benchmarks/runs_list.py [--runs N] [--times N]
+
+Makes N runs with whole logs (60 steps, 4 epochs, a supervisor that has ended; every twelfth interrupted, every third
+with notes), then opens the real window in a fresh process, offscreen, with the disk's cache warm, and clicks on Runs once
+the window has settled. Timed until the table has been painted with all runs in it: cold, with the reading that the window
+does at its start held back until the click, by the index that an earlier window left, which is what the aim of 0.3 s is for;
+cold with a damaged index, when all logs are read anew; and as the window is, which has read the list before the click.
+Wall time includes what other processes took of the cores, so the window's own time is told too. Then, in the window that is
+open: a search, a sort by the best measure, and the renewal of a list in which nothing has changed.
+The exit code is 1 where the median with the index misses the aim.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from engine.contract import paths
+from engine.contract.job import save_job
+from engine.contract.run_index import RunIndex
+from engine.contract.run_notes import change_notes
+from engine.contract.runs import RunFolder, SupervisorFile
+from tests.gui.run.written import job, story, write
+
+ROOT = Path(__file__).parents[2]
+AIM_S = 0.3
+MODELS = ("resnet18", "resnet50", "vit_b_16", "convnext_tiny", "mobilenet_v3_small")
+OUTCOMES = ("completed", "completed", "stopped", "failed")
+
+CHILD = """
+import sys, time
+from PySide6.QtCore import QEvent, QEventLoop, QObject, Qt, QTimer
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+from gui import theme
+from gui.main_window import RUNS, MainWindow
+from gui.runs.page import RunsPage
+
+wanted, cold = int(sys.argv[1]), sys.argv[2] == "cold"
+refresh = RunsPage.refresh
+if cold:
+    RunsPage.refresh = lambda page: None
+app = QApplication(["footplate"])
+theme.apply(app)
+window = MainWindow()
+window.show()
+painted = {}
+
+class Watcher(QObject):
+    def eventFilter(self, target, event):
+        if event.type() == QEvent.Type.Paint:
+            QTimer.singleShot(0, self, self.look)
+        return False
+    def look(self):
+        rows = window.track.runs.model.rowCount()
+        if rows and "first" not in painted:
+            painted["first"] = time.perf_counter()
+        if rows == wanted and "all" not in painted:
+            painted["all"] = time.perf_counter()
+            painted["own"] = time.process_time()
+
+tick = QTimer()
+tick.start(5)
+
+def until(done):
+    while not done():
+        app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)
+
+until(lambda: window.track is not None)
+runs = window.track.runs
+until(lambda: window.track.marks._reading is None and (cold or runs.model.rowCount() == wanted))
+RunsPage.refresh = refresh
+watcher = Watcher()
+runs.table.viewport().installEventFilter(watcher)
+bar = window.header.tabs
+begun, own = time.perf_counter(), time.process_time()
+QTest.mouseClick(bar, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, bar.tabRect(RUNS).center())
+until(lambda: "all" in painted)
+figures = [painted["first"] - begun, painted["all"] - begun, painted["own"] - own]
+
+def timed(act, done):
+    begun = time.perf_counter()
+    act()
+    until(done)
+    figures.append(time.perf_counter() - begun)
+
+settled = []
+runs._summaries.complete.connect(settled.append)
+runs._timer.stop()
+runs.refresh()
+until(lambda: settled)
+timed(lambda: runs.filters.text.setText("resnet50 1"), lambda: 0 < runs.model.rowCount() < wanted)
+runs.filters.take_back()
+timed(lambda: runs.table.sortByColumn(2, Qt.SortOrder.DescendingOrder), lambda: True)
+settled.clear()
+timed(runs.refresh, lambda: settled)
+print(*figures, flush=True)
+window.close()
+"""
+
+
+def make_runs(count: int) -> None:
+    """Runs of the last months, one every twenty minutes, as the engine leaves them."""
+    now = time.time()
+    for number in range(count):
+        chosen = job(
+            name=f"try {number}" if number % 2 else "",
+            model=MODELS[number % len(MODELS)],
+            strategy="ddp" if number % 4 == 0 else "single",
+        )
+        begun = now - 1200 * (count - number)
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(begun))
+        run = RunFolder(paths.runs_folder() / f"{stamp}-{chosen.model}-{number:04x}")
+        run.checkpoints.mkdir(parents=True)
+        save_job(chosen, run.job_file)
+        outcome = None if number % 12 == 0 else OUTCOMES[number % len(OUTCOMES)]
+        events = list(story(chosen, 60, outcome, "out of memory" if outcome == "failed" else ""))  # type: ignore[arg-type]
+        offset = begun - events[0].time
+        for event in events:
+            event.time += offset
+        write(run.events_file, events)
+        run.write_supervisor(SupervisorFile(pid=2**22 + 1, start_time=begun, endpoint="unix:/nowhere"))
+        (run.checkpoints / "last.pt").write_bytes(b"weights")
+        if number % 3 == 0:
+            change_notes(run.path, tags=(f"series {number % 7}",), text="what was tried", favourite=number % 30 == 0)
+
+
+def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
+    """Seconds to the first rows, to all rows, of which the window's own (it may wait for others), for a search, for a sort
+    and for a renewal."""
+    command = [sys.executable, "-c", CHILD, str(runs), how]
+    child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return [float(word) for word in child.stdout.split()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5000)
+    parser.add_argument("--times", type=int, default=5)
+    options = parser.parse_args()
+    from PySide6 import __version__ as qt
+
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, PySide6 {qt}")
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"FOOTPLATE_HOME": home, "FOOTPLATE_CACHE": home + "/cache", "QT_QPA_PLATFORM": "offscreen"}
+        make_runs(options.runs)
+        begun = time.perf_counter()
+        states = [summary.state for summary in RunIndex().summaries()]
+        print(f"{len(states):,} runs read for the first time, without a window: {time.perf_counter() - begun:.2f} s")
+        begun = time.perf_counter()
+        assert [summary.state for summary in RunIndex().summaries()] == states
+        size = RunIndex.file().stat().st_size
+        print(f"read again through the index ({size / 1e6:.1f} MB): {time.perf_counter() - begun:.3f} s")
+        environment = dict(os.environ)
+        taken = [one_window(environment, options.runs, "cold") for _ in range(options.times)]
+        names = ("first rows", "all rows", "of which own", "search", "sort", "renewal")
+        medians = [statistics.median(column) for column in zip(*taken, strict=True)]
+        print(
+            "cold, with the index, medians: " + ", ".join(f"{n} {s:.3f} s" for n, s in zip(names, medians, strict=True))
+        )
+        print(
+            f"all rows: least {min(t[1] for t in taken):.3f} s, most {max(t[1] for t in taken):.3f} s of {len(taken)}"
+        )
+        warm = [one_window(environment, options.runs, "as it is")[1] for _ in range(options.times)]
+        print(f"in a window that read the list at its start: median {statistics.median(warm):.3f} s")
+        RunIndex.file().write_bytes(b"damaged" + RunIndex.file().read_bytes())
+        first, every, *_ = one_window(environment, options.runs, "cold")
+        print(f"cold, with a damaged index: first rows {first:.3f} s, all rows {every:.3f} s")
+        assert RunIndex.file().read_bytes()[:7] != b"damaged", "the index was not made anew"
+    return 0 if medians[1] <= AIM_S else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""``footplate export``: what leaves the machine, and what must not."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from engine.contract.devices import CPU, DeviceSample
+from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, LogLine, RunFinished, RunStarted, StepMetrics
+from engine.contract.events import Validation as Validated
+from engine.contract.job import Job
+from engine.contract.run_export import ExportRefused, export_folder, export_zip, without_home
+from engine.contract.runs import RunFolder, SupervisorFile, create_run
+from tests.engine.cli.terminal import footplate
+
+TEXTS = {"doctor.txt": "ok    Python"}
+
+
+@pytest.fixture
+def user_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "users" / "ann"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def run(user_home: Path) -> RunFolder:
+    """A run with everything that a run's folder may hold, and some that it should not."""
+    job = Job(dataset=str(user_home / "pictures"), model="mnist_cnn", name="first try")
+    made = create_run(job)
+    events: tuple[AnyEvent, ...] = (
+        RunStarted(
+            run_id=made.run_id, job=job, devices=(), world_size=1, environment={"torch": "2.15"}, supervisor_pid=1
+        ),
+        LogLine(text=f"Reading {user_home}/pictures"),
+        StepMetrics(
+            epoch=1, step=1, loss=0.5, learning_rate=0.1, images_per_second=100.0, data_wait_s=0.0, compute_s=0.1
+        ),
+        DevicesSampled(samples=(DeviceSample(device=CPU, utilization_percent=90.0),)),
+        Validated(epoch=1, step=1, measures={"loss": 0.4, "top1": 0.75}, pictures=4, seconds=0.1),
+        RunFinished(outcome="completed"),
+    )
+    lines = []
+    for n, event in enumerate(events, 1):
+        event.n, event.time = n, 1.8e9 + n
+        lines.append(ENCODE.encode(event) + b"\n")
+    made.events_file.write_bytes(b"".join(lines))
+    made.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="tcp:5000:secret-token"))
+    made.worker_log(0).write_text(f'  File "{user_home}/model.py", line 3\n')
+    (made.path / "supervisor.log").write_text("")
+    (made.path / "notes.json").write_text('{"text":"why I tried it"}')
+    (made.path / "picture.png").write_bytes(b"\x89PNG")
+    (made.path / "elsewhere.log").symlink_to("/etc/hostname")
+    (made.checkpoints / "last.pt").write_bytes(b"weights" * 1000)
+    return made
+
+
+TOLD = ["doctor.txt", "events.jsonl", "job.toml", "notes.json", "supervisor.log", "worker-0.log"]
+
+
+def test_that_a_folder_holds_what_a_bug_report_needs_and_nothing_private(
+    run: RunFolder, user_home: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "report"
+    assert export_folder(run, target, TEXTS) == TOLD
+    assert sorted(path.name for path in target.iterdir()) == TOLD
+    together = b"".join(path.read_bytes() for path in target.iterdir())
+    assert str(user_home).encode() not in together
+    assert b"secret-token" not in together
+    assert 'File "~/model.py"' in (target / "worker-0.log").read_text()
+    assert 'dataset = "~/pictures"' in (target / "job.toml").read_text()
+    assert [event.n for event in RunFolder(target).events()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_that_a_zip_holds_the_same_in_a_folder_of_its_own(run: RunFolder, user_home: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report.zip"
+    assert export_zip(run, target, TEXTS) == TOLD
+    with zipfile.ZipFile(target) as archive:
+        assert sorted(archive.namelist()) == [f"{run.run_id}/{name}" for name in TOLD]
+        assert all(str(user_home).encode() not in archive.read(name) for name in archive.namelist())
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_that_checkpoints_come_along_unchanged_when_asked_for(run: RunFolder, tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "report"
+    if kind == "folder":
+        export_folder(run, target, {}, checkpoints=True)
+        weights = (target / "checkpoints/last.pt").read_bytes()
+    else:
+        export_zip(run, target, {}, checkpoints=True)
+        with zipfile.ZipFile(target) as archive:
+            weights = archive.read(f"{run.run_id}/checkpoints/last.pt")
+    assert weights == (run.checkpoints / "last.pt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("{home}/pictures", "~/pictures"),
+        ("at {home}", "at ~"),
+        ('"file://{home}/a"', '"file://~/a"'),
+        ("{home}a/pictures", "{home}a/pictures"),
+        ("{home}.old/pictures", "{home}.old/pictures"),
+        ("/backup{home}/pictures", "/backup{home}/pictures"),
+    ],
+)
+def test_that_only_paths_that_begin_in_the_home_are_shortened(user_home: Path, text: str, written: str) -> None:
+    shortened = without_home(text.format(home=user_home).encode()).decode()
+    assert shortened == written.format(home=user_home)
+
+
+@pytest.mark.parametrize("export", [export_folder, export_zip])
+def test_that_what_is_there_is_never_written_over(run: RunFolder, tmp_path: Path, export: type) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    with pytest.raises(ExportRefused, match="Choose another name"):
+        export(run, taken, TEXTS)
+    assert taken.read_text() == "mine"
+
+
+@pytest.mark.parametrize("export", [export_folder, export_zip])
+def test_that_a_place_that_cannot_be_written_is_refused_and_nothing_stays(
+    run: RunFolder, tmp_path: Path, export: type
+) -> None:
+    run.worker_log(1).mkdir()
+    unreadable = run.checkpoints / "best.pt"
+    unreadable.symlink_to(tmp_path / "nowhere")  # a checkpoint that is none is passed over
+    before = set(tmp_path.iterdir())
+    with pytest.raises(ExportRefused, match="Choose another place"):
+        export(run, tmp_path / "missing" / "report", TEXTS, checkpoints=True)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_that_a_zip_is_replaced_where_that_is_asked_for(run: RunFolder, tmp_path: Path) -> None:
+    taken = tmp_path / "report.zip"
+    taken.write_text("before")
+    assert export_zip(run, taken, {}, replace=True)
+    assert zipfile.is_zipfile(taken)
+    with pytest.raises(ExportRefused):
+        export_zip(run, run.path, {}, replace=True)
+
+
+def test_that_the_command_writes_a_zip_with_the_doctors_findings(run: RunFolder, tmp_path: Path) -> None:
+    target = tmp_path / "report.zip"
+    answer = footplate("export", "first try", "--zip", str(target))
+    assert answer.code == 0, answer.err
+    assert str(target) in answer.out
+    assert "events.jsonl" in answer.out
+    with zipfile.ZipFile(target) as archive:
+        assert b"PyTorch: computes on the CPU" in archive.read(f"{run.run_id}/doctor.txt")
+    again = footplate("export", "last", "--zip", str(target))
+    assert again.code == 2
+    assert "is there already" in again.err
+
+
+def test_that_a_run_that_is_not_there_is_named() -> None:
+    answer = footplate("export", "nothing")
+    assert answer.code == 2
+    assert "no run “nothing”" in answer.err
+
+
+def test_that_a_missing_tensorboard_is_told_with_how_to_install_it(run: RunFolder, tmp_path: Path) -> None:
+    without = tmp_path / "modules"
+    without.mkdir()
+    (without / "tensorboard.py").write_text("raise ModuleNotFoundError(name='tensorboard')")
+    answer = footplate("export", run.run_id, "--tensorboard", str(tmp_path / "board"), PYTHONPATH=str(without))
+    assert answer.code == 2
+    assert "pip install tensorboard" in answer.err
+    assert not (tmp_path / "board").exists()
+
+
+def test_that_tensorboard_reads_the_figures_of_a_run(run: RunFolder, tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    answer = footplate("export", run.run_id, "--tensorboard", str(tmp_path / "board"))
+    assert answer.code == 0, answer.err
+    read = accumulator.EventAccumulator(str(tmp_path / "board" / run.run_id))
+    read.Reload()
+    (loss,) = read.Scalars("train/loss")
+    assert (loss.step, loss.value, loss.wall_time) == (1, 0.5, 1.8e9 + 3)
+    assert read.Scalars("validation/top1")[0].value == 0.75
+    assert read.Scalars(f"device/{CPU}/utilization_percent")[0].value == 90.0
+    assert "train/accuracy" not in read.Tags()["scalars"]
+    assert os.listdir(tmp_path / "board") == [run.run_id]

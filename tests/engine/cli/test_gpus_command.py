@@ -1,0 +1,179 @@
+"""`footplate gpus` as a process of its own, before the stub of NVIDIA's library."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import msgspec
+import psutil
+import pytest
+
+from engine.cli.gpus.command import Trouble
+from engine.contract.devices import Nvml, Snapshot
+from engine.gpus.sentences import ASKING, not_answering
+from tests.engine.cli.terminal import command, footplate
+from tests.support.nvml_stub import DRIVER_NOT_LOADED, NvmlStub, gpu_profile, uuid_of
+
+QUICK = ("--watch", "--interval", "0.1")
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts `footplate gpus …`; whatever still runs at the end of the test is ended."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*words: str, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command("gpus", *words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def sampler_of(process: subprocess.Popen[str]) -> psutil.Process:
+    return next(child for child in psutil.Process(process.pid).children() if "engine.gpus" in child.cmdline())
+
+
+def test_that_the_table_shows_the_gpus_of_this_machine(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0, utilization=87), gpu_profile(1)])
+    answer = footplate("gpus", **nvml_stub.environment)
+    assert answer.code == 0, answer.err
+    rows = [line.split() for line in answer.out.splitlines()]
+    assert [row[:2] for row in rows if row and row[0] in "01"] == [["0", "H200"], ["1", "H200"]]
+    assert "87 %" in answer.out
+    assert "\x1b" not in answer.out
+
+
+def test_that_a_terminal_without_our_signs_gets_the_table_all_the_same(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    answer = footplate("gpus", PYTHONIOENCODING="ascii", **nvml_stub.environment)
+    assert answer.code == 0, answer.err
+    assert "H200" in answer.out
+
+
+def test_that_details_name_the_gpu_by_its_uuid(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    answer = footplate("gpus", "--details", **nvml_stub.environment)
+    assert uuid_of(0) in answer.out
+    assert "Power               100 W of 700 W" in answer.out
+
+
+def test_that_json_is_the_samplers_snapshot(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0), gpu_profile(1)])
+    answer = footplate("gpus", "--json", **nvml_stub.environment)
+    (line,) = answer.out.splitlines()
+    snapshot = msgspec.json.decode(line, type=Snapshot)
+    assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0), uuid_of(1)]
+
+
+def test_that_json_goes_on_a_line_at_a_time_until_its_reader_leaves(nvml_stub: NvmlStub, start: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    process = start("--json", *QUICK, **nvml_stub.environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    times = [msgspec.json.decode(process.stdout.readline(), type=Snapshot).time for _ in range(4)]
+    assert times == sorted(times)
+    assert times[-1] - times[1] < 2.0
+    process.stdout.close()
+    assert process.wait(20) == 0
+    assert process.stderr.read() == ""
+    process.stdout = None
+
+
+def test_that_csv_has_one_header_and_a_line_for_each_gpu(nvml_stub: NvmlStub, start: Start) -> None:
+    nvml_stub.write([gpu_profile(0, utilization=33), gpu_profile(1)])
+    process = start("--csv", *QUICK, **nvml_stub.environment)
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(7)]
+    rows = list(csv.DictReader(lines))
+    assert [row["uuid"] for row in rows] == [uuid_of(0), uuid_of(1)] * 3
+    assert {row["utilization_percent"] for row in rows if row["index"] == "0"} == {"33"}
+
+
+def test_that_csv_without_gpus_says_why_beside_the_numbers(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0)], init=DRIVER_NOT_LOADED)
+    answer = footplate("gpus", "--csv", **nvml_stub.environment)
+    assert answer.code == 0
+    assert len(answer.out.splitlines()) == 1
+    assert "restart the computer" in answer.err
+
+
+def test_that_a_trouble_is_said_once_and_anew_after_it_was_over(capsys: pytest.CaptureFixture[str]) -> None:
+    trouble = Trouble()
+    hangs, well = [not_answering(seconds) for seconds in (5, 6)], Nvml("ok")
+    for nvml in (Nvml("not_answering", ASKING), well, *hangs, well, *hangs):
+        trouble.consider(nvml)
+    assert capsys.readouterr().err.count("NVML is not answering (for 5 s)") == 2
+
+
+def test_that_a_sampler_that_is_killed_is_told(nvml_stub: NvmlStub, start: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    process = start("--json", *QUICK, **nvml_stub.environment)
+    assert process.stdout is not None
+    process.stdout.readline()
+    sampler_of(process).kill()
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert "the devices could not be read" in said
+    assert "-9" in said
+
+
+def test_that_ctrl_c_ends_the_watching_and_all_below_it(nvml_stub: NvmlStub, start: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    process = start(*QUICK, **nvml_stub.environment)
+    assert process.stdout is not None
+    process.stdout.readline()
+    sampler = sampler_of(process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    psutil.wait_procs([sampler], timeout=10)
+    assert not sampler.is_running()
+
+
+def test_that_tables_follow_one_another_where_no_terminal_is(nvml_stub: NvmlStub, start: Start) -> None:
+    nvml_stub.write([gpu_profile(0, utilization=87)])
+    process = start(*QUICK, **nvml_stub.environment)
+    assert process.stdout is not None
+    heads = 0
+    deadline = time.monotonic() + 20
+    while heads < 3 and time.monotonic() < deadline:
+        heads += process.stdout.readline().startswith("GPU")
+    assert heads == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--interval", "2"), "add --watch"),
+        (("--watch", "--interval", "0"), "between 0.05 and 3600 seconds"),
+        (("--watch", "--interval", "soon"), "soon is no interval"),
+        (("--prometheus", "http"), "http is no port"),
+        (("--prometheus", "70000"), "from 1 to 65535"),
+        (("--json", "--csv"), "not allowed with"),
+        (("--json", "--details"), "not allowed with"),
+    ],
+)
+def test_that_a_bad_request_is_told_with_what_to_do(words: tuple[str, ...], said: str) -> None:
+    answer = footplate("gpus", *words)
+    assert answer.code == 2
+    assert said in answer.err
+    assert answer.out == ""

@@ -1,0 +1,56 @@
+"""What `footplate gpus --csv` prints, as csv itself reads it."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from engine.cli.gpus import csv_lines
+from engine.contract.devices import Nvml, Snapshot
+from engine.contract.quantities import QUANTITIES
+from tests.engine.cli.machines import GIB, NOON, gpu, machine, telling_gpu
+
+
+def rows(snapshot: Snapshot) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(csv_lines.header() + csv_lines.lines(snapshot))))
+
+
+def test_that_a_line_holds_every_quantity_in_its_basic_unit() -> None:
+    one = telling_gpu(0)
+    (row,) = rows(machine(one))
+    assert list(row) == ["time", "host", "index", "uuid", "name", *(quantity.id for quantity in QUANTITIES)]
+    assert row["memory_used_bytes"] == str(41 * GIB)
+    assert row["power_w"] == "640.4"
+    assert row["nvlink_received_bytes_per_s"] == "25000000000"
+    for quantity in QUANTITIES:
+        assert float(row[quantity.id]) == pytest.approx(quantity.read(one), abs=0)
+
+
+def test_that_a_line_says_when_and_where() -> None:
+    (row,) = rows(machine(gpu(3)))
+    assert row["time"] == "2025-06-15T15:06:40.000+00:00"
+    assert NOON == 1_750_000_000
+    assert (row["host"], row["index"], row["uuid"]) == ("atlas", "3", "GPU-3")
+
+
+def test_that_names_with_commas_and_quotes_come_back_as_they_were() -> None:
+    named = machine(telling_gpu(0, name='a "fast", big one\nin two lines'))
+    (row,) = rows(named)
+    assert row["name"] == 'a "fast", big one\nin two lines'
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        machine(gpu(0)),
+        machine(telling_gpu(0, lost=True)),
+        machine(telling_gpu(0), nvml=Nvml("not_answering", "NVML is not answering.")),
+    ],
+    ids=["untold", "lost", "nvml is not answering"],
+)
+def test_that_what_is_not_known_now_is_empty(snapshot: Snapshot) -> None:
+    (row,) = rows(snapshot)
+    assert all(row[quantity.id] == "" for quantity in QUANTITIES)
+    assert row["uuid"] == "GPU-0"

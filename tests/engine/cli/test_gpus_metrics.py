@@ -1,0 +1,120 @@
+"""`footplate gpus --prometheus`, scraped over HTTP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from urllib.error import HTTPError
+
+import psutil
+import pytest
+
+from engine.cli.gpus.metrics import MetricsServer
+from tests.engine.cli.machines import busy_gpu, machine
+from tests.engine.cli.terminal import command, footplate
+from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
+
+
+@contextmanager
+def exporter(stub: NvmlStub) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command, and the address that it says."""
+    words = command("gpus", "--prometheus", "0", "--interval", "0.1")
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | stub.environment) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        yield process, next(word for word in said.split() if word.startswith("http"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr.read() == ""
+
+
+def scrape(url: str) -> tuple[int, str, str]:
+    """Status, content type and text."""
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_that_a_scrape_gets_the_gpus_of_this_machine_until_ctrl_c(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0, utilization=87), gpu_profile(1)])
+    with exporter(nvml_stub) as (_, url):
+        text = ""
+        while uuid_of(1) not in text:
+            status, kind, text = scrape(url)
+            assert status == HTTPStatus.OK
+            assert kind == "text/plain; version=0.0.4; charset=utf-8"
+        (line,) = [
+            line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_GPU_UTIL{") and uuid_of(0) in line
+        ]
+        assert line.endswith("} 87")
+
+
+def test_that_it_listens_on_the_loopback_address_alone(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    with exporter(nvml_stub) as (process, _):
+        listening = [
+            c.laddr.ip for c in psutil.Process(process.pid).net_connections() if c.status == psutil.CONN_LISTEN
+        ]
+        assert listening == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/metrics2", "/etc/passwd", "/../metrics"])
+def test_that_other_paths_are_not_found(path: str) -> None:
+    with MetricsServer(0, 1.0) as server:
+        server.put(machine(busy_gpu(0)))
+        status, _, text = scrape(server.url.replace("/metrics", path))
+        assert status == HTTPStatus.NOT_FOUND
+        assert "The metrics are at /metrics." in text
+        assert scrape(f"{server.url}?name=x")[0] == HTTPStatus.OK
+
+
+def test_that_each_scrape_gets_the_latest_snapshot() -> None:
+    with MetricsServer(0, 1.0) as server:
+        for load in (10.0, 20.0):
+            server.put(machine(busy_gpu(0, utilization_percent=load)))
+            assert f"}} {load:.0f}\n" in scrape(server.url)[2]
+
+
+def test_that_a_snapshot_of_long_ago_is_not_told() -> None:
+    with MetricsServer(0, 0.0) as server:
+        server.put(machine(busy_gpu(0)))
+        status, kind, text = scrape(server.url)
+        assert status == HTTPStatus.SERVICE_UNAVAILABLE
+        assert "have not answered for" in text
+        assert "version=0.0.4" not in kind
+
+
+def test_that_a_client_that_leaves_early_disturbs_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with MetricsServer(0, 1.0) as server:
+        server.put(machine(*(busy_gpu(index) for index in range(8))))
+        for words in (b"", b"GET /met", b"GET /metrics HTTP/1.0\r\n\r\n", b"\x00\xff nonsense\r\n\r\n"):
+            with socket.create_connection(server.server_address) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # ends by a reset
+                client.sendall(words)
+        assert scrape(server.url)[0] == HTTPStatus.OK
+    assert capsys.readouterr().err == ""
+
+
+def test_that_a_port_that_is_taken_is_told_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        answer = footplate("gpus", "--prometheus", str(port))
+    assert answer.code == 2
+    assert f"port {port} is taken by another program: choose another one" in answer.err
+
+
+def test_that_a_port_that_is_not_allowed_is_told_with_what_to_do() -> None:
+    with suppress(PermissionError), socket.create_server(("127.0.0.1", 1)):
+        pytest.skip("this user may listen on any port")
+    answer = footplate("gpus", "--prometheus", "1")
+    assert answer.code == 2
+    assert "choose one above 1023" in answer.err

@@ -1,0 +1,162 @@
+"""`footplate gpus --watch` on a real terminal (a pseudo terminal of this test's own)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from tests.engine.cli.terminal import command
+from tests.support.nvml_stub import NvmlStub, gpu_profile
+
+if sys.platform == "win32":
+    pytest.skip("there are no pseudo terminals", allow_module_level=True)
+
+import fcntl
+import pty
+import select
+import struct
+import termios
+
+FRAME = re.compile(r"\x1b\[\?2026h\x1b\[H(.*?)\x1b\[J\x1b\[\?2026l", re.DOTALL)
+SEQUENCE = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
+BEGIN, END = "\x1b[?1049h", "\x1b[?1049l"
+
+
+SHELL = """
+import fcntl, os, signal, subprocess, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, lambda *_: None)
+code = subprocess.call(sys.argv[2:])
+os.write(int(sys.argv[1]), str(code).encode())
+signal.pause()
+"""
+"""Holds the terminal as a shell does, so that Ctrl-C typed there becomes a signal and the terminal outlives the command."""
+
+
+class Terminal:
+    """A terminal of so many rows and columns, with `footplate gpus --watch` in its foreground."""
+
+    def __init__(self, rows: int, columns: int, environment: dict[str, str]) -> None:
+        self.keyboard, self._slave = pty.openpty()
+        self._code, code = os.pipe()
+        self.resize(rows, columns)
+        inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
+        self._shell = subprocess.Popen(
+            [sys.executable, "-c", SHELL, str(code), *command("gpus", "--watch", "--interval", "0.1")],
+            stdin=self._slave,
+            stdout=self._slave,
+            stderr=self._slave,
+            env=inherited | {"TERM": "xterm-256color"} | environment,
+            start_new_session=True,
+            pass_fds=[code],
+        )
+        os.close(code)
+        self.shown = ""
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def until(self, condition: Callable[[str], bool], timeout_s: float = 20.0) -> str:
+        """Everything shown since the start, once `condition` holds of it."""
+        while not condition(self.shown):
+            ready, _, _ = select.select([self.keyboard], [], [], timeout_s)
+            assert ready, self.shown
+            self.shown += os.read(self.keyboard, 65536).decode(errors="replace")
+        return self.shown
+
+    def frames(self, count: int) -> list[list[str]]:
+        """The lines of the next `count` whole frames, without their colours."""
+        have = len(FRAME.findall(self.shown))
+        found = FRAME.findall(self.until(lambda shown: len(FRAME.findall(shown)) >= have + count))
+        return [[SEQUENCE.sub("", line).rstrip("\r") for line in frame.split("\n")] for frame in found[-count:]]
+
+    @property
+    def echoes(self) -> bool:
+        return bool(termios.tcgetattr(self.keyboard)[3] & termios.ECHO)
+
+    @property
+    def footplate(self) -> psutil.Process:
+        return psutil.Process(self._shell.pid).children()[0]
+
+    def code(self) -> int:
+        """The command's exit code, once it has ended."""
+        return int(os.read(self._code, 16))
+
+    def close(self) -> None:
+        os.killpg(self._shell.pid, signal.SIGKILL)
+        self._shell.wait()
+        for descriptor in (self.keyboard, self._slave, self._code):
+            os.close(descriptor)
+
+
+Open = Callable[..., Terminal]
+
+
+@pytest.fixture
+def terminal(nvml_stub: NvmlStub) -> Iterator[Open]:
+    opened: list[Terminal] = []
+
+    def begin(rows: int = 30, columns: int = 100, *, gpus: int = 2, **environment: str) -> Terminal:
+        nvml_stub.write([gpu_profile(index, wave=1 if index == 0 else None) for index in range(gpus)])
+        opened.append(Terminal(rows, columns, nvml_stub.environment | environment))
+        return opened[-1]
+
+    yield begin
+    for one in opened:
+        one.close()
+
+
+def test_that_the_table_is_redrawn_in_place_and_nothing_is_ever_cleared(terminal: Open) -> None:
+    screen = terminal()
+    screen.until(lambda shown: "H200" in shown)
+    first, second, third = screen.frames(3)
+    assert len(first) == len(second) == len(third)
+    heads = [next(line for line in frame if line.startswith("GPU")) for frame in (first, second, third)]
+    assert len(set(heads)) == 1
+    assert "\x1b[2J" not in screen.shown
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+def test_that_the_terminal_is_given_back_as_it_was(terminal: Open, how: str) -> None:
+    screen = terminal()
+    assert screen.echoes
+    screen.until(lambda shown: BEGIN in shown and "H200" in shown)
+    assert not screen.echoes
+    if how == "Ctrl-C":
+        os.write(screen.keyboard, b"q\x03")
+    else:
+        screen.footplate.terminate()
+    shown = screen.until(lambda shown: END in shown)
+    assert screen.code() == (130 if how == "Ctrl-C" else 128 + signal.SIGTERM)
+    assert screen.echoes
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor
+    assert shown.rindex("\x1b[?7h") > shown.rindex("\x1b[?7l")  # lines that wrap
+    assert "Traceback" not in shown
+    assert "q" not in SEQUENCE.sub("", shown[shown.rindex(END) :])
+
+
+def test_that_it_fits_the_terminal_and_follows_its_size(terminal: Open) -> None:
+    screen = terminal(rows=30, columns=100)
+    screen.until(lambda shown: "H200" in shown)
+    assert max(map(len, screen.frames(1)[0])) > 80
+    screen.resize(5, 70)
+    screen.frames(2)
+    frame = screen.frames(1)[0]
+    assert max(len(line) for line in frame[2:5]) <= 70
+    assert len(frame) == 5
+    assert frame[-1] == "… 2 more lines: a taller terminal shows them"
+
+
+def test_that_colours_are_left_out_where_the_user_asks_for_none(terminal: Open) -> None:
+    plain = terminal(NO_COLOR="1")
+    plain.until(lambda shown: "H200" in shown)
+    assert "\x1b[1m" not in plain.shown
+    painted = terminal()
+    assert "\x1b[1m" in painted.until(lambda shown: "H200" in shown)

@@ -1,0 +1,210 @@
+"""The table that `footplate gpus` shows to people."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from engine.cli.gpus.remarks import clock
+from engine.cli.gpus.table import snapshot_lines
+from engine.contract.devices import Ecc, GpuProcess, Nvml, Retired, Snapshot, Xid
+from tests.engine.cli.machines import GIB, NOON, busy_gpu, gpu, instance, machine, telling_gpu, two_halves
+
+
+def table(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> list[str]:
+    return [line.text for line in snapshot_lines(snapshot, width, details=details)]
+
+
+def tone_of(snapshot: Snapshot, words: str) -> str:
+    return next(line.tone for line in snapshot_lines(snapshot) if words in line.text)
+
+
+def row_of(lines: list[str], start: str) -> str:
+    return next(line for line in lines if line.strip().startswith(start))
+
+
+def test_that_a_gpu_at_work_is_one_row_with_units() -> None:
+    lines = table(machine(busy_gpu(0)))
+    assert lines[0] == f"atlas · {clock(NOON)} · driver 570.86.15 · CUDA 12.8"
+    assert row_of(lines, "GPU").split() == ["GPU", "Name", "Use", "Memory", "Temp", "Power", "Clock"]
+    row = row_of(lines, "0 ")
+    for words in (" 0  H200", " 87 %", " 41.0 / 140.0 GiB", " 61 °C", " 640 / 700 W", " 1980 MHz"):
+        assert words in row
+
+
+def test_that_eight_gpus_that_tell_all_fit_into_a_hundred_columns() -> None:
+    lines = table(machine(*(telling_gpu(index) for index in range(8))), 100)
+    assert max(map(len, lines)) <= 100
+    assert "█" in row_of(lines, "7 ")
+    assert sum(line.startswith("  7 ") for line in lines) == 2  # the GPU and its process
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 132, 250])
+def test_that_the_table_keeps_within_any_width(width: int) -> None:
+    snapshot = machine(*(telling_gpu(i, name="NVIDIA RTX PRO 6000 Blackwell Workstation Edition") for i in range(2)))
+    lines = table(snapshot, width)
+    head = lines.index("") + 1
+    assert max(len(line) for line in lines[head : head + 3]) <= width
+    assert "GiB" in row_of(lines, "0 ")
+
+
+def test_that_columns_line_up() -> None:
+    lines = table(machine(busy_gpu(0), busy_gpu(1, utilization_percent=7.0, power_w=9.0, memory_used_bytes=0)))
+    rows = [row_of(lines, "0 "), row_of(lines, "1 ")]
+    for sign in ("%", "GiB", "°C", " W", "MHz"):
+        assert len({row.rindex(sign) for row in rows}) == 1
+
+
+def test_that_a_row_is_as_wide_with_few_figures_as_with_many() -> None:
+    full = busy_gpu(0, utilization_percent=100.0, memory_used_bytes=140 * GIB, power_w=700.0, sm_clock_mhz=1980.0)
+    idle = busy_gpu(0, utilization_percent=0.0, memory_used_bytes=0, power_w=9.0, sm_clock_mhz=210.0)
+    assert len(row_of(table(machine(full)), "0 ")) == len(row_of(table(machine(idle)), "0 "))
+
+
+def test_that_what_no_gpu_tells_has_no_column_and_what_one_lacks_is_a_dash() -> None:
+    silent = table(machine(gpu(0)))
+    assert "Power" not in "".join(silent)
+    assert "Fan" not in "".join(silent)
+    lines = table(machine(busy_gpu(0), gpu(1, cuda_index=1)))
+    assert row_of(lines, "1 ").split() == ["1", "H200", "–", "–", "–", "–", "–"]
+
+
+def test_that_a_bar_is_as_long_as_the_share() -> None:
+    half = busy_gpu(0, utilization_percent=50.0, memory_used_bytes=None)
+    row = row_of(table(machine(half)), "0 ")
+    assert row.count("█") == row.count("·") > 2
+    # An unknown share has no bar, which a bar of nothing would be taken for.
+    assert "·" not in row_of(table(machine(busy_gpu(0, utilization_percent=None, memory_used_bytes=None))), "0 ")
+
+
+def test_that_gpus_bear_the_numbers_that_the_devices_flag_takes() -> None:
+    crossed = table(machine(busy_gpu(0, cuda_index=1), busy_gpu(1, cuda_index=0, name="NVIDIA B200"), gpu(2)))
+    assert row_of(crossed, "0 ").split()[1] == "B200"
+    assert "NVML" in row_of(crossed, "GPU")
+    assert row_of(crossed, "– ").split()[1] == "H200"
+    assert "NVML" not in row_of(table(machine(busy_gpu(0))), "GPU")
+    # Without CUDA there is but NVML's number.
+    assert row_of(table(machine(gpu(5))), "5 ").split()[:2] == ["5", "H200"]
+
+
+def test_that_mig_instances_follow_their_gpu_and_bear_both_numbers() -> None:
+    whole = busy_gpu(0, mig_enabled=True, utilization_percent=None)
+    lines = table(machine(whole, instance(whole, 3, memory_used_bytes=GIB, memory_total_bytes=18 * GIB)))
+    row = row_of(lines, "0/3 ")
+    assert "MIG 1g.18gb" in row
+    assert " 1.0 / 18.0 GiB" in row
+    assert any("MIG is on" in line for line in lines)
+
+
+def test_that_a_lost_gpu_keeps_its_row_and_says_since_when() -> None:
+    snapshot = machine(busy_gpu(0, lost=True, lost_since=NOON - 90, throttled=("thermal",)))
+    lines = table(snapshot)
+    assert "87 %" in row_of(lines, "0 ")
+    assert f"lost since {clock(NOON - 90)}: these are its last values" in "".join(lines)
+    assert "heat" not in "".join(lines)
+    assert tone_of(snapshot, "87 %") == "dim"
+    assert tone_of(snapshot, "lost since") == "warning"
+
+
+def test_that_a_sleeping_gpu_is_told_as_such() -> None:
+    assert tone_of(machine(gpu(0, asleep=True)), "asleep, not woken") == "dim"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "tone"),
+    [
+        ({"throttled": ("power_cap",)}, "held back by the power limit", "dim"),
+        ({"throttled": ("hardware_thermal",)}, "slowed down by the hardware: too hot", "warning"),
+        ({"ecc": Ecc(uncorrected=2)}, "2 uncorrected memory errors", "warning"),
+        ({"retired": Retired(rows_failed=True)}, "have the GPU replaced", "warning"),
+        ({"retired": Retired(rows_pending=True)}, "restart the computer", "warning"),
+        ({"xids": (Xid(NOON, 79),)}, f"Xid 79: the GPU has fallen off the bus, at {clock(NOON)}", "warning"),
+        ({"xids": (Xid(NOON, 79), Xid(NOON, 43))}, "(1 before it)", "dim"),
+    ],
+)
+def test_that_a_cause_for_concern_is_said_under_its_gpu(changes: dict[str, object], words: str, tone: str) -> None:
+    snapshot = machine(busy_gpu(0, **changes), busy_gpu(1))
+    lines = table(snapshot)
+    (place,) = [number for number, line in enumerate(lines) if words in line]
+    assert lines[place - 1] == row_of(lines, "0 ")
+    assert tone_of(snapshot, words) == tone
+
+
+def test_that_resting_is_no_cause_for_a_remark() -> None:
+    assert len(table(machine(busy_gpu(0, throttled=("idle",))))) == len(table(machine(busy_gpu(0, throttled=()))))
+
+
+def test_that_the_processes_are_listed_with_all_that_is_known() -> None:
+    lines = table(machine(telling_gpu(0)), 120)
+    assert lines[-2].split() == [
+        "GPU",
+        "PID",
+        "User",
+        "Type",
+        "Memory",
+        "SM",
+        "CPU",
+        "Host",
+        "memory",
+        "Time",
+        "Command",
+    ]
+    for words in ("4242", "ada", "39.0 GiB", "85 %", "101 %", "7.0 GiB", "1:02:03", "python train.py --epochs 90"):
+        assert words in lines[-1]
+
+
+def test_that_a_long_command_is_cut_and_no_name_can_steer_the_terminal() -> None:
+    nasty = GpuProcess(1, command="evil\x1b[2J\n" + "x" * 500, user="a\rb")
+    lines = table(machine(busy_gpu(0, processes=(nasty,))))
+    assert all(line.isprintable() for line in lines)
+    assert lines[-1].endswith("x…")
+    assert "evil?[2J?" in lines[-1]
+    assert max(map(len, lines)) <= 100
+
+
+def test_that_processes_seen_from_a_container_are_told_as_the_hosts() -> None:
+    lines = table(machine(busy_gpu(0, processes=(GpuProcess(7, GIB),)), foreign_pids=True))
+    assert lines[-2].split() == ["0", "7", "C", "1.0", "GiB"]
+    assert "container" in lines[-1]
+
+
+def test_that_the_table_ends_with_why_no_gpu_is_listed() -> None:
+    snapshot = machine(nvml=Nvml("no_driver", "The driver is not loaded: restart the computer."))
+    assert table(snapshot)[-1] == "The driver is not loaded: restart the computer."
+    assert tone_of(snapshot, "not loaded") == "warning"
+    assert "AMD EPYC 9654 96-Core Processor" in "".join(table(snapshot))
+
+
+def test_that_details_tell_all_that_a_gpu_tells() -> None:
+    text = "\n".join(table(machine(telling_gpu(0)), details=True))
+    for words in (
+        "Utilization         87 %", "Memory in use       41.0 GiB of 140.0 GiB", "Memory reserved     0.5 GiB",
+        "Power               640 W of 700 W", "Slows down from     89 °C", "Energy              2.00 kWh since driver load",
+        "Tensor activity     40 %", "SM clock            1,980 MHz of 1,980 MHz", "PCIe                gen 4 of 5, x16 of x16",
+        "PCIe in             2.50 GB/s", "NVLinks             1 of 2 up; down: 1", "NVLink 0            12.5 in, 11.5 out GB/s",
+        "ECC                 on", "Memory errors       4 corrected, 0 not", "Retired pages       11", "Remapped rows       8",
+        "Compute mode        exclusive process", "Persistence mode    on", "MIG                 off",
+        "PCI bus id          00000000:0A:00.0", "Numbers             CUDA 0, NVML 0", f"79 ({clock(NOON - 5)})",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_that_details_leave_out_what_a_gpu_does_not_tell() -> None:
+    lines = table(machine(gpu(0)), details=True)
+    start = lines.index("GPU 0 · NVIDIA H200 · GPU-0")
+    assert lines[start + 1 :] == ["  Numbers             not in CUDA, NVML 0"]
+
+
+def test_that_the_topology_is_a_matrix_with_its_words_explained() -> None:
+    lines = table(machine(*(busy_gpu(index) for index in range(4)), topology=two_halves()), details=True)
+    first = row_of(lines, "GPU 0  ")
+    assert first.split() == ["GPU", "0", "×", "NV12", "SYS*", "SYS*", "0", "0-31"]
+    assert row_of(lines, "GPU 3  ").split()[2:5] == ["SYS*", "SYS*", "NV12"]
+    assert "SYS: the link between processors (NUMA nodes)" in lines
+    assert any("no peer access" in line for line in lines)
+    assert not any(line.startswith("PIX") for line in lines)
+
+
+def test_that_times_are_by_this_hosts_clock() -> None:
+    assert clock(NOON) == time.strftime("%H:%M:%S", time.localtime(NOON))

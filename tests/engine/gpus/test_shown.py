@@ -1,0 +1,124 @@
+"""What is not on screen is not asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.contract.devices import Shown, Snapshot
+from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile
+
+from .conftest import Start, has_gpus, readers_of
+
+QUICK = ("--interval", "0.1")
+ALWAYS = {"memory", "utilization", "temperature", "power"}
+CARDS = ALWAYS | {"throttle"}
+"""What a card in the window shows, at each reading."""
+
+
+class Calls:
+    """The calls on GPUs that the stub has noted in `file`."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def since_now(self) -> None:
+        """Forgets those so far."""
+        self.file.write_text("")
+
+    def names(self) -> set[str]:
+        return {line.split()[1] for line in self.file.read_text().splitlines() if len(line.split()) == 2}
+
+    def count(self, name: str) -> int:
+        return self.file.read_text().count(f" {name}\n")
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Calls:
+    calls = Calls(tmp_path / "calls")
+    calls.since_now()
+    return calls
+
+
+def test_that_of_a_gpu_out_of_sight_no_more_is_asked_than_its_card_shows(
+    nvml_stub: NvmlStub, start_sampler: Start, calls: Calls
+) -> None:
+    nvml_stub.write([gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
+    sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
+    full = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_active_percent is not None).gpus[0]
+    assert full.sm_clock_mhz is not None
+    sampler.show(Shown(processes=False, activity=False, details=False))
+    gpu = sampler.until(lambda s: s.gpus[0].sm_clock_mhz is None).gpus[0]
+    calls.since_now()
+    for _ in range(5):
+        sampler.next()
+    assert calls.names() - {"fields", "ecc_mode", "mig", "power_limit"} == CARDS
+    assert (gpu.sm_active_percent, gpu.processes, gpu.pcie.generation, gpu.nvlinks) == (None, None, None, ())
+    assert (gpu.utilization_percent, gpu.memory_used_bytes, gpu.throttled) == (5, GIB, ())
+    assert (gpu.memory_temperature_c, gpu.ecc.total_corrected, gpu.power_limit_w) == (45, 2, 700)
+    sampler.show(Shown())
+    again = sampler.until(lambda s: s.gpus[0].sm_active_percent is not None).gpus[0]
+    assert (again.sm_clock_mhz, again.pcie.generation, len(again.nvlinks)) == (1755, 5, 18)
+    assert again.processes is not None
+
+
+def test_that_what_comes_into_sight_is_asked_for_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    sampler = start_sampler("--interval", "20", "--listen", stub=nvml_stub)
+    sampler.show(Shown(details=False))
+    sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
+    sampler.show(Shown())
+    sampler.until(lambda s: s.gpus[0].sm_clock_mhz is not None, timeout_s=10)
+
+
+def test_that_a_reader_started_anew_knows_what_is_shown(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
+    sampler.show(Shown(details=False))
+    sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
+    readers_of(sampler)[0].kill()
+    sampler.until(lambda s: s.nvml.status == "error")
+    assert sampler.until(lambda s: s.nvml.status == "ok").gpus[0].sm_clock_mhz is None
+
+
+def test_that_a_line_which_is_no_wish_changes_nothing(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
+    assert sampler.process.stdin is not None
+    sampler.process.stdin.write(b'{"details": 7}\n')
+    sampler.show(Shown(activity=False))
+    gpu = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is not None).gpus[0]
+    assert gpu.uuid
+
+
+def test_that_the_basics_are_use_memory_power_temperature_and_pids(
+    nvml_stub: NvmlStub, start_sampler: Start, calls: Calls
+) -> None:
+    nvml_stub.write([gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
+    sampler = start_sampler(*QUICK, "--only-basics", stub=nvml_stub)
+    snapshots = [sampler.until(has_gpus) for _ in range(5)]
+    met = {"handle", "uuid", "name", "pci"}
+    assert calls.names() == ALWAYS | met | {"power_limit", "mig", "processes"}
+    gpu = snapshots[-1].gpus[0]
+    assert (gpu.utilization_percent, gpu.memory_used_bytes, gpu.temperature_c, gpu.power_w) == (5, GIB, 40, 100.5)
+    assert (gpu.throttled, gpu.sm_clock_mhz, gpu.memory_busy_percent, gpu.energy_j) == (None, None, None, None)
+    assert snapshots[-1].topology is None
+    assert gpu.processes is not None
+    assert [(process.pid, process.command) for process in gpu.processes] == [(4000001, "")]
+
+
+def test_that_each_quantity_is_asked_for_in_its_lane(nvml_stub: NvmlStub, start_sampler: Start, calls: Calls) -> None:
+    nvml_stub.write([gpu_profile(0, fan=30)], calls_file=calls.file)
+    sampler = start_sampler("--interval", "0.05", stub=nvml_stub)
+    sampler.until(has_gpus)
+
+    def has_been_asked_often(snapshot: Snapshot) -> bool:
+        return calls.count("utilization") >= 20
+
+    sampler.until(has_been_asked_often)
+    assert calls.count("fan") <= 2  # every five seconds
+    assert calls.count("thresholds") == 3  # each once
+    assert calls.count("nvlink_state") <= 2 * 18  # state and version of each link, once a minute
+    # The fields of each reading in one call, besides two for PCIe; errors and replays every five seconds.
+    assert calls.count("fields") <= 3 * calls.count("utilization") + 6

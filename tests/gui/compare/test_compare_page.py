@@ -1,0 +1,278 @@
+"""The page of compared runs."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAccessible, QImage
+from PySide6.QtWidgets import QApplication
+from pytestqt.modeltest import ModelTester
+from pytestqt.qtbot import QtBot
+
+from engine.contract.events import ENCODE, RunFinished, StepMetrics
+from engine.contract.runs import RunFolder, SupervisorFile
+from gui import theme
+from gui.compare.model import CompareModel
+from gui.compare.page import ComparePage
+from gui.main_window import MainWindow
+from tests.gui.compare.runs import compared, run_of, validating
+
+SOON_MS = 20_000
+_NAME = QAccessible.Text.Name
+
+
+@pytest.fixture
+def page(styled: QApplication, qtbot: QtBot) -> ComparePage:
+    made = ComparePage()
+    qtbot.addWidget(made, before_close_func=lambda page: page.close_reading())
+    made.resize(1000, 800)
+    made.show()
+    return made
+
+
+@pytest.fixture
+def show(page: ComparePage, qtbot: QtBot) -> Callable[..., ComparePage]:
+    def shown(*runs: RunFolder) -> ComparePage:
+        with qtbot.waitSignal(page._reading.complete, timeout=SOON_MS):
+            page.show_runs([run.run_id for run in runs])
+        return page
+
+    return shown
+
+
+def lines(page: ComparePage, plot: str) -> dict[str, int]:
+    """How many points each line of a plot has, by the run's number."""
+    return {key: len(line.x) for key, line in page.curves.plots[plot]._lines.items()}
+
+
+def test_that_the_curves_of_all_runs_lie_over_one_another(show: Callable[..., ComparePage]) -> None:
+    page = show(run_of(40), run_of(60), run_of(20))
+    assert lines(page, "loss") == {"1": 40, "2": 60, "3": 20}
+    assert lines(page, "validation/top1") == {"1": 4, "2": 4, "3": 4}
+    assert page.curves.group.extent == (0, 60)
+    page.controls.over.setCurrentIndex(1)
+    assert page.curves.group.extent == (0, 4)
+    page.controls.over.setCurrentIndex(2)
+    assert page.curves.group.extent == (0, pytest.approx(6.0, abs=1e-3))
+
+
+def test_that_parts_of_epochs_are_told(show: Callable[..., ComparePage]) -> None:
+    page = show(run_of(40))
+    page.controls.over.setCurrentIndex(1)
+    plot = page.curves.plots["loss"]
+    assert plot._view.bottom_axis.tickStrings([0.5, 1.0], 1.0, 0.5) == ["0.5", "1"]
+    page.curves.group.show_range(0.0, 1.0)
+    spacing, _ = plot._view.bottom_axis.tickSpacing(0.0, 1.0, 400)[0]
+    assert spacing == 0.2
+    page.curves.group.set_cursor(1.5)
+    assert "At epoch 1.50: 1 " in plot.describe()
+
+
+def test_that_a_run_can_be_hidden_and_keeps_its_colour(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
+    page = show(run_of(40), run_of(60))
+    before = page.curves.plots["loss"]._lines["2"].style.color()
+    page.legend.boxes[0].setFocus()
+    qtbot.keyClick(page.legend.boxes[0], Qt.Key.Key_Space)
+    assert lines(page, "loss") == {"2": 60}
+    assert page.curves.plots["loss"]._lines["2"].style.color() == before
+    assert page.model.columnCount() == 2
+    qtbot.mouseClick(page.legend.none, Qt.MouseButton.LeftButton)
+    assert lines(page, "loss") == {}
+    qtbot.mouseClick(page.legend.all, Qt.MouseButton.LeftButton)
+    assert lines(page, "loss") == {"1": 40, "2": 60}
+
+
+def test_that_the_ninth_run_is_dashed_in_the_first_ones_colour(show: Callable[..., ComparePage]) -> None:
+    page = show(*(run_of(4) for _ in range(9)))
+    first, ninth = (page.curves.plots["loss"]._lines[number].style for number in ("1", "9"))
+    assert first.color() == ninth.color()
+    assert (first.dashed, ninth.dashed) == (False, True)
+    assert len({page.curves.plots["loss"]._lines[str(n)].style.color() for n in range(1, 9)}) == 8
+
+
+def test_that_smoothing_and_logarithm_hold_for_runs_that_are_shown_later(show: Callable[..., ComparePage]) -> None:
+    page = show(run_of(40), run_of(40))
+    page.controls.smoothing.setValue(90)
+    page.legend.boxes[0].setChecked(False)
+    page.legend.boxes[0].setChecked(True)
+    line = page.curves.plots["loss"]._lines["1"]
+    assert not (line.smoothed == line.y).all()
+    page.controls.log_scale.setChecked(True)
+    assert page.curves.plots["validation/loss"]._log
+    assert not page.curves.plots["validation/top1"]._log
+
+
+def test_that_a_run_that_is_gone_is_named_and_the_others_are_shown(page: ComparePage, qtbot: QtBot) -> None:
+    kept, gone = run_of(40), run_of(40)
+    shutil.rmtree(gone.path)
+    with qtbot.waitSignal(page._reading.complete, timeout=SOON_MS):
+        page.show_runs([gone.run_id, kept.run_id])
+    assert f"{gone.run_id} cannot be read" in page._state.text()
+    assert [run.summary.run_id for run in page.runs.values()] == [kept.run_id]
+
+
+def test_that_a_run_that_has_said_nothing_yet_is_told_by_its_job(show: Callable[..., ComparePage]) -> None:
+    silent = run_of(40, model="vit_b_16")
+    silent.events_file.unlink()
+    page = show(run_of(40), silent)
+    assert lines(page, "loss") == {"1": 40}
+    assert any(row.title == "Model" and row.texts[1] == "ViT-B/16" for row in page.model.rows)
+
+
+def test_that_other_runs_take_the_place_of_those_before(show: Callable[..., ComparePage]) -> None:
+    show(run_of(40), run_of(60))
+    page = show(run_of(30))
+    assert lines(page, "loss") == {"1": 30}
+    assert list(page.legend.boxes) == [0]
+
+
+def test_that_a_run_that_goes_on_is_read_again(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
+    going, ended = run_of(40, None), run_of(40)
+    started = psutil.Process().create_time()
+    going.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=started, endpoint="unix:/nowhere"))
+    page = show(going, ended)
+    assert page._again.isActive()
+    page.table.selectRow(1)
+    step = StepMetrics(
+        n=9000, time=2e9, epoch=4, step=41, loss=0.1, learning_rate=0.1, images_per_second=1, data_wait_s=0, compute_s=0
+    )
+    end = RunFinished(n=9001, time=2e9 + 1, outcome="completed")
+    with going.events_file.open("ab") as stream:
+        stream.write(ENCODE.encode(step) + b"\n" + ENCODE.encode(end) + b"\n")
+    with qtbot.waitSignal(page._reading.complete, timeout=SOON_MS):
+        page._again.timeout.emit()  # the seconds until it would come by itself are not waited for
+    assert lines(page, "loss") == {"1": 41, "2": 40}
+    assert page.table.selectionModel().hasSelection(), "what was selected stays"
+    page._again.stop()
+    page._read_on_later()
+    assert not page._again.isActive(), "nothing goes on any more"
+
+
+def test_that_the_table_is_a_sound_model_and_stars_the_best(qtmodeltester: ModelTester, styled: QApplication) -> None:
+    model = CompareModel()
+    qtmodeltester.check(model)
+    runs = [
+        compared(run_of(40, "completed", validating(0.5, 0.6, 0.7, top)), place) for place, top in enumerate((0.6, 0.9))
+    ]
+    model.show_runs(runs)
+    qtmodeltester.check(model)
+    row = next(n for n, each in enumerate(model.rows) if each.title == "Best top-1 accuracy")
+    assert model.index(row, 1).data() == "★ 90.00 %  (epoch 4)"
+    assert model.index(row, 1).data(Qt.ItemDataRole.AccessibleTextRole).endswith("the best")
+    assert model.index(row, 1).data(Qt.ItemDataRole.FontRole).bold()
+    assert model.index(row, 0).data() == "70.00 %  (epoch 3)"
+    heading = next(n for n, each in enumerate(model.rows) if each.heading)
+    assert model.flags(model.index(heading, 0)) == Qt.ItemFlag.NoItemFlags
+
+
+def test_that_curves_and_table_are_saved_as_csv(show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path) -> None:
+    first, second = run_of(40, learning_rate=0.1, name="one, and only"), run_of(20, learning_rate=0.2)
+    page = show(first, second)
+    with qtbot.waitSignal(page.told, timeout=SOON_MS) as told:
+        page.save_curves(tmp_path / "curves.csv")
+    assert told.args == [f"The curves were saved to {tmp_path / 'curves.csv'}.", "info"]
+    with (tmp_path / "curves.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 40 + 4 + 20 + 4
+    assert rows[0]["name"] == "one, and only"
+    assert [row["step"] for row in rows[:40]] == [str(n) for n in range(1, 41)]
+    assert float(rows[39]["epoch"]) == 4
+    assert rows[0]["validation_top1"] == ""
+    assert (rows[40]["validation_top1"], rows[40]["loss"], rows[40]["step"]) == ("0.8", "", "10")
+    with qtbot.waitSignal(page.told, timeout=SOON_MS):
+        page.save_table(tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open(newline="") as stream:
+        table = {row[0]: row[1:] for row in csv.reader(stream)}
+    assert table[""] == [first.run_id, second.run_id]
+    assert table["Learning rate"] == ["0.1", "0.2"]
+
+
+def test_that_a_picture_shows_all_curves_with_the_runs_names(
+    show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path
+) -> None:
+    page = show(run_of(40, name="tried first"))
+    with qtbot.waitSignal(page.told, timeout=SOON_MS):
+        page.save_picture(tmp_path / "curves.png")
+    assert QImage(str(tmp_path / "curves.png")).height() >= page.curves.height()
+    assert "tried&nbsp;first" in page.curves._names.text().replace(" ", "&nbsp;")
+    assert page.curves._names.isHidden()
+
+
+def test_that_a_place_that_cannot_be_written_is_told(
+    show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path
+) -> None:
+    page = show(run_of(4))
+    with qtbot.waitSignal(page.told, timeout=SOON_MS) as told:
+        page.save_table(tmp_path / "missing" / "table.csv")
+    assert told.args is not None
+    assert told.args[1] == "warning"
+    assert "was not written" in told.args[0]
+
+
+def test_that_tab_goes_through_the_page_as_it_is_read_and_everything_has_a_name(
+    show: Callable[..., ComparePage], qtbot: QtBot
+) -> None:
+    page = show(run_of(4, name="left"), run_of(4, name="right"))
+    page.activateWindow()
+    qtbot.waitUntil(page.isActiveWindow)
+    page.back.setFocus()
+    seen: list[str] = []
+    while not seen or QApplication.focusWidget() is not page.back:
+        focused = QApplication.focusWidget()
+        seen.append(focused.accessibleName() or QAccessible.queryAccessibleInterface(focused).text(_NAME))
+        page.focusNextChild()
+        assert len(seen) < 100
+    wanted = [
+        "Back from the compared runs",
+        "Save the comparison",
+        "Horizontal axis of the compared runs",
+        "Smoothing of the compared runs",
+        "Logarithmic loss of the compared runs",
+        "Show run 1 · left",
+        "Show run 2 · right",
+        "Shows all runs",
+        "Hides all runs",
+        "Training loss of the compared runs",
+        "Validation loss of the compared runs",
+        "Training accuracy of the compared runs",
+        "Validation top-1 accuracy of the compared runs",
+        "Validation top-5 accuracy of the compared runs",
+        "Images per second of the compared runs",
+        "Learning rate of the compared runs",
+        "Compared runs",
+    ]
+    assert seen == wanted
+
+
+def test_that_colours_follow_the_scheme(show: Callable[..., ComparePage], monkeypatch: pytest.MonkeyPatch) -> None:
+    page = show(run_of(4))
+    before = page.legend.boxes[0].icon().pixmap(22, 10).toImage()
+    monkeypatch.setattr(theme, "is_dark", lambda: True)
+    theme.notifier.changed.emit()
+    assert page.legend.boxes[0].icon().pixmap(22, 10).toImage() != before
+    monkeypatch.undo()
+    theme.notifier.changed.emit()
+
+
+def test_that_runs_are_compared_from_the_list_and_left_with_escape(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    runs = [run_of(40, name=name) for name in ("left", "right")]
+    window = open_window()
+    qtbot.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.ControlModifier)
+    track = window.track
+    assert track is not None
+    track.runs.compare_wanted.emit([run.run_id for run in runs])
+    page = window.pages.currentWidget()
+    assert isinstance(page, ComparePage)
+    qtbot.waitUntil(lambda: len(page.runs) == 2, timeout=SOON_MS)
+    assert {run.summary.run_id for run in page.runs.values()} == {run.run_id for run in runs}
+    qtbot.keyClick(page, Qt.Key.Key_Escape)
+    assert window.pages.currentWidget() is track.runs

@@ -1,0 +1,60 @@
+"""Machines as samplers tell of them, for views that stand on `Hosts`."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from engine.contract.devices import Gpu, GpuPair, GpuPlace, GpuProcess, PciPath, Snapshot, Topology
+from gui.devices.words import own_user
+from gui.monitor.hosts import Hosts
+from tests.gui.devices.snapshots import UUIDS, gpu
+
+GIB = 1 << 30
+NOW = 1_700_000_000.0
+
+
+def numbered(n: int, **changes: object) -> Gpu:
+    """GPU `n`, which CUDA and NVML both call so."""
+    own = {"uuid": UUIDS[n % 8].replace("GPU-", f"GPU-{n // 8}"), "nvml_index": n, "cuda_index": n}
+    return gpu(n % 8, **(own | changes))
+
+
+def process(pid: int, **changes: object) -> GpuProcess:
+    """A process of this user's that was started an hour ago."""
+    values: dict[str, object] = {
+        "memory_used_bytes": GIB,
+        "user": own_user(),
+        "name": "python3",
+        "command": f"python3 train.py --number {pid}",
+        "sm_percent": 40.0,
+        "cpu_percent": 100.0,
+        "host_memory_bytes": 2 * GIB,
+        "started": NOW - 3600,
+        "ancestors": (1,),
+    }
+    return GpuProcess(pid, **(values | changes))  # type: ignore[arg-type]
+
+
+def see(hosts: Hosts, snapshot: Snapshot, host: str = "") -> None:
+    """Has the sampler of `host` say so."""
+    hosts._samplers[host].snapshot.emit(snapshot)
+
+
+def joined(
+    count: int, *, nvlinks: dict[tuple[int, int], int] | int = 0, path: dict[tuple[int, int], PciPath] | PciPath = "SYS",
+    peers: bool | None = None,
+) -> Topology:  # fmt: skip
+    """`count` GPUs, with the same between any two, or what is given for some pairs and the farthest for the others."""
+    pairs = []
+    for one, other in combinations(range(count), 2):
+        links = nvlinks if isinstance(nvlinks, int) else nvlinks.get((one, other), 0)
+        way = path if isinstance(path, str) else path.get((one, other), "SYS")
+        pairs.append(GpuPair(one=one, other=other, path=way, nvlinks=links, peer_access=peers))
+    return Topology(
+        tuple(pairs), tuple(GpuPlace(index=n, cores=f"{8 * n}-{8 * n + 7}", numa_node=n // 4) for n in range(count))
+    )
+
+
+def within(*groups: range) -> list[tuple[int, int]]:
+    """The pairs whose GPUs are of one group."""
+    return [pair for group in groups for pair in combinations(group, 2)]

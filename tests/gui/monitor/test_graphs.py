@@ -1,0 +1,115 @@
+"""One graph for each quantity, one line for each device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytestqt.qtbot import QtBot
+
+from engine.contract.quantities import BY_ID
+from gui.monitor.bar import GPUS, GRAPHS
+from gui.monitor.graphs import GraphsView
+from gui.settings import Settings
+from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
+
+
+def graphs(watching: Watching) -> GraphsView:
+    watching.page.show_view(GRAPHS)
+    return watching.page.graphs
+
+
+def test_that_a_graph_has_a_line_for_each_device(watching: Watching, qtbot: QtBot) -> None:
+    watching.see(full_gpu(0), full_gpu(1, power_w=300.0))
+    plot = graphs(watching).plots["power_w"]
+    qtbot.waitUntil(lambda: plot.accessibleDescription() == "Latest: GPU 0 512 W, GPU 1 300 W", timeout=5000)
+    load = graphs(watching).plots["utilization_percent"]
+    qtbot.waitUntil(lambda: "CPU 37 %" in load.accessibleDescription(), timeout=5000)
+    memory = graphs(watching).plots["memory_used_bytes"]
+    qtbot.waitUntil(lambda: "GPU 0 41.0 GiB" in memory.accessibleDescription(), timeout=5000)
+
+
+def test_that_what_no_device_tells_has_no_check_box(watching: Watching) -> None:
+    watching.see(plain_gpu(0))
+    view = graphs(watching)
+    assert set(view.checks) == {"utilization_percent", "memory_used_bytes", "power_w", "temperature_c"}
+    assert set(view.plots) == set(view.checks)
+    watching.see(full_gpu(0), at=1)
+    assert set(view.checks) == set(BY_ID)
+    assert list(view.plots) != list(view.checks)
+
+
+def test_that_graphs_are_chosen_by_check_boxes_and_remembered(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+    watching.see(full_gpu(0))
+    view = graphs(watching)
+    qtbot.waitUntil(view.plots["power_w"].isVisible)
+    assert "fan_percent" not in view.plots
+    with qtbot.waitSignal(view.chosen_changed):
+        view.checks["power_w"].click()
+    view.checks["fan_percent"].click()
+    assert not view.plots["power_w"].isVisible()
+    qtbot.waitUntil(lambda: "GPU 0 35 %" in view.plots["fan_percent"].accessibleDescription(), timeout=5000)
+    again = GraphsView(watching.history, watching.page.group, Settings(tmp_path / "settings"))
+    qtbot.addWidget(again)
+    assert again.chosen == view.chosen
+    assert "fan_percent" in again.chosen
+    assert "power_w" not in again.chosen
+
+
+def test_that_no_graph_at_all_is_remembered_too(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+    watching.see(plain_gpu(0))
+    view = graphs(watching)
+    for quantity in ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c", "sm_active_percent"):
+        view._choose(quantity, False)
+    again = GraphsView(watching.history, watching.page.group, Settings(tmp_path / "settings"))
+    qtbot.addWidget(again)
+    assert again.chosen == ()
+
+
+def test_that_graphs_stand_in_the_order_of_the_quantities(watching: Watching, qtbot: QtBot) -> None:
+    watching.see(full_gpu(0))
+    view = graphs(watching)
+    view.checks["memory_busy_percent"].click()
+
+    def tops() -> list[int]:
+        return [view.plots[quantity].y() for quantity in BY_ID if quantity in view.plots]
+
+    qtbot.waitUntil(lambda: len(set(tops())) == len(view.plots) == 6)
+    assert tops() == sorted(tops())
+
+
+def test_that_hovering_over_a_graph_or_its_check_box_tells_what_it_means(watching: Watching) -> None:
+    watching.see(full_gpu(0))
+    view = graphs(watching)
+    for quantity, plot in view.plots.items():
+        assert plot.toolTip() == BY_ID[quantity].meaning
+        assert view.checks[quantity].toolTip() == BY_ID[quantity].meaning
+
+
+def test_that_lines_are_renamed_when_cudas_numbers_arrive(watching: Watching, qtbot: QtBot) -> None:
+    watching.see(full_gpu(0, cuda_index=None, utilization_percent=10.0))
+    plot = graphs(watching).plots["utilization_percent"]
+    qtbot.waitUntil(lambda: "GPU 0 10 %" in plot.accessibleDescription(), timeout=5000)
+    watching.see(full_gpu(0, cuda_index=5, utilization_percent=20.0), at=1)
+    qtbot.waitUntil(lambda: "GPU 5 20 %" in plot.accessibleDescription(), timeout=5000)
+    assert "GPU 0" not in plot.accessibleDescription()
+
+
+def test_that_other_hosts_have_lines_of_their_own(watching: Watching, qtbot: QtBot) -> None:
+    watching.see(full_gpu(0, utilization_percent=10.0))
+    watching.see(full_gpu(0, utilization_percent=20.0), host="ws2")
+    plot = graphs(watching).plots["utilization_percent"]
+    told = "GPU 0 10 %, CPU 37 %, ws2 GPU 0 20 %, ws2 CPU 37 %"
+    qtbot.waitUntil(lambda: told in plot.accessibleDescription(), timeout=5000)
+
+
+def test_that_all_graphs_share_time_and_crosshair_with_the_tiles(watching: Watching, qtbot: QtBot) -> None:
+    for second in range(0, 700, 10):
+        watching.see(full_gpu(0, power_w=float(second)), at=second)
+    view = graphs(watching)
+    qtbot.waitUntil(lambda: view.plots["power_w"].horizontal_range == (90.0, 690.0), timeout=5000)
+    watching.page.group.set_cursor(400.0)
+    qtbot.waitUntil(lambda: "GPU 0 400 W" in view.plots["power_w"].accessibleDescription(), timeout=5000)
+    watching.page.show_view(GPUS)
+    (tile,) = watching.page.gpus.tiles.tiles.values()
+    assert "Power 400 of 700 W" in tile.figures.words()
+    assert watching.history.origin == START

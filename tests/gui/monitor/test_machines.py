@@ -1,0 +1,180 @@
+"""Whole machines before the real sampler, as the page shows them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from gui.monitor.tile import Tile
+from tests.gui.monitor.watching import Watching
+from tests.support.nvml_profiles import MACHINES
+from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, instance_uuid_of, uuid_of, why_not
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture
+def sampling(watching: Watching, nvml_stub: NvmlStub) -> Iterator[Watching]:
+    """The page, fed by this machine's sampler once `hosts.start()` is called."""
+    watching.hosts.snapshot.connect(lambda host, seen: watching.history.add(seen, host))
+    yield watching
+    watching.hosts.stop()
+
+
+@pytest.fixture
+def show(sampling: Watching, nvml_stub: NvmlStub, qtbot: QtBot) -> Callable[[str], dict[str, Tile]]:
+    """Lets the page show a machine, and returns its tiles by UUID once they are there."""
+
+    def start(machine: str) -> dict[str, Tile]:
+        MACHINES[machine].write(nvml_stub)
+        sampling.hosts.start()
+        tiles = sampling.page.gpus.tiles.tiles
+        qtbot.waitUntil(lambda: bool(tiles), timeout=PATIENCE_MS)
+        return tiles
+
+    return start
+
+
+def ids(tile: Tile) -> set[str]:
+    return {figure.id for figure in tile.figures.figures}
+
+
+@pytest.mark.parametrize(("machine", "count"), [("one", 1), ("eight", 8), ("sixteen", 16)])
+def test_that_every_gpu_has_a_tile(show: Callable[[str], dict[str, Tile]], machine: str, count: int) -> None:
+    tiles = show(machine)
+    assert list(tiles) == [uuid_of(index) for index in range(count)]
+    assert all("Use" in tile.figures.words() for tile in tiles.values())
+
+
+def test_that_a_desktops_gpu_has_no_figures_of_a_data_centres(show: Callable[[str], dict[str, Tile]]) -> None:
+    (tile,) = show("one").values()
+    assert ids(tile).isdisjoint({"memory_temperature_c", "nvlink", "sm_active_percent", "tensor_active_percent"})
+    assert "fan_percent" in ids(tile)
+
+
+def test_that_a_gpu_that_tells_everything_has_all_figures(
+    show: Callable[[str], dict[str, Tile]], sampling: Watching, qtbot: QtBot
+) -> None:
+    tiles = show("everything")
+    tile = tiles[uuid_of(0)]
+    wanted = {
+        "sm_active_percent",
+        "tensor_active_percent",
+        "memory_temperature_c",
+        "nvlink",
+        "pcie",
+        "energy",
+        "fan_percent",
+    }
+    qtbot.waitUntil(lambda: wanted <= ids(tile), timeout=PATIENCE_MS)
+    assert "power limit" in tile.state.text()
+
+
+def test_that_memory_under_wddm_is_that_of_the_gpu_alone(
+    show: Callable[[str], dict[str, Tile]], sampling: Watching, qtbot: QtBot
+) -> None:
+    (tile,) = show("wddm").values()
+    qtbot.waitUntil(lambda: tile.who.text() != "", timeout=PATIENCE_MS)
+    assert "GiB" not in tile.who.text()
+    assert "memory_used_bytes" in ids(tile)
+
+
+def test_that_mig_instances_have_tiles_after_their_gpus(show: Callable[[str], dict[str, Tile]]) -> None:
+    tiles = show("mig")
+    assert list(tiles) == [uuid_of(0), *(instance_uuid_of(0, number) for number in range(3)), uuid_of(1)]
+    titles = [tile.title.text() for tile in tiles.values()]
+    assert titles == ["GPU 0", "GPU 0 MIG 7", "GPU 0 MIG 8", "GPU 0 MIG 9", "GPU 1"]
+    assert "utilization_percent" not in ids(tiles[uuid_of(0)])
+
+
+def test_that_unified_memory_shows_no_memory_of_the_gpu(show: Callable[[str], dict[str, Tile]]) -> None:
+    (tile,) = show("unified_memory").values()
+    assert "memory_used_bytes" not in ids(tile)
+    assert "utilization_percent" in ids(tile)
+
+
+def test_that_garbage_is_left_out(show: Callable[[str], dict[str, Tile]]) -> None:
+    (tile,) = show("garbage").values()
+    assert ids(tile).isdisjoint({"utilization_percent", "temperature_c", "power_w", "fan_percent", "sm_clock_mhz"})
+
+
+def test_that_an_old_driver_shows_what_it_can(
+    sampling: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
+) -> None:
+    old = compile_stub(tmp_path / "old", old_driver=True)
+    for name, value in old.environment.items():
+        monkeypatch.setenv(name, value)
+    MACHINES["old_driver"].write(old)
+    sampling.hosts.start()
+    tiles = sampling.page.gpus.tiles.tiles
+    qtbot.waitUntil(lambda: bool(tiles), timeout=PATIENCE_MS)
+    (tile,) = tiles.values()
+    assert {"utilization_percent", "memory_used_bytes", "temperature_c", "power_w"} <= ids(tile)
+
+
+@pytest.mark.parametrize(("machine", "said"), [("no_permission", "may not use"), ("mismatch", "restart")])
+def test_that_the_page_says_why_there_is_no_gpu(
+    sampling: Watching, nvml_stub: NvmlStub, qtbot: QtBot, machine: str, said: str
+) -> None:
+    MACHINES[machine].write(nvml_stub)
+    sampling.hosts.start()
+    qtbot.waitUntil(lambda: said in sampling.page.troubles.text().lower(), timeout=PATIENCE_MS)
+    assert sampling.page.troubles.isVisible()
+    assert "can be watched" in sampling.page.gpus.empty.text()
+
+
+def test_that_a_gpu_lost_on_the_way_keeps_its_tile_with_its_last_values(
+    sampling: Watching, nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
+) -> None:
+    fallen = tmp_path / "fallen"
+    nvml_stub.write([gpu_profile(0), gpu_profile(1, lost_file=fallen), gpu_profile(2)])
+    sampling.hosts.start()
+    tiles = sampling.page.gpus.tiles.tiles
+    qtbot.waitUntil(lambda: bool(tiles), timeout=PATIENCE_MS)
+    fallen.touch()
+    qtbot.waitUntil(lambda: "Lost since" in tiles[uuid_of(1)].state.text(), timeout=PATIENCE_MS)
+    assert "Use" in tiles[uuid_of(1)].figures.words()
+    assert "Lost" not in tiles[uuid_of(2)].state.text()
+    assert list(tiles) == [uuid_of(index) for index in range(3)]
+
+
+@pytest.mark.parametrize(
+    "fault", [("hang_file", "NVML is not answering"), ("abort_file", "NVML crashed (SIGABRT)")], ids=["hang", "crash"]
+)
+def test_that_an_nvml_that_hangs_or_crashes_is_told_and_the_page_recovers_by_itself(
+    sampling: Watching, nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot, fault: tuple[str, str]
+) -> None:
+    (key, said), page, at_fault = fault, sampling.page, tmp_path / "fault"
+    nvml_stub.write([gpu_profile(0)], **{key: at_fault})
+    sampling.hosts.start()
+    qtbot.waitUntil(lambda: bool(page.gpus.tiles.tiles), timeout=PATIENCE_MS)
+    (tile,) = page.gpus.tiles.tiles.values()
+    at_fault.touch()
+    qtbot.waitUntil(lambda: said in page.troubles.text(), timeout=PATIENCE_MS)
+    assert page.troubles.isVisible()
+    assert tile.state.text() == "⚠ NVML does not answer: old numbers"
+    assert "Use" in tile.figures.words()
+    at_fault.unlink()
+    qtbot.waitUntil(page.troubles.isHidden, timeout=PATIENCE_MS)
+    assert "old numbers" not in tile.state.text()
+
+
+def test_that_a_sampler_that_was_killed_is_told_and_comes_back(
+    show: Callable[[str], dict[str, Tile]], sampling: Watching, qtbot: QtBot
+) -> None:
+    show("one")
+    page, pid = sampling.page, sampling.hosts.local.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    qtbot.waitUntil(page.troubles.isVisible, timeout=PATIENCE_MS)
+    (tile,) = page.gpus.tiles.tiles.values()
+    assert tile.state.text().startswith("⚠ No news since")
+    qtbot.waitUntil(lambda: not tile.state.text().startswith("⚠"), timeout=PATIENCE_MS)
+    assert page.troubles.isHidden()

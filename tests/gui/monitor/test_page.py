@@ -1,0 +1,318 @@
+"""The Monitor page as a whole."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import Nvml, Shown
+from gui.devices import words
+from gui.monitor.alerts.view import AlertsView
+from gui.monitor.bar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, VIEWS
+from gui.monitor.gpus import GpusView
+from gui.monitor.graphs import GraphsView
+from gui.monitor.host_list import HostDialog
+from gui.monitor.marks import RunMark
+from gui.monitor.page import MonitorPage
+from gui.monitor.processes import ProcessesView
+from gui.monitor.topology import TopologyView
+from gui.plots.group import Mark
+from gui.settings import Settings
+from tests.gui.monitor.watching import START, Watching, full_gpu
+
+
+def test_that_the_tabs_lead_to_all_views(watching: Watching, qtbot: QtBot) -> None:
+    page = watching.page
+    watching.see(full_gpu())
+    kinds = {GPUS: GpusView, GRAPHS: GraphsView, PROCESSES: ProcessesView, TOPOLOGY: TopologyView, ALERTS: AlertsView}
+    for view, kind in kinds.items():
+        page.bar.tabs.setCurrentIndex(view)
+        assert isinstance(page.view, kind)
+        assert page.view.isVisible()
+    assert [page.bar.tabs.tabText(view) for view in kinds] == list(VIEWS)
+    alerts = page.view
+    qtbot.keyClick(page.bar.tabs, Qt.Key.Key_Left)
+    assert isinstance(page.view, TopologyView)
+    page.show_view(ALERTS)
+    assert page.view is alerts
+
+
+def test_that_a_run_stopped_among_the_processes_is_passed_on(watching: Watching, qtbot: QtBot) -> None:
+    watching.page.show_view(PROCESSES)
+    assert isinstance(watching.page.view, ProcessesView)
+    with qtbot.waitSignal(watching.page.stop_run) as stopped:
+        watching.page.view.stop_run.emit("a-run")
+    assert stopped.args == ["a-run"]
+
+
+def test_that_only_what_a_view_needs_is_offered(watching: Watching) -> None:
+    bar = watching.page.bar
+    offered = {}
+    for view in range(len(VIEWS)):
+        watching.page.show_view(view)
+        widgets = (bar.span, bar.compact, bar.load, bar.newest, bar.more, bar.hosts)
+        offered[view] = [widget.isVisible() for widget in widgets]
+    assert offered[GPUS] == [True] * 6
+    assert offered[GRAPHS] == [True, False, False, True, True, True]
+    assert offered[PROCESSES] == offered[TOPOLOGY] == offered[ALERTS] == [False] * 5 + [True]
+
+
+def test_that_the_sampler_is_told_what_is_in_sight(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = watching.page
+    told: list[Shown] = []
+    monkeypatch.setattr(watching.hosts.local, "show", told.append)
+    watching.see(full_gpu())
+    page.set_panel_shown(False)
+    assert told[-1] == Shown(processes=True, activity=True, details=True)
+    page.bar.compact.click()
+    assert told[-1] == Shown(processes=True, activity=False, details=True)
+    page.bar.compact.click()
+    page.show_view(GRAPHS)
+    assert told[-1] == Shown(processes=False, activity=True, details=True)
+    page.graphs.checks["sm_active_percent"].click()
+    assert told[-1] == Shown(processes=False, activity=False, details=True)
+    page.show_view(PROCESSES)
+    assert told[-1] == Shown(processes=True, activity=False, details=True)
+    page.hide()
+    assert told[-1] == Shown(processes=False, activity=False, details=False)
+    page.set_panel_shown(True)
+    assert told[-1] == Shown(processes=True, activity=False, details=False)
+
+
+def test_that_the_newest_ten_minutes_are_shown_until_another_span_is_chosen(watching: Watching, qtbot: QtBot) -> None:
+    for second in range(0, 4000, 100):
+        watching.see(full_gpu(), at=second)
+    page = watching.page
+    assert page.group.range == (3300.0, 3900.0)
+    page.bar.span.setCurrentIndex(1)
+    page.bar.span.activated.emit(1)
+    assert page.group.range == (300.0, 3900.0)
+    assert [seconds for _, seconds in SPANS] == [600, 3600, 21_600, 86_400]
+
+
+def test_that_a_zoomed_page_stays_and_a_button_leads_back(watching: Watching, qtbot: QtBot) -> None:
+    for second in range(0, 900, 10):
+        watching.see(full_gpu(), at=second)
+    page = watching.page
+    (tile,) = page.gpus.tiles.tiles.values()
+    assert not page.bar.newest.isEnabled()
+    qtbot.keyClick(tile.plot, Qt.Key.Key_Plus)
+    seen = page.group.range
+    watching.see(full_gpu(), at=900)
+    assert page.group.range == seen
+    page.bar.newest.click()
+    assert page.group.range == (300.0, 900.0)
+    assert not page.bar.newest.isEnabled()
+
+
+def test_that_runs_are_marked_where_they_began_and_ended(watching: Watching) -> None:
+    watching.see(full_gpu(0), full_gpu(1))
+    watching.marks.marks = (
+        RunMark("r1", "flowers", (full_gpu(0).uuid,), "finished", START - 50, START - 20),
+        RunMark("r2", "birds", (full_gpu(1).uuid,), "running", START - 10),
+    )
+    watching.marks.changed.emit()
+    watching.page.refresh()
+    marks: tuple[Mark, ...] = watching.page.group.marks
+    assert [(mark.place, mark.label, mark.ends) for mark in marks] == [
+        (-50.0, "flowers", False),
+        (-20.0, "flowers: finished", True),
+        (-10.0, "birds", False),
+    ]
+    held = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
+    assert held.who.text() == "Run birds"
+    assert watching.page.gpus.tiles.tiles[full_gpu(0).uuid].who.text() == ""
+
+
+def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watching) -> None:
+    page = watching.page
+    watching.see(full_gpu(0))
+    watching.see(full_gpu(0), host="ws2")
+    assert page.troubles.isHidden()
+    watching.hosts.troubles["ws2"] = "ws2 cannot be reached: connection refused."
+    page.refresh()
+    assert page.troubles.isVisible()
+    assert page.troubles.text() == "ws2 cannot be reached: connection refused."
+    silent = page.gpus.tiles.tiles[f"ws2/{full_gpu(0).uuid}"]
+    assert silent.state.text() == f"⚠ No news since {words.clock(START)}"
+    assert silent.title.text() == "ws2 GPU 0"
+    assert "No news" not in page.gpus.tiles.tiles[full_gpu(0).uuid].state.text()
+    watching.hosts.troubles.clear()
+    page.refresh()
+    assert page.troubles.isHidden()
+
+
+def test_that_an_nvml_that_does_not_answer_is_told_and_old_numbers_are_greyed(watching: Watching) -> None:
+    watching.see(full_gpu(0))
+    watching.see(full_gpu(0), at=9, nvml=Nvml("not_answering", "NVML has not answered for 9 s."))
+    assert watching.page.troubles.text() == "NVML has not answered for 9 s."
+    (tile,) = watching.page.gpus.tiles.tiles.values()
+    assert tile.state.text() == "⚠ NVML does not answer: old numbers"
+    watching.see(full_gpu(0), at=10)
+    assert watching.page.troubles.isHidden()
+    assert tile.state.text() == "Held back by the power limit"
+
+
+def test_that_a_machine_without_gpus_says_so_and_what_can_be_done(watching: Watching) -> None:
+    empty = watching.page.gpus.empty
+    assert empty.text() == "Looking for GPUs …"
+    watching.see()
+    assert empty.isVisible()
+    assert "No NVIDIA GPU is installed" in empty.text()
+    assert "Hosts …" in empty.text()
+    assert watching.page.troubles.isHidden()
+
+
+def test_that_it_is_no_trouble_yet_that_nvml_has_not_answered_at_first(watching: Watching) -> None:
+    watching.see(nvml=Nvml("not_answering", "NVML has been asked."))
+    assert watching.page.troubles.isHidden()
+    assert watching.page.gpus.empty.text() == "Looking for GPUs …\n\nNVML has been asked."
+
+
+def test_that_gpus_outlast_a_sampler_that_is_started_anew(watching: Watching) -> None:
+    watching.see(full_gpu(0))
+    watching.see(at=5, nvml=Nvml("not_answering", "NVML has been asked."))
+    watching.see(at=6, nvml=Nvml("not_answering", "NVML has been asked."))
+    (tile,) = watching.page.gpus.tiles.tiles.values()
+    assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles
+    assert tile.state.text() == "⚠ NVML does not answer: old numbers"
+    watching.see(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."), at=7)
+    assert watching.page.gpus.empty.isVisible()
+
+
+def test_that_a_machine_whose_gpus_cannot_be_watched_says_why(watching: Watching) -> None:
+    watching.see(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."))
+    assert watching.page.troubles.text() == "The NVIDIA driver is not loaded."
+    assert watching.page.gpus.empty.text().startswith("No GPU of this machine can be watched.")
+
+
+def test_that_a_lost_gpu_comes_back_to_life(watching: Watching) -> None:
+    watching.see(full_gpu(0))
+    watching.see(full_gpu(0, lost=True, lost_since=START + 1), at=1)
+    (tile,) = watching.page.gpus.tiles.tiles.values()
+    assert tile.state.text() == f"⚠ Lost since {words.clock(START + 1)}"
+    watching.see(full_gpu(0, throttled=()), at=2)
+    assert tile.state.text() == ""
+
+
+def test_that_hosts_are_added_and_removed_in_a_dialog_that_is_not_modal(watching: Watching, qtbot: QtBot) -> None:
+    page, hosts = watching.page, watching.hosts
+    page.bar.hosts.click()
+    (dialog,) = page.findChildren(HostDialog)
+    assert dialog.isVisible()
+    assert not dialog.isModal()
+    qtbot.keyClicks(dialog.name, "-oProxyCommand=evil")
+    qtbot.keyClick(dialog.name, Qt.Key.Key_Return)
+    assert hosts.names == ()
+    assert dialog.problem.isVisible()
+    assert dialog.problem.text()
+    dialog.name.clear()
+    qtbot.keyClicks(dialog.name, "anna@ws2")
+    assert dialog.problem.isHidden()
+    dialog.add.click()
+    assert hosts.names == ("anna@ws2",)
+    assert dialog.states() == {"anna@ws2": "connecting …"}
+    watching.see(full_gpu(0), host="anna@ws2")
+    assert dialog.states() == {"anna@ws2": "connected: 1 GPU"}
+    hosts.troubles["anna@ws2"] = "anna@ws2 cannot be reached."
+    hosts.trouble.emit("anna@ws2", hosts.troubles["anna@ws2"])
+    assert dialog.states() == {"anna@ws2": "⚠ anna@ws2 cannot be reached."}
+    name = "Watch anna@ws2 no longer"
+    remove = next(button for button in dialog.findChildren(QPushButton) if button.accessibleName() == name)
+    remove.click()
+    assert hosts.names == ()
+    assert dialog.states() == {}
+
+
+def test_that_the_numbers_on_screen_are_saved_as_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+    for second in range(0, 1000, 10):
+        watching.see(full_gpu(0), full_gpu(1), at=second)
+    page = watching.page
+    page.show_gpu(full_gpu(1).uuid)
+    file = tmp_path / "numbers.csv"
+    dialog = page.saving.ask_csv(page.gpus.keys, START + 390, START + 990)
+    with qtbot.waitSignal(page.told, timeout=10_000) as told:
+        dialog.fileSelected.emit(str(file))
+    dialog.close()
+    assert told.args == [f"The numbers on screen were saved to {file}.", "info"]
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert len(rows) == 61
+    assert {row["device"] for row in rows} == {full_gpu(1).uuid}
+    assert {row["power_w"] for row in rows} == {"512"}
+
+
+def test_that_the_menu_asks_where_to_save(watching: Watching, qtbot: QtBot) -> None:
+    watching.see(full_gpu(0))
+    page = watching.page
+    asked: list[tuple[object, ...]] = []
+    page.saving.ask_csv = lambda *args: asked.append(args)  # type: ignore[assignment,misc,return-value]
+    page.bar.csv_wanted.emit()
+    page.show_view(GRAPHS)
+    page.bar.csv_wanted.emit()
+    assert asked[0] == ((full_gpu(0).uuid,), START - 600, START)
+    assert asked[1] == ((full_gpu(0).uuid, "cpu"), START - 600, START, page.graphs.chosen)
+
+
+def test_that_a_picture_of_what_is_on_screen_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+    watching.see(full_gpu(0))
+    page = watching.page
+    with qtbot.waitSignal(page.told) as told:
+        page.saving.save_png(tmp_path / "page.png", page.gpus)
+    assert told.args == [f"The picture was saved to {tmp_path / 'page.png'}.", "info"]
+    picture = QImage(str(tmp_path / "page.png"))
+    assert (picture.width(), picture.height()) == (page.gpus.width(), page.gpus.height())
+    with qtbot.waitSignal(page.told) as told:
+        page.saving.save_png(tmp_path / "nowhere" / "page.png", page.gpus)
+    assert told.args[1] == "warning"
+
+
+def test_that_the_banner_of_alerts_leads_to_them(watching: Watching) -> None:
+    hot = full_gpu(0, temperature_c=95.0)
+    for second in range(0, 100, 5):
+        watching.alerts.consider("", watching.see(hot, at=second), {})
+    page = watching.page
+    assert page.alert_banner.isVisible()
+    next(button for button in page.alert_banner.findChildren(QPushButton) if button.text() == "Show").click()
+    assert isinstance(page.view, AlertsView)
+
+
+def test_that_choices_are_remembered(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+    watching.page.bar.compact.click()
+    watching.page.bar.load.click()
+    watching.page.bar.span.setCurrentIndex(2)
+    watching.page.bar.span.activated.emit(2)
+    again = MonitorPage(
+        watching.history, watching.hosts, watching.marks, watching.alerts, Settings(tmp_path / "settings")
+    )
+    qtbot.addWidget(again)
+    assert again.bar.compact.isChecked()
+    assert again.bar.load.isChecked()
+    assert again.bar.span.currentText() == "6 h"
+
+
+def test_that_a_page_out_of_sight_does_nothing(watching: Watching) -> None:
+    page = watching.page
+    page.hide()
+    watching.see(full_gpu(0))
+    assert page.gpus.tiles.tiles == {}
+    page.show()
+    assert len(page.gpus.tiles.tiles) == 1
+
+
+def test_that_a_snapshot_is_shown_at_once(watching: Watching, qtbot: QtBot) -> None:
+    def tile_words() -> str:
+        return " ".join(tile.figures.words() for tile in watching.page.gpus.tiles.tiles.values())
+
+    seen = watching.see(full_gpu(0, power_w=100.0))
+    other = full_gpu(0, power_w=200.0)
+    later = msgspec.structs.replace(seen, time=START + 1, gpus=(other,))
+    watching.hosts.snapshot.connect(lambda host, snapshot: watching.history.add(snapshot, host))
+    watching.hosts.local.snapshot.emit(later)
+    qtbot.waitUntil(lambda: "Power 200 of 700 W" in tile_words(), timeout=1000)

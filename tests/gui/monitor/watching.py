@@ -1,0 +1,106 @@
+"""A Monitor page with what feeds it, and GPUs that tell everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from PySide6.QtWidgets import QLabel, QWidget
+
+from engine.contract.devices import Ecc, Gpu, NvLink, Nvml, Pcie, Retired, Snapshot, Xid
+from gui.devices.history import DeviceHistory
+from gui.monitor.alerts.watcher import Alerts
+from gui.monitor.hosts import Hosts
+from gui.monitor.marks import RunMarks
+from gui.monitor.page import MonitorPage
+from gui.monitor.watched import WatchedGpu
+from tests.gui.devices.snapshots import gpu, snapshot
+
+START = 1_700_000_000.0
+GIB = 1 << 30
+
+
+def plain_gpu(n: int = 0, **changes: object) -> Gpu:
+    """GPU `n` as CUDA and NVML count alike, with the few quantities that any GPU tells."""
+    uuid = f"GPU-{n:08x}-1111-2222-3333-444444444444"
+    return gpu(n % 8, **({"uuid": uuid, "nvml_index": n, "cuda_index": n} | changes))
+
+
+def full_gpu(n: int = 0, **changes: object) -> Gpu:
+    """GPU `n`, which tells everything."""
+    told: dict[str, object] = {
+        "memory_busy_percent": 31.0,
+        "sm_active_percent": 64.0,
+        "tensor_active_percent": 22.0,
+        "encoder_percent": 0.0,
+        "decoder_percent": 12.0,
+        "memory_reserved_bytes": GIB // 2,
+        "memory_free_bytes": 99 * GIB,
+        "memory_temperature_c": 70.0,
+        "slowdown_c": 87.0,
+        "shutdown_c": 92.0,
+        "memory_max_c": 95.0,
+        "fan_percent": 35.0,
+        "energy_j": 1_000_000.0,
+        "sm_clock_mhz": 1755.0,
+        "sm_clock_max_mhz": 1980.0,
+        "memory_clock_mhz": 3201.0,
+        "memory_clock_max_mhz": 3201.0,
+        "throttled": ("power_cap",),
+        "performance_state": 0,
+        "pci_bus_id": "00000000:1B:00.0",
+        "pcie": Pcie(
+            generation=4, max_generation=5, width=16, max_width=16, received_bytes_per_s=1.2e9, sent_bytes_per_s=4e8,
+            replays=3,
+        ),
+        "nvlinks": tuple(
+            NvLink(link=link, active=link != 1, version=4, received_bytes_per_s=3e9, sent_bytes_per_s=1e9, peer="0:2:0")
+            for link in range(4)
+        ),
+        "ecc": Ecc(enabled=True, corrected=0, uncorrected=0, total_corrected=2, total_uncorrected=0),
+        "retired": Retired(rows_corrected=1, rows_uncorrected=0, rows_pending=False, rows_failed=False),
+        "compute_mode": "default",
+        "persistence": True,
+        "mig_enabled": False,
+        "xids": (Xid(START - 7200, 31),),
+    }  # fmt: skip
+    return plain_gpu(n, **(told | changes))
+
+
+def watched(seen: Gpu, **changes: object) -> WatchedGpu:
+    """`seen` on this machine, at the start."""
+    values: dict[str, object] = {"key": seen.uuid, "title": "GPU 0", "host": "", "gpu": seen, "time": START}
+    return WatchedGpu(**(values | changes))  # type: ignore[arg-type]
+
+
+def kept(*seen: Gpu, seconds: int = 60) -> DeviceHistory:
+    """A history in which nothing has changed for `seconds`."""
+    history = DeviceHistory()
+    for second in range(seconds):
+        history.add(snapshot(*seen, time=START + second))
+    return history
+
+
+@dataclass
+class Watching:
+    """The page and its parts. No process runs: `see` is what the samplers would say."""
+
+    hosts: Hosts
+    history: DeviceHistory
+    marks: RunMarks
+    alerts: Alerts
+    page: MonitorPage
+
+    def see(self, *gpus: Gpu, at: float = 0.0, host: str = "", nvml: Nvml | None = None) -> Snapshot:
+        """`host` tells of `gpus` so many seconds after the start."""
+        seen = msgspec.structs.replace(snapshot(*gpus, time=START + at), nvml=nvml or Nvml("ok", "", "570.86", "12.8"))
+        self.history.add(seen, host)
+        self.hosts.latest[host] = seen
+        self.hosts.snapshot.emit(host, seen)
+        self.page.refresh()
+        return seen
+
+
+def texts(widget: QWidget) -> str:
+    """All labels of `widget` that are not hidden."""
+    return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisibleTo(widget))

@@ -1,0 +1,199 @@
+"""Thresholds and marks in time, and lines with a unit of their own."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPoint, QPointF
+from PySide6.QtGui import QColor, QImage
+from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
+from pytestqt.qtbot import QtBot
+
+from gui.plots.annotations import Level
+from gui.plots.group import Mark, PlotGroup
+from gui.plots.line import LineStyle
+from gui.plots.plot import LinePlot
+
+RED, GREEN, BLUE = "#ff0000", "#00ff00", "#0000ff"
+
+
+class Two:
+    """Two plots of one group, one above the other, 100 seconds long, with a line each from 0 to 99."""
+
+    def __init__(self, qtbot: QtBot, **options: object) -> None:
+        self.group = PlotGroup("elapsed", span=100)
+        self.window = QWidget()
+        self.plots = [LinePlot(title, self.group, low=0, high=100, **options) for title in ("One", "Two")]  # type: ignore[arg-type]
+        layout = QVBoxLayout(self.window)
+        x = np.arange(100.0)
+        for plot in self.plots:
+            layout.addWidget(plot)
+            plot.add_line("line", LineStyle("line", lambda: "#888888"))
+            plot.set_data("line", x, x.astype(np.float32))
+        self.group.set_extent(0.0, 99.0)
+        qtbot.addWidget(self.window)
+        self.window.resize(700, 500)
+        self.window.show()
+        qtbot.waitExposed(self.window)
+        self.redraw()
+
+    def redraw(self) -> None:
+        for plot in self.plots:
+            plot.redraw()
+
+    def picture(self, number: int = 0) -> QImage:
+        return self.plots[number]._view.grab().toImage()
+
+    def values(self, number: int = 0) -> str:
+        return self.plots[number]._readout.text.replace("&nbsp;", " ")
+
+
+@pytest.fixture
+def two(styled: QApplication, qtbot: QtBot) -> Two:
+    return Two(qtbot)
+
+
+def rows_of(picture: QImage, color: str) -> list[int]:
+    """The rows of pixels with a horizontal run of `color` in them, longer than any letter."""
+    wanted = QColor(color).rgb()
+    return [
+        y
+        for y in range(picture.height())
+        if sum(picture.pixel(x, y) == wanted for x in range(picture.width())) > picture.width() / 3
+    ]
+
+
+def columns_of(picture: QImage, color: str) -> list[int]:
+    wanted = QColor(color).rgb()
+    return [
+        x
+        for x in range(picture.width())
+        if sum(picture.pixel(x, y) == wanted for y in range(picture.height())) > picture.height() / 2
+    ]
+
+
+def test_that_thresholds_lie_where_their_values_are(two: Two) -> None:
+    plot = two.plots[0]
+    plot.set_levels([Level(83, "slows down", lambda: RED), Level(17, "low", lambda: GREEN)])
+    picture = two.picture()
+    (red,), (green,) = rows_of(picture, RED), rows_of(picture, GREEN)
+    box = plot._view.box
+    for value, row in ((83, red), (17, green)):
+        wanted = plot._view.mapFromScene(box.mapViewToScene(QPointF(50, value))).y()
+        assert abs(row - wanted) <= 1.5
+    assert rows_of(two.picture(1), RED) == []
+    plot.set_levels([])
+    assert rows_of(two.picture(), RED) == []
+
+
+def test_that_a_threshold_out_of_sight_is_hidden_and_does_not_stretch_the_axis(
+    styled: QApplication, qtbot: QtBot
+) -> None:
+    group = PlotGroup("elapsed")
+    plot = LinePlot("Temperature", group)
+    qtbot.addWidget(plot)
+    plot.add_line("line", LineStyle("line", lambda: "#888888"))
+    plot.resize(500, 300)
+    plot.show()
+    plot.set_data("line", np.arange(50.0), np.linspace(40, 50, 50))
+    group.set_extent(0, 49)
+    plot.set_levels([Level(87, "slows down", lambda: RED)])
+    plot.redraw()
+    assert plot.vertical_range[1] < 60
+    assert rows_of(plot._view.grab().toImage(), RED) == []
+    plot.set_data("line", np.arange(51.0), np.linspace(40, 95, 51))
+    group.set_extent(0, 50)
+    plot.redraw()
+    assert len(rows_of(plot._view.grab().toImage(), RED)) == 1
+
+
+def test_that_marks_stand_in_every_plot_of_the_group_at_their_place(two: Two) -> None:
+    two.group.set_marks([Mark(30, "begins", lambda: GREEN), Mark(70, "ends", lambda: BLUE, ends=True)])
+    two.redraw()
+    for number, plot in enumerate(two.plots):
+        picture = two.picture(number)
+        for place, color in ((30, GREEN), (70, BLUE)):
+            (column,) = columns_of(picture, color)
+            wanted = plot._view.mapFromScene(plot._view.box.mapViewToScene(QPointF(place, 50))).x()
+            assert abs(column - wanted) <= 1.5
+    two.group.set_marks([])
+    two.redraw()
+    assert columns_of(two.picture(), GREEN) == []
+
+
+def test_that_a_marks_flag_tells_beginning_from_end_without_colour(two: Two) -> None:
+    two.group.set_marks([Mark(30, "", lambda: GREEN), Mark(70, "", lambda: GREEN, ends=True)])
+    two.redraw()
+    picture = two.picture(1)
+    wanted = QColor(GREEN).rgb()
+    first, last = columns_of(picture, GREEN)
+    top = int(two.plots[1]._view.box.sceneBoundingRect().top()) + 2
+    assert picture.pixel(first + 2, top) == wanted
+    assert picture.pixel(first - 2, top) != wanted
+    assert picture.pixel(last - 2, top) == wanted
+    assert picture.pixel(last + 2, top) != wanted
+
+
+def test_that_the_topmost_plot_in_sight_names_the_marks(two: Two) -> None:
+    two.group.set_marks([Mark(30, "flowers started", lambda: GREEN)])
+    two.redraw()
+    two.group.set_cursor(30.2)
+    assert "0:30 · flowers started" in two.values(0)
+    assert "flowers" not in two.values(1)
+    two.group.set_cursor(60.0)
+    assert "flowers" not in two.values(0)
+    two.plots[0].hide()
+    two.redraw()
+    two.group.set_cursor(30.2)
+    assert "flowers started" in two.values(1)
+
+
+def test_that_the_pointer_on_a_mark_reads_its_name_in_any_plot(two: Two, qtbot: QtBot) -> None:
+    two.group.set_marks([Mark(30, "flowers started", lambda: GREEN)])
+    two.redraw()
+    view = two.plots[1]._view
+    on = view.mapFromScene(view.box.mapViewToScene(QPointF(30, 50)))
+
+    rows = cycle((0, 1))
+
+    def reads_at(where: QPoint) -> str:
+        # A move that follows another too soon is passed over, and so is one to where the pointer is already.
+        qtbot.mouseMove(view.viewport(), where + QPoint(0, next(rows)))
+        return view.toolTip()
+
+    qtbot.waitUntil(lambda: reads_at(on) == "flowers started", timeout=3000)
+    qtbot.waitUntil(lambda: reads_at(on + QPoint(100, 0)) == "", timeout=3000)
+
+
+def test_that_another_span_is_followed_at_once(two: Two) -> None:
+    two.group.show_range(10.0, 20.0)
+    two.group.set_span(40.0)
+    assert two.group.following
+    assert two.group.range == (59.0, 99.0)
+    two.group.set_span(None)
+    assert two.group.range[0] == 0
+    assert two.group.range[1] >= 99
+
+
+def test_that_a_line_may_have_a_scale_and_words_of_its_own(two: Two) -> None:
+    plot = two.plots[0]
+    style = LineStyle("memory", lambda: GREEN, scale=100 / 64, write=lambda value: f"{value:.0f} GiB", dashed=True)
+    plot.add_line("memory", style)
+    plot.set_data("memory", np.arange(100.0), np.full(100, 32, np.float32))
+    plot.redraw()
+    assert "32 GiB" in two.values()
+    assert "99" in two.values()
+    assert plot.read("memory") == "32 GiB"
+    assert set(plot._lines["memory"]._curve.y) == {50}
+
+
+def test_that_a_dense_plot_leaves_its_words_to_what_stands_around_it(styled: QApplication, qtbot: QtBot) -> None:
+    plain, dense = Two(qtbot), Two(qtbot, dense=True, unit="%")
+    assert dense.plots[0]._view.box.width() > plain.plots[0]._view.box.width()
+    assert dense.plots[0]._view.height() > plain.plots[0]._view.height()
+    assert dense.plots[0].read("line") == "99 %"
+    dense.group.set_cursor(12.3)
+    assert dense.plots[0].read("line") == "12 %"
+    assert dense.plots[0].describe() == "Latest: line 99 %. At 0:12: line 12 %"

@@ -1,0 +1,70 @@
+"""The list of runs by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.contract.runs import RunFolder
+from gui.runs.model import COLUMNS
+from gui.runs.page import RunsPage
+from tests.gui.run.written import a_run
+
+Refresh = Callable[[], None]
+
+
+@pytest.fixture(autouse=True)
+def own_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def page(styled: QApplication, qtbot: QtBot) -> Iterator[RunsPage]:
+    made = RunsPage()
+    qtbot.addWidget(made)
+    made.resize(1000, 700)
+    made.show()
+    qtbot.waitUntil(lambda: made._summaries._thread is None)
+    yield made
+    made.close_reading()
+
+
+@pytest.fixture
+def refresh(page: RunsPage, qtbot: QtBot) -> Refresh:
+    def read() -> None:
+        with qtbot.waitSignal(page._summaries.complete, timeout=20_000):
+            page.refresh()
+
+    return read
+
+
+def column(page: RunsPage, title: str) -> list[str]:
+    """What stands in a column, from the top."""
+    number = [c.title for c in COLUMNS].index(title)
+    return [page.model.index(row, number).data() for row in range(page.model.rowCount())]
+
+
+def select(page: RunsPage, *runs: RunFolder) -> None:
+    """Chooses these runs and no other, with the focus on the table."""
+    page.table.setFocus()
+    model = page.table.selectionModel()
+    model.clear()
+    for run in runs:
+        row = page.model.row(run.run_id)
+        assert row is not None
+        index = page.model.index(row, 0)
+        model.setCurrentIndex(index, model.SelectionFlag.Select | model.SelectionFlag.Rows)
+
+
+def interrupted(steps: int = 60, *, checkpoint: bool = True, **changes: object) -> RunFolder:
+    """A run that broke off an hour ago, as after a power cut."""
+    run = a_run(steps, None, **changes)  # type: ignore[arg-type]
+    os.utime(run.job_file, (0, 0))
+    if checkpoint:
+        (run.checkpoints / "last.pt").write_bytes(b"weights")
+    return run

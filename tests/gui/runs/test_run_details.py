@@ -1,0 +1,122 @@
+"""What is shown of the run that is chosen, and the notes on it."""
+
+from __future__ import annotations
+
+import shutil
+
+from pytestqt.qtbot import QtBot
+
+from engine.contract.run_notes import change_notes, read_notes
+from gui.runs.page import RunsPage
+from tests.gui.run.written import a_run
+from tests.gui.runs.conftest import Refresh, select
+
+
+def shown(page: RunsPage) -> dict[str, dict[str, str]]:
+    tree = page.details.facts
+    tops = [tree.topLevelItem(n) for n in range(tree.topLevelItemCount())]
+    return {top.text(0): {top.child(n).text(0): top.child(n).text(1) for n in range(top.childCount())} for top in tops}
+
+
+def wait(page: RunsPage, qtbot: QtBot) -> None:
+    qtbot.waitUntil(lambda: "On the disk" in shown(page))
+
+
+def test_that_the_jobs_changed_fields_and_the_checkpoints_are_shown(
+    page: RunsPage, refresh: Refresh, qtbot: QtBot
+) -> None:
+    run = a_run(8, learning_rate=0.5, pretrained=True, devices=("cpu", "cpu"), strategy="ddp", clip_norm=1.0)
+    (run.checkpoints / "last.pt").write_bytes(b"x" * (3 << 20))
+    (run.checkpoints / "best.pt").write_bytes(b"x" * 2048)
+    (run.checkpoints / ".best.pt.part").write_bytes(b"x" * 10)
+    refresh()
+    select(page, run)
+    wait(page, qtbot)
+    assert shown(page)["Changed in the job"] == {
+        "Dataset folder": "/data/flowers",
+        "Strategy": "DistributedDataParallel",
+        "Devices": "2 CPU workers",
+        "Epochs": "4",
+        "Learning rate": "0.5",
+        "Clip gradients": "1",
+        "Pretrained weights": "yes",
+    }
+    disk = shown(page)["On the disk"]
+    assert disk.keys() == {"last.pt", "best.pt", "The whole folder"}
+    assert disk["last.pt"].startswith("3.0 MiB · ")
+    assert disk["best.pt"].startswith("2.0 KiB · ")
+    assert disk["The whole folder"].startswith("3.0 MiB")
+
+
+def test_that_a_run_without_a_checkpoint_and_one_whose_folder_is_gone_say_so(
+    page: RunsPage, refresh: Refresh, qtbot: QtBot
+) -> None:
+    runs = [a_run(8), a_run(8)]
+    refresh()
+    select(page, runs[0])
+    wait(page, qtbot)
+    assert shown(page)["On the disk"]["Checkpoints"] == "none yet"
+    shutil.rmtree(runs[1].path)
+    select(page, runs[1])
+    qtbot.waitUntil(lambda: "job.toml" in shown(page).get("Changed in the job", {}))
+
+
+def test_that_notes_and_tags_are_kept_once_typing_pauses(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+    run = a_run(8)
+    refresh()
+    select(page, run)
+    qtbot.keyClicks(page.details.notes, "0.1 was too much")
+    with qtbot.waitSignal(page.notebook.written, timeout=5000):
+        qtbot.keyClicks(page.details.tags, "paper, v2,")
+    assert read_notes(run.path).text == "0.1 was too much"
+    assert read_notes(run.path).tags == ("paper", "v2")
+    assert page.details.tags.text() == "paper, v2,"  # what is being typed stays
+
+
+def test_that_notes_are_kept_when_another_run_is_chosen_and_when_the_page_goes(
+    page: RunsPage, refresh: Refresh, qtbot: QtBot
+) -> None:
+    first, second = a_run(8), a_run(8)
+    change_notes(second.path, text="of the second")
+    refresh()
+    select(page, first)
+    page.details.notes.setPlainText("of the first")
+    with qtbot.waitSignal(page.notebook.written):
+        select(page, second)
+    assert page.details.notes.toPlainText() == "of the second"
+    page.details.notes.setPlainText("of the second, changed")
+    page.close_reading()
+    assert read_notes(first.path).text == "of the first"
+    assert read_notes(second.path).text == "of the second, changed"
+
+
+def test_that_a_refresh_does_not_disturb_what_is_being_typed(page: RunsPage, refresh: Refresh) -> None:
+    run = a_run(8)
+    refresh()
+    select(page, run)
+    page.details.notes.setPlainText("half a senten")
+    page.details._pause.stop()
+    change_notes(run.path, text="said elsewhere", favourite=True)
+    refresh()
+    assert page.details.notes.toPlainText() == "half a senten"
+    assert page.selected()[0].favourite
+
+
+def test_that_none_and_several_chosen_runs_say_what_to_do(page: RunsPage, refresh: Refresh) -> None:
+    runs = [a_run(8), a_run(8)]
+    refresh()
+    assert "Choose a run" in page.details._hint.text()
+    assert page.details._hint.isVisible()
+    select(page, *runs)
+    assert page.details._hint.text() == "2 runs are chosen."
+
+
+def test_that_the_details_stand_beside_the_list_where_there_is_room(page: RunsPage, refresh: Refresh) -> None:
+    a_run(8)
+    refresh()
+    page.resize(700, 700)
+    below = page.details.mapTo(page, page.details.rect().topLeft())
+    assert below.y() > page.table.mapTo(page, page.table.rect().bottomLeft()).y()
+    page.resize(1700, 900)
+    beside = page.details.mapTo(page, page.details.rect().topLeft())
+    assert beside.x() > page.table.mapTo(page, page.table.rect().topRight()).x()

@@ -1,0 +1,136 @@
+"""The runs as a table: sorted, filtered, and with rows that keep their places."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from PySide6.QtCore import QPersistentModelIndex, Qt
+from pytestqt.modeltest import ModelTester
+from pytestqt.qtbot import QtBot
+
+from engine.contract.runs import RunSummary
+from gui.runs.model import COLUMNS, NAME, RunsModel
+from gui.runs.wanted import Wanted
+from tests.gui.run.written import a_run
+
+
+def summary(name: str, **changes: Any) -> RunSummary:
+    made = a_run(8, name=name).summary()
+    assert made is not None
+    return msgspec.structs.replace(made, **changes)
+
+
+def names(model: RunsModel) -> list[str]:
+    return [model.index(row, NAME).data() for row in range(model.rowCount())]
+
+
+def test_that_the_model_keeps_qts_rules_whatever_comes_and_goes(qtmodeltester: ModelTester) -> None:
+    model = RunsModel()
+    qtmodeltester.check(model)
+    runs = [summary(f"run {n}", started=float(n), strategy="ddp" if n % 2 else "single") for n in range(8)]
+    model.merge(runs[2:5])
+    model.merge(runs)
+    assert names(model) == [f"run {n}" for n in reversed(range(8))]
+    model.choose(Wanted(strategy="ddp"))
+    assert names(model) == ["run 7", "run 5", "run 3", "run 1"]
+    model.sort(NAME, Qt.SortOrder.AscendingOrder)
+    model.choose(Wanted())
+    model.merge([msgspec.structs.replace(runs[0], name="zero"), runs[1]])
+    model.keep_only([run.run_id for run in runs if run.name != "run 4"])
+    qtmodeltester.check(model)
+    assert names(model) == ["run 1", "run 2", "run 3", "run 5", "run 6", "run 7", "zero"]
+
+
+def test_that_an_index_stays_with_its_run_as_rows_are_sorted_filtered_and_added() -> None:
+    model = RunsModel()
+    runs = [summary(f"run {n}", started=float(n)) for n in range(5)]
+    model.merge(runs[:4])
+    kept = QPersistentModelIndex(model.index(1, NAME))
+    assert kept.data() == "run 2"
+    model.sort(NAME, Qt.SortOrder.AscendingOrder)
+    model.merge(runs)
+    model.choose(Wanted(text="run 2"))
+    model.choose(Wanted())
+    assert kept.data() == "run 2"
+    model.keep_only([run.run_id for run in runs if run.name != "run 2"])
+    assert not kept.isValid()
+
+
+def test_that_columns_sort_by_what_they_mean() -> None:
+    model = RunsModel()
+    model.merge([summary("long", seconds=600.0), summary("short", seconds=9.0), summary("unknown", seconds=None)])
+    duration = [c.title for c in COLUMNS].index("Duration")
+    model.sort(duration, Qt.SortOrder.AscendingOrder)
+    assert names(model) == ["unknown", "short", "long"]
+    model.sort(duration, Qt.SortOrder.DescendingOrder)
+    assert names(model) == ["long", "short", "unknown"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {"warm up", "cold"}),
+        ("WARM", {"warm up"}),
+        ("up resnet-18", {"warm up"}),
+        ("flowers", {"warm up"}),
+        ("paper", {"warm up"}),
+        ("too much", {"cold"}),
+        ("DistributedData", {"cold"}),
+        ("completed", {"warm up", "cold"}),
+        ("warm cold", set()),
+    ],
+)
+def test_that_a_search_finds_runs_with_all_words_in_name_model_dataset_tags_and_notes(
+    text: str, found: set[str]
+) -> None:
+    model = RunsModel()
+    model.merge(
+        [
+            summary("warm up", tags=("paper",)),
+            summary("cold", notes="0.1 was too much", dataset="/data/digits", model="vit_b_16", strategy="ddp"),
+        ]
+    )
+    model.choose(Wanted(text=text))
+    assert set(names(model)) == found
+
+
+def test_that_filters_go_together() -> None:
+    model = RunsModel()
+    old, now = 1_000_000.0, time.time()
+    model.merge(
+        [
+            summary("a", state="failed", model="resnet50", started=now, favourite=True),
+            summary("b", state="failed", started=old, tags=("v2",)),
+            summary("c", strategy="ddp", started=now, tags=("v2", "x")),
+        ]
+    )
+    for wanted, found in (
+        (Wanted(state="failed"), {"a", "b"}),
+        (Wanted(state="failed", since=now - 60), {"a"}),
+        (Wanted(model="resnet50"), {"a"}),
+        (Wanted(strategy="ddp"), {"c"}),
+        (Wanted(tag="v2"), {"b", "c"}),
+        (Wanted(tag="v2", state="failed"), {"b"}),
+        (Wanted(favourites=True), {"a"}),
+        (Wanted(), {"a", "b", "c"}),
+    ):
+        model.choose(wanted)
+        assert set(names(model)) == found
+
+
+def test_that_renaming_asks_and_does_not_pretend(qtbot: QtBot) -> None:
+    model = RunsModel()
+    run = summary("before")
+    model.merge([run])
+    index = model.index(0, NAME)
+    assert index.data(Qt.ItemDataRole.EditRole) == "before"
+    with qtbot.waitSignal(model.renamed) as asked:
+        assert model.setData(index, "after")
+    assert asked.args == [run.run_id, "after"]
+    assert index.data() == "before"
+    with qtbot.assertNotEmitted(model.renamed):
+        model.setData(index, "before")
+    assert not model.flags(model.index(0, 1)) & Qt.ItemFlag.ItemIsEditable

@@ -1,0 +1,141 @@
+"""Whole machines for the NVML stub, by name.
+
+    MACHINES["eight"].write(stub)
+
+All but "everything" stand still, so that what is told can be compared. A machine with an old driver needs a stub that
+was compiled with `old_driver=True`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.support.nvml_stub import (
+    GIB,
+    LIB_RM_VERSION_MISMATCH,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    NvmlStub,
+    Profile,
+    gpu_profile,
+    instance_profile,
+)
+
+FOREIGN = (4_000_001, 4_000_002, 4_000_003)
+"""Pids that are higher than any of Linux."""
+
+HBM_ONLY = ("memory_temperature", "memory_max")
+DATACENTRE_ONLY = (
+    "ecc", "ecc_corrected", "ecc_uncorrected", "ecc_total_corrected", "ecc_total_uncorrected", "rows_corrected",
+    "rows_uncorrected", "rows_pending", "rows_failed", "mig", "nvlinks", "nvlink_version", "nvlink_received_per_s",
+    "nvlink_sent_per_s", "link", "nvlink_peers", "sm_active", "tensor_active",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The GPUs of a machine and what its library says."""
+
+    gpus: tuple[Profile, ...] = ()
+    library: Mapping[str, object] = field(default_factory=dict)
+    old_driver: bool = False
+
+    def write(self, stub: NvmlStub, **library: object) -> None:
+        """Makes `stub` this machine; `library` are further keys of the library."""
+        stub.write(self.gpus, **(dict(self.library) | library))
+
+
+def consumer_gpu(index: int, **changes: object) -> Profile:
+    """A GPU for a desktop: a fan, no ECC, no NVLink, no temperature of the memory, no GPM."""
+    missing: dict[str, object] = dict.fromkeys((*HBM_ONLY, *DATACENTRE_ONLY))
+    return gpu_profile(
+        index,
+        **missing
+        | {
+            "name": "NVIDIA GeForce RTX 4090",
+            "total": 24 * GIB,
+            "used": 6 * GIB,
+            "power_limit_mw": 450_000,
+            "fan": 34,
+            "sm_clock": 2520,
+            "sm_clock_max": 3105,
+            "memory_clock": 10501,
+            "memory_clock_max": 10501,
+            "pcie_generation": 4,
+            "pcie_generation_max": 4,
+            "slowdown": 90,
+            "shutdown": 95,
+            "persistence": 0,
+        }
+        | changes,
+    )
+
+
+MACHINES: dict[str, Machine] = {
+    "one": Machine((consumer_gpu(0, process=[f"{FOREIGN[0]}:{5 * GIB}"], graphics_process=[f"{FOREIGN[1]}:{GIB // 2}"]),)),
+    "eight": Machine(tuple(gpu_profile(index) for index in range(8))),
+    "sixteen": Machine(tuple(gpu_profile(index) for index in range(16))),
+    # Windows' display driver model: nobody's memory, no shares, no topology.
+    "wddm": Machine(
+        (
+            consumer_gpu(
+                0, process=[f"{FOREIGN[0]}:-1"], graphics_process=[f"{FOREIGN[0]}:-1", f"{FOREIGN[1]}:-1"],
+                process_utilization_error=NOT_SUPPORTED, topology_error=NOT_SUPPORTED, affinity_error=NOT_SUPPORTED,
+                persistence=None,
+            ),
+        )
+    ),
+    "mig": Machine(
+        (
+            gpu_profile(
+                0, mig=1, utilization_error=NOT_SUPPORTED, encoder=None, decoder=None,
+                instances=[
+                    instance_profile(0, 0, process=[f"{FOREIGN[0]}:{GIB}"]),
+                    instance_profile(0, 1, process=[f"{FOREIGN[1]}:{2 * GIB}"]),
+                    instance_profile(0, 2, name="NVIDIA H200 MIG 3g.71gb", total=70 * GIB),
+                ],
+            ),
+            gpu_profile(1),
+        )
+    ),
+    # Processor and GPU share their memory, of which NVML then tells nothing.
+    "unified_memory": Machine(
+        (
+            consumer_gpu(
+                0, name="NVIDIA GB10", total=None, used=None, reserved=None, memory_clock=None, memory_clock_max=None,
+                fan=None, power_limit_mw=None, process=[f"{FOREIGN[0]}:{5 * GIB}"],
+            ),
+        )
+    ),
+    "old_driver": Machine(
+        (consumer_gpu(0, name="NVIDIA GeForce GTX 1080", process=[f"{FOREIGN[0]}:{GIB}"]),),
+        {"driver_version": "470.256.02", "cuda_version": 11040},
+        old_driver=True,
+    ),
+    "garbage": Machine(
+        (
+            gpu_profile(
+                0, utilization=37_100, memory_busy=4_000_000_000, encoder=999, decoder=101, temperature=511,
+                memory_temperature=255, slowdown=0, shutdown=4_000_000_000, power_mw=4_000_000_000, power_limit_mw=0,
+                used=200 * GIB, fan=4_000, sm_clock=4_000_000_000, sm_clock_max=0, throttle=1 << 30, pstate=32,
+                sm_active=3_000, tensor_active=101, compute_mode=77, pcie_generation=4_000_000, pcie_width=0,
+                pcie_received_per_s=900_000_000_000,
+                process=[f"{FOREIGN[0]}:{999 * GIB}", "0:5"], sample=[f"{FOREIGN[0]}:37100"],
+            ),
+        )
+    ),
+    "no_permission": Machine((gpu_profile(0),), {"init": NO_PERMISSION}),
+    "mismatch": Machine((gpu_profile(0),), {"init": LIB_RM_VERSION_MISMATCH}),
+    "everything": Machine(
+        tuple(
+            gpu_profile(
+                index, wave=1, fan=30 + index, throttle=4, used=(90 + index) * GIB, power_mw=620_000,
+                retired_single=1, retired_double=0, retired_pending=0,
+                process=[f"{FOREIGN[0]}:{80 * GIB}", f"{FOREIGN[1]}:{10 * GIB}"],
+                sample=[f"{FOREIGN[0]}:71", f"{FOREIGN[1]}:9"],
+            )
+            for index in range(8)
+        )
+    ),
+}  # fmt: skip
