@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QComboBox, QLineEdit, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolButton, QWidget
 
 from engine.contract.runs import RunSummary
 from gui.flow import FlowLayout
@@ -16,7 +16,7 @@ from gui.runs.words import model_title, strategy_title
 
 _DAY_S = 86_400.0
 _PERIODS = (
-    ("Any time", None),
+    ("Any", None),
     ("Last 24 hours", 1.0),
     ("Last 7 days", 7.0),
     ("Last 30 days", 30.0),
@@ -25,27 +25,33 @@ _PERIODS = (
 _TYPING_MS = 120
 """A search waits for the next letter so long."""
 
+_LETTERS, _MARGIN = 9, 24
+"""How much of a choice can be read in its field; and pixels beside the choices in the list that opens."""
+
 INTERRUPTED = "interrupted"
 _Choices = list[tuple[str, str]]
 
 
 class Filters(QWidget):
-    """Signals: changed(Wanted) - other runs are asked for."""
+    """Its buttons `favourites` and `clear` are laid out by whoever has room for them.
+
+    Signals: changed(Wanted) - other runs are asked for.
+    """
 
     changed = Signal(object)
 
     def __init__(self) -> None:
         super().__init__()
         self.text = QLineEdit(clearButtonEnabled=True)
-        self.text.setPlaceholderText("Search: name, model, tag, notes …")
+        self.text.setPlaceholderText("Name, model, tag, notes …")
         self.text.setAccessibleName("Search runs")
         self.text.setToolTip("Shows the runs with all of these words (Ctrl+F)")
-        self.text.setMinimumWidth(230)
-        self.state = _combo("State", "Any state")
-        self.model = _combo("Model", "Any model")
-        self.strategy = _combo("Strategy", "Any strategy")
-        self.tag = _combo("Tag", "Any tag")
-        self.period = _combo("Started", "")
+        self.text.setMinimumWidth(190)
+        self.state = _combo("state")
+        self.model = _combo("model")
+        self.strategy = _combo("strategy")
+        self.tag = _combo("tag")
+        self.period = _combo("start")
         self.period.clear()
         for title, days in _PERIODS:
             self.period.addItem(title, days)
@@ -59,10 +65,16 @@ class Filters(QWidget):
         self._waiting = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._waiting.timeout.connect(self._tell)
         self._told = Wanted()
-        row = FlowLayout(self, spacing=6)
+        self._tag_place = _labelled("Tag", self.tag)
+        row = FlowLayout(self, spacing=8)
         for widget in (
-            self.text, self.state, self.model, self.strategy, self.tag, self.period, self.favourites, self.clear,
-        ):  # fmt: skip
+            _labelled("&Search", self.text),
+            _labelled("State", self.state),
+            _labelled("Model", self.model),
+            _labelled("Strategy", self.strategy),
+            self._tag_place,
+            _labelled("Started", self.period),
+        ):
             row.addWidget(widget)
         policy = self.sizePolicy()
         policy.setHeightForWidth(True)
@@ -74,7 +86,7 @@ class Filters(QWidget):
         self.favourites.toggled.connect(self._tell)
         self.clear.clicked.connect(self.take_back)
         self.clear.hide()
-        self.tag.hide()
+        self._tag_place.hide()
 
     def wanted(self) -> Wanted:
         """What the fields ask for now."""
@@ -99,7 +111,7 @@ class Filters(QWidget):
         _offer(self.strategy, sorted((f"{strategy_title(name)} ({n:,})", name) for name, n in strategies.items()))
         tags = Counter(tag for run in runs for tag in run.tags)
         _offer(self.tag, sorted((f"{tag} ({count:,})", tag) for tag, count in tags.items()))
-        self.tag.setVisible(self.tag.count() > 1)
+        self._tag_place.setVisible(self.tag.count() > 1)
 
     def show_interrupted(self) -> None:
         """Asks for the interrupted runs alone."""
@@ -123,13 +135,25 @@ class Filters(QWidget):
             self.changed.emit(wanted)
 
 
-def _combo(name: str, all_of_them: str) -> QComboBox:
+def _labelled(text: str, field: QWidget) -> QWidget:
+    label = QLabel(text)
+    label.setObjectName("muted")
+    label.setBuddy(field)
+    together = QWidget()
+    row = QHBoxLayout(together)
+    row.setContentsMargins(0, 0, 0, 0)
+    row.setSpacing(5)
+    row.addWidget(label)
+    row.addWidget(field)
+    return together
+
+
+def _combo(what: str) -> QComboBox:
     combo = QComboBox()
-    combo.setAccessibleName(name)
-    combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-    combo.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
-    combo.setMaximumWidth(190)
-    combo.addItem(all_of_them, "")
+    combo.setAccessibleName(f"Runs by {what}")
+    combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+    combo.setMinimumContentsLength(_LETTERS)
+    combo.addItem("Any", "")
     return combo
 
 
@@ -145,5 +169,6 @@ def _offer(combo: QComboBox, choices: _Choices) -> None:
         combo.addItem(text, value)
     combo.setCurrentIndex(max(0, combo.findData(chosen)))
     combo.blockSignals(blocked)
+    combo.view().setMinimumWidth(combo.view().sizeHintForColumn(0) + _MARGIN)
     if combo.currentData() != chosen:
         combo.currentIndexChanged.emit(combo.currentIndex())

@@ -43,6 +43,7 @@ class InterruptedRuns(QFrame):
         self._runs: list[RunSummary] = []
         self._rows: list[QWidget] = []
         self._more = QToolButton()
+        self._more.setText("Show them all")
         self._more.setObjectName("flat")
         self._more.clicked.connect(self.show_all)
         self._layout = QVBoxLayout(self)

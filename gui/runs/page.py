@@ -127,6 +127,8 @@ class RunsPage(QWidget):
         top.addWidget(heading)
         top.addWidget(self._count)
         top.addStretch(1)
+        top.addWidget(self.filters.clear)
+        top.addWidget(self.filters.favourites)
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self.table)
         self._halves.setChildrenCollapsible(False)
@@ -240,8 +242,8 @@ class RunsPage(QWidget):
         if total and not shown:
             self._empty.setText(_NOTHING_LIKE_THAT)
         self._stack.setCurrentWidget(self.table if shown else self._empty)
-        self.filters.setVisible(total > 0)
-        self.details.setVisible(total > 0)
+        for widget in (self.filters, self.filters.favourites, self.details):
+            widget.setVisible(total > 0)
         self._selection_changed()
 
     def _selection_changed(self) -> None:
