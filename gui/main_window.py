@@ -19,6 +19,7 @@ from gui.form.form import JobForm
 from gui.header import PAGES, Header
 from gui.inspector import Inspector
 from gui.message_line import MessageLine
+from gui.runs.going_on import ask_to_stop, run_to_show, runs_going_on
 from gui.settings import Settings
 from gui.status_bar import StatusBar
 from gui.tab_order import order_tabs
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from gui.track import Track
 
 TRAIN, MONITOR, RUNS = range(len(PAGES))
-LOOKED_AT_FOR_RUNNING = 50
-"""How many of the newest runs are looked at for those that still go on."""
-
 COUNT_EVERY_MS = 3000
 
 KEYS = (
@@ -395,35 +393,6 @@ class MainWindow(QMainWindow):
             self.settings.remember_job(job)
         except OSError as error:
             self.show_message(f"The job cannot be kept for the next time: {error.strerror} ({error.filename}).")
-
-
-def runs_going_on() -> list[RunFolder]:
-    """Those of the newest runs that have not ended, newest first."""
-    from engine.contract.runs import list_runs
-
-    return [run for run in list_runs(LOOKED_AT_FOR_RUNNING) if run.state() in ("starting", "running")]
-
-
-def ask_to_stop(run_id: str) -> RunFolder:
-    """Has the supervisor of a run stop it. Raises LookupError where there is no such run, OSError where it cannot be told."""
-    from engine.contract.connection import RunConnection
-    from engine.contract.protocol import Stop
-    from engine.contract.run_index import find_run
-
-    run = find_run(run_id)
-    if run is None:
-        raise LookupError("it is not in the list of runs any more")
-    with RunConnection(run) as connection:
-        connection.send(Stop())
-    return run
-
-
-def run_to_show() -> RunFolder | None:
-    """The newest run that goes on, else the newest of all."""
-    from engine.contract.runs import list_runs
-
-    runs = runs_going_on() or list_runs(1)
-    return runs[0] if runs else None
 
 
 def _dropped_folder(event: QDropEvent) -> str | None:
