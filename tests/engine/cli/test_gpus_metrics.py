@@ -28,16 +28,24 @@ def exporter(stub: NvmlStub) -> Iterator[tuple[subprocess.Popen[str], str]]:
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | stub.environment) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
-        yield process, next(word for word in said.split() if word.startswith("http"))
+        try:
+            yield process, next(word for word in said.split() if word.startswith("http"))
+        except BaseException:
+            process.kill()
+            raise
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         assert process.stderr.read() == ""
 
 
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Python's own opener keeps the proxies that it met first."""
+
+
 def scrape(url: str) -> tuple[int, str, str]:
     """Status, content type and text."""
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with _DIRECT.open(url, timeout=20) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except HTTPError as error:
         with error:
