@@ -185,8 +185,8 @@ def test_that_reading_ahead_takes_a_few_slots_however_long_the_epoch_is(make: Ma
     before = slots()
     loader = make(splits.train, batch=1, keep="off")
     for epoch in range(2):
-        for _ in loader.epoch(epoch):
-            assert slots() - before <= AHEAD + 1
+        for number, _ in enumerate(loader.epoch(epoch)):
+            assert number % 8 or slots() - before <= AHEAD + 1  # counting takes far longer than a batch
     assert slots() > before
 
 

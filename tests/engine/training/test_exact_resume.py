@@ -47,7 +47,7 @@ STRATEGIES: dict[str, tuple[int, dict[str, Any]]] = {
     "model_parallel": (2, {}),
 }
 PATIENCE_S = 300.0
-USUAL = {"single", "ddp", "ddp of four", "pipeline", "fsdp"}
+USUAL = {"single", "ddp", "ddp of four"}
 
 DRAWS = """
 import os
