@@ -10,13 +10,13 @@ from typing import Literal
 import psutil
 from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.contract.runs import process_alive
-from gui import icons, theme
 from gui.devices.words import gib
 from gui.monitor.process_lines import Line
 from gui.monitor.topology_words import gpu_names
+from gui.question import QuestionBar
 from gui.run.words import duration
 
 _LOOK_MS = 100
@@ -75,7 +75,7 @@ def end(pid: int, started: float, *, kill: bool = False) -> None:
         raise CannotEnd(f"The system does not allow this user to end process {pid}.") from None
 
 
-class EndingBar(QFrame):
+class EndingBar(QuestionBar):
     """One line that asks before it ends a process, and then says what became of it. Hidden until asked to.
 
     Attributes: patience_s - how long a process may take to end before the next, harder step is offered.
@@ -88,41 +88,24 @@ class EndingBar(QFrame):
     closed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setObjectName("card")
-        self.setAccessibleName("Ending a process")
+        super().__init__("Ending a process", parent)
         self.patience_s = 5.0
         self._line: Line | None = None
         self._done: _Done = "nothing"
         self._since = QElapsedTimer()
         self._look = QTimer(self, interval=_LOOK_MS)
         self._look.timeout.connect(self._look_again)
-        self._icon, self._mark = "warning", QLabel()
-        self.text = QLabel(wordWrap=True)
-        self.text.setTextFormat(Qt.TextFormat.PlainText)
-        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.yes = QPushButton()
-        self.no = QPushButton()
         self.yes.clicked.connect(self._act)
         self.no.clicked.connect(self.dismiss)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 8, 10, 8)
-        row.setSpacing(10)
-        row.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
-        row.addWidget(self.text, 1)
-        row.addWidget(self.yes)
-        row.addWidget(self.no)
-        theme.notifier.changed.connect(self._paint)
-        self.hide()
 
     def ask(self, line: Line) -> None:
         """Asks whether to end that process, or to stop the run that it belongs to."""
         self._look.stop()
         self._line, self._done = line, "nothing"
         if line.run is not None:
-            self._say("warning", _stop_words(line), "Stop the run", "Cancel")
+            self.say("warning", _stop_words(line), "Stop the run", "Cancel")
         else:
-            self._say("warning", _end_words(line), "End process", "Cancel")
+            self.say("warning", _end_words(line), "End process", "Cancel")
         self.no.setFocus()
 
     def dismiss(self) -> None:
@@ -159,7 +142,7 @@ class EndingBar(QFrame):
         self._done = "killed" if kill else "asked"
         self._since.start()
         self._look.start()
-        self._say("info", f"{_name(line)} was {'killed' if kill else 'asked to end'} …", "", "Close")
+        self.say("info", f"{_name(line)} was {'killed' if kill else 'asked to end'} …", "", "Close")
         self.no.setFocus()
 
     def _look_again(self) -> None:
@@ -180,7 +163,7 @@ class EndingBar(QFrame):
                 "when that answers, at the latest with a restart of the machine.",
             )
         else:
-            self._say(
+            self.say(
                 "warning",
                 f"{_name(line)} is still there after {waited}: it may be saving its work, or ignore what it was asked. "
                 "Killing it loses whatever it has not saved.",
@@ -191,23 +174,7 @@ class EndingBar(QFrame):
     def _tell(self, icon: str, text: str) -> None:
         """Says how it ended; nothing is left to do."""
         self._look.stop()
-        self._say(icon, text, "", "Close")
-
-    def _say(self, icon: str, text: str, yes: str, no: str) -> None:
-        self._icon = icon
-        self.text.setText(text)
-        self.yes.setText(yes)
-        self.yes.setVisible(bool(yes))
-        self.no.setText(no)
-        for button in (self.yes, self.no):
-            button.setAccessibleDescription(text)  # read out as the focus arrives
-        self._paint()
-        self.show()
-
-    def _paint(self) -> None:
-        scheme = theme.colors()
-        color = {"warning": scheme.warning, "ok": scheme.ok}.get(self._icon, scheme.accent)
-        self._mark.setPixmap(icons.pixmap(self._icon, color, 16, self.devicePixelRatioF()))
+        self.say(icon, text, "", "Close")
 
 
 def _name(line: Line) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.contract.runs import RunFolder, RunSummary
 from engine.contract.trash import CannotTrash, Holding, Trashed, holding, put_back, trash_run
-from gui import icons, theme
 from gui.background import Background, in_background
+from gui.question import QuestionBar
 from gui.runs.words import many, size_words, title
 
 GOING_ON = ("starting", "running")
@@ -28,7 +28,7 @@ class _Outcome:
     problems: tuple[str, ...]
 
 
-class DeletingBar(QFrame):
+class DeletingBar(QuestionBar):
     """One line that asks before runs go to the trash, and then offers to put them back. Hidden until asked to.
 
     Signals:
@@ -40,30 +40,13 @@ class DeletingBar(QFrame):
     closed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setObjectName("card")
-        self.setAccessibleName("Deleting runs")
+        super().__init__("Deleting runs", parent)
         self._runs: list[RunSummary] = []
         self._moved: tuple[Trashed, ...] = ()
         self._held = Holding()
         self._working: Background | None = None
-        self._icon, self._mark = "warning", QLabel()
-        self.text = QLabel(wordWrap=True)
-        self.text.setTextFormat(Qt.TextFormat.PlainText)
-        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.yes = QPushButton("Move to trash")
-        self.no = QPushButton("Cancel")
         self.yes.clicked.connect(self._act)
         self.no.clicked.connect(self.dismiss)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 8, 10, 8)
-        row.setSpacing(10)
-        row.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
-        row.addWidget(self.text, 1)
-        row.addWidget(self.yes)
-        row.addWidget(self.no)
-        theme.notifier.changed.connect(self._paint)
-        self.hide()
 
     def ask(self, runs: Sequence[RunSummary]) -> None:
         """Asks whether to delete `runs`; those that go on are left out, and that is said."""
@@ -73,11 +56,9 @@ class DeletingBar(QFrame):
         self._runs = [run for run in runs if run.state not in GOING_ON]
         if not self._runs:
             stop = "it goes on. Stop it first." if len(runs) == 1 else "they go on. Stop them first."
-            self._say("info", f"{_named(runs)} cannot be deleted: {stop}", "", "Close")
+            self.say("info", f"{_named(runs)} cannot be deleted: {stop}", "", "Close")
         else:
-            self._say(
-                "warning", f"Move {_named(self._runs)} to the trash? Looking what that would free …", "", "Cancel"
-            )
+            self.say("warning", f"Move {_named(self._runs)} to the trash? Looking what that would free …", "", "Cancel")
             folders = [Path(run.folder) for run in self._runs]
             left_out = len(runs) - len(self._runs)
             self._work(lambda: sum(map(holding, folders), Holding()), lambda held: self._looked(held, left_out))
@@ -111,7 +92,7 @@ class DeletingBar(QFrame):
             if left_out
             else ""
         )
-        self._say(
+        self.say(
             "warning",
             f"Move {_named(self._runs)} to the trash? {hold} {size_words(held.bytes)}{of_them}; {freed}{going}",
             "Move to trash",
@@ -123,11 +104,11 @@ class DeletingBar(QFrame):
             return
         if self._moved:
             moved = self._moved
-            self._say("info", "Putting back …", "", "Close")
+            self.say("info", "Putting back …", "", "Close")
             self._work(lambda: _put_all_back(moved), self._back)
         else:
             runs = [RunFolder(run.folder) for run in self._runs]
-            self._say("info", f"Moving {_named(self._runs)} to the trash …", "", "Close")
+            self.say("info", f"Moving {_named(self._runs)} to the trash …", "", "Close")
             self._work(lambda: _trash_all(runs), self._gone)
         self.no.setFocus()
 
@@ -138,9 +119,7 @@ class DeletingBar(QFrame):
             place = "the desktop's trash" if outcome.moved[0].desktop else f"{outcome.moved[0].place.parent}"
             one = "1 run is" if len(outcome.moved) == 1 else f"{many(len(outcome.moved))} are"
             parts.insert(0, f"{one} in {place} now; emptying it frees the disk.")
-        self._say(
-            "warning" if outcome.problems else "ok", " ".join(parts), "Put back" if outcome.moved else "", "Close"
-        )
+        self.say("warning" if outcome.problems else "ok", " ".join(parts), "Put back" if outcome.moved else "", "Close")
         self.changed.emit()
 
     def _back(self, outcome: _Outcome) -> None:
@@ -148,7 +127,7 @@ class DeletingBar(QFrame):
         parts = list(outcome.problems)
         if outcome.moved:
             parts.insert(0, f"{many(len(outcome.moved))} put back.")
-        self._say("warning" if outcome.problems else "ok", " ".join(parts), "", "Close")
+        self.say("warning" if outcome.problems else "ok", " ".join(parts), "", "Close")
         self.changed.emit()
 
     def _work(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -158,26 +137,10 @@ class DeletingBar(QFrame):
 
         def failed(error: Exception) -> None:
             self._working = None
-            self._say("warning", f"That went wrong: {error}", "", "Close")
+            self.say("warning", f"That went wrong: {error}", "", "Close")
             raise error
 
         self._working = in_background(function, self, finished, failed)
-
-    def _say(self, icon: str, text: str, yes: str, no: str) -> None:
-        self._icon = icon
-        self.text.setText(text)
-        self.yes.setText(yes)
-        self.yes.setVisible(bool(yes))
-        self.no.setText(no)
-        for button in (self.yes, self.no):
-            button.setAccessibleDescription(text)  # read out as the focus arrives
-        self._paint()
-        self.show()
-
-    def _paint(self) -> None:
-        scheme = theme.colors()
-        color = {"warning": scheme.warning, "ok": scheme.ok}.get(self._icon, scheme.accent)
-        self._mark.setPixmap(icons.pixmap(self._icon, color, 16, self.devicePixelRatioF()))
 
 
 def _named(runs: Sequence[RunSummary]) -> str:
