@@ -20,8 +20,8 @@ class QuestionBar(QFrame):
         self.text = QLabel(wordWrap=True)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.yes = QPushButton()
-        self.no = QPushButton()
+        self.yes = QPushButton("Yes")  # a control has a name before it is first asked, too
+        self.no = QPushButton("No")
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 8, 10, 8)
         row.setSpacing(10)
@@ -36,7 +36,8 @@ class QuestionBar(QFrame):
         """Shows itself with `text`; `yes` and `no` are what the buttons say, and an empty `yes` leaves that one out."""
         self._icon = icon
         self.text.setText(text)
-        self.yes.setText(yes)
+        if yes:
+            self.yes.setText(yes)
         self.yes.setVisible(bool(yes))
         self.no.setText(no)
         for button in (self.yes, self.no):
