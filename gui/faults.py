@@ -55,7 +55,7 @@ def open_log() -> str:
 
     handler: logging.Handler
     try:
-        log_file().parent.mkdir(parents=True, exist_ok=True)
+        paths.private_folder(log_file().parent)
         handler = RotatingFileHandler(log_file(), maxBytes=KEPT_BYTES, backupCount=3, encoding="utf-8")
         where = str(log_file())
     except OSError:

@@ -51,8 +51,10 @@ class Header(QWidget):
             self.page_chosen.emit(number)  # a page without a tab may be before it
         self.tabs.setCurrentIndex(number)
 
-    def show_running(self, count: int) -> None:
-        self.running.setText(f"{count} running" if count else "")
+    def show_running(self, running: int, waiting: int) -> None:
+        """How many runs are at work, and how many wait in line for their devices."""
+        counts = ((running, "running"), (waiting, "waiting"))
+        self.running.setText(", ".join(f"{count} {what}" for count, what in counts if count))
 
     def _clicked(self, number: int) -> None:
         if number == self.tabs.currentIndex():

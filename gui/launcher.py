@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
 from engine.contract import paths
+from engine.contract.going_on import go_on, job_to_go_on
 from engine.contract.job import Job
 from engine.contract.launch import Preloader, start_supervisor
 from engine.contract.problems import Problem
@@ -27,7 +30,7 @@ PATIENCE_MS = 15_000
 
 
 class Launcher(QObject):
-    """Makes runs and starts their supervisors.
+    """Makes runs, or has one go on, and starts their supervisors.
 
     Signals: started(object) - the RunFolder of a run that has been started; failed(object) - the list of Problems for
     which none could be.
@@ -78,8 +81,11 @@ class Launcher(QObject):
 
     def start(self, job: Job) -> None:
         """Makes a run of `job` and starts it; the answer comes as a signal."""
-        self.busy = True
-        self._making = in_background(partial(create_run, resolved(job)), self, self._made, self._not_made)
+        self._make(partial(create_run, resolved(job)))
+
+    def go_on(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
+        """Has `run` go on in its own folder with `changes` of its job, plain values by field; answers as `start` does."""
+        self._make(partial(_job_written, run, changes))
 
     def close(self) -> None:
         """Gives the memory of the warm parent back. Runs go on."""
@@ -91,6 +97,10 @@ class Launcher(QObject):
         preloader = self._part()
         if preloader is not None:
             preloader.close()
+
+    def _make(self, make: Callable[[], RunFolder]) -> None:
+        self.busy = True
+        self._making = in_background(make, self, self._made, self._not_made)
 
     def _made(self, run: RunFolder) -> None:
         self._making = None
@@ -122,8 +132,8 @@ class Launcher(QObject):
     def _not_made(self, error: Exception) -> None:
         self._making = None
         self.busy = False
-        if isinstance(error, OSError):
-            self.failed.emit([problem_of(error)])
+        if isinstance(error, OSError | _CannotGoOn):
+            self.failed.emit(error.problems if isinstance(error, _CannotGoOn) else [problem_of(error)])
             return
         self.failed.emit([Problem("run", "The run could not be made.", "What went wrong is in the window's log.")])
         raise error
@@ -150,6 +160,21 @@ class Launcher(QObject):
             self._notifier.deleteLater()
             self._notifier = None
         return preloader
+
+
+class _CannotGoOn(Exception):  # noqa: N818  (the user's mistake, not an error)
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__(*map(str, problems))
+        self.problems = problems
+
+
+def _job_written(run: RunFolder, changes: Mapping[str, Any]) -> RunFolder:
+    """`run`, whose folder says that it goes on with `changes`. Raises _CannotGoOn, or OSError."""
+    job, problems = job_to_go_on(run, changes)
+    if job is None:
+        raise _CannotGoOn(problems)
+    go_on(run, resolved(job))
+    return run
 
 
 def resolved(job: Job) -> Job:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QShortcut
@@ -19,21 +21,25 @@ from gui.form.form import JobForm
 from gui.header import PAGES, Header
 from gui.inspector import Inspector
 from gui.message_line import MessageLine
-from gui.runs.going_on import ask_to_stop, run_to_show, runs_going_on
+from gui.runs.going_on import ask_to_stop, count_going_on, run_to_show, runs_ahead
 from gui.settings import Settings
-from gui.status_bar import StatusBar
+from gui.status_bar import PAUSE_KEY, StatusBar
 from gui.tab_order import order_tabs
 
 if TYPE_CHECKING:
     from engine.contract.runs import RunFolder
+    from gui.form.guest import Guest
+    from gui.launcher import Launcher
     from gui.track import Track
 
 TRAIN, MONITOR, RUNS = range(len(PAGES))
 COUNT_EVERY_MS = 3000
 
+_NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
+
 KEYS = (
-    "Ctrl+Return trains · Ctrl+. stops · Ctrl+O browses for a dataset · Ctrl+1, 2, 3 show Train, Monitor, Runs · "
-    "F7 and F8 hide or show the panels · Ctrl+Q closes the window; runs go on"
+    f"Ctrl+Return trains · {PAUSE_KEY} pauses or resumes · Ctrl+. stops · Ctrl+O browses for a dataset · "
+    "Ctrl+1, 2, 3 show Train, Monitor, Runs · F7 and F8 hide or show the panels · Ctrl+Q closes the window; runs go on"
 )
 
 
@@ -120,12 +126,15 @@ class MainWindow(QMainWindow):
         self.inspector.done.connect(self._inspected)
         self.inspector.failed.connect(self._inspection_failed)
         self.status.stop_requested.connect(self._stop)
+        self.status.pause_requested.connect(self._pause_or_resume)
+        self.status.resume_requested.connect(self._pause_or_resume)
         self._counter.timeout.connect(self._count_running)
 
     def _shortcuts(self) -> None:
         for keys, act in (
             ("Ctrl+Return", self.form.start),
             ("Ctrl+Enter", self.form.start),
+            (PAUSE_KEY, self._pause_or_resume),
             ("Ctrl+.", self._stop),
             ("Ctrl+O", self._browse),
             ("Ctrl+1", lambda: self.header.show_page(TRAIN)),
@@ -204,7 +213,8 @@ class MainWindow(QMainWindow):
         track.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
         track.runs.run_chosen.connect(self.show_run)
         track.runs.compare_wanted.connect(self._compare)
-        track.runs.resume_wanted.connect(self._start)
+        track.runs.resume_wanted.connect(self._go_on)
+        track.runs.guest_wanted.connect(self._invite)
         track.runs.told.connect(self.message.say)
         track.run.next_time_wanted.connect(self._use_next_time)
         track.run.told.connect(self.message.say)
@@ -214,6 +224,8 @@ class MainWindow(QMainWindow):
         track.launcher.started.connect(self._started)
         track.launcher.failed.connect(self._not_started)
         self.form.train_requested.connect(self._train)
+        self.form.go_on_requested.connect(self._go_on)
+        self.form.visit.devices_wanted.connect(track.devices.set_selection)
         self.form.touched.connect(track.launcher.touch)
         self.form.cut_wanted.connect(self._show_cut)
         self.form.changed.connect(lambda: track.cut.set_job(self._cut_job()))
@@ -239,27 +251,42 @@ class MainWindow(QMainWindow):
         self.form.set_report(None)
 
     def _train(self, job: Job) -> None:
-        if self._start(job):
-            self._remember_job(job)
+        launcher = self._free_launcher()
+        if launcher is not None:
+            launcher.start(job)
+            self._remember_job()
 
-    def _start(self, job: Job) -> bool:
-        """Has a run made and started; False where one is being made already."""
+    def _go_on(self, run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> None:
+        launcher = self._free_launcher()
+        if launcher is not None:
+            launcher.go_on(run, changes)
+
+    def _free_launcher(self) -> Launcher | None:
+        """What starts a run, after it has been said that one is made ready; None while another one is."""
         if self.track is None or self.track.launcher.busy:
-            return False
+            return None
         self.form.set_starting(True)
         self.status.show_idle("Starting · making the run ready")
-        self.track.launcher.start(job)
-        return True
+        return self.track.launcher
+
+    def _invite(self, guest: Guest) -> None:
+        """Puts another run's job into the form, to go on with or forked."""
+        self.header.job.setChecked(True)
+        self.form.visit.begin(guest)
 
     def _started(self, run: RunFolder) -> None:
-        self.form.set_starting(False)
+        self.form.set_started()
         self.show_run(run)
         if self.track is not None:
+            self.track.store.expect()
             self.track.runs.refresh()
 
     def _not_started(self, problems: list[Problem]) -> None:
-        self.form.set_starting(False)
-        self.form.set_start_problems(problems)
+        if self.form.asked:
+            self.form.set_start_problems(problems)
+        else:
+            self.form.set_starting(False)
+            self.show_message(" ".join(map(str, problems)))
         self._show_status()
 
     def _show_first_run(self, run: RunFolder | None) -> None:
@@ -269,12 +296,26 @@ class MainWindow(QMainWindow):
     def _trouble(self, error: Exception) -> None:
         self.show_message(f"The list of runs cannot be read: {error}")
 
+    def _look_ahead(self) -> None:
+        in_background(runs_ahead, self, self.form.set_ahead, lambda _error: None)
+
     def _count_running(self) -> None:
-        in_background(runs_going_on, self, lambda runs: self.header.show_running(len(runs)), lambda _error: None)
+        self._look_ahead()
+        in_background(count_going_on, self, lambda counts: self.header.show_running(*counts), lambda _error: None)
 
     def _stop(self) -> None:
         if self.track is not None and self.status.stop.isEnabled():
             self.track.store.stop()
+
+    def _pause_or_resume(self) -> None:
+        """Whichever of the two the status bar offers."""
+        run = self.track.store.run if self.track is not None else None
+        if self.track is None or run is None:
+            return
+        if not self.status.resume.isHidden():
+            self._go_on(run)
+        elif self.status.pause.isEnabled():
+            self.track.store.pause()
 
     def _stop_other(self, run_id: str) -> None:
         """Asks a run to stop that need not be the one on screen."""
@@ -339,7 +380,7 @@ class MainWindow(QMainWindow):
     def _use_next_time(self, field: str, value: object) -> None:
         row = self.form.rows.get(field)
         if row is not None:
-            row.set_value(value)
+            self.form.set_value(field, value)
             self.header.job.setChecked(True)
             self.message.say(f"{row.field.label} is set to {value} in the form, for the next run.", "info")
 
@@ -353,8 +394,7 @@ class MainWindow(QMainWindow):
             return
         store = self.track.store if self.track is not None and self.track.has_run else None
         if store is not None and (store.active or not self.form.checking):
-            run = store.status
-            self.status.show_run(run.text, store.active, run.fraction, run.images_per_second, run.seconds_left)
+            self.status.show_run(store.status)
         elif self.form.checking:
             self.status.show_idle("Checking · looking through the dataset folder")
         else:
@@ -380,17 +420,17 @@ class MainWindow(QMainWindow):
         self.settings.set("splitter", self.splitter.saveState())
         self.settings.set("show_devices", self.header.devices.isChecked())
         self.settings.set("show_job", self.header.job.isChecked())
-        self.settings.save()
-        if self.form.job is not None:
-            self._remember_job(self.form.job)
+        self._remember_job()
         self.inspector.close()
         if self.track is not None:
             self.track.close()
         super().closeEvent(event)
 
-    def _remember_job(self, job: Job) -> None:
+    def _remember_job(self) -> None:
+        """Keeps the form's own job for the next time, where there is one."""
         try:
-            self.settings.remember_job(job)
+            if self.form.visit.own_job is not None:
+                self.settings.remember_job(self.form.visit.own_job)
         except OSError as error:
             self.show_message(f"The job cannot be kept for the next time: {error.strerror} ({error.filename}).")
 

@@ -1,21 +1,29 @@
-"""What the window remembers between its openings: an ini file and the last job, in Footplate's home."""
+"""What the window remembers between its openings: a JSON file and the last job, in Footplate's home."""
 
 from __future__ import annotations
 
+import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QSettings
+import msgspec
+from PySide6.QtCore import QByteArray
 
 from engine.contract import paths
+from engine.contract.decoding import NOT_DECODED
 from engine.contract.job import Job, load_job, save_job
 
 
 class Settings:
-    """Sizes and choices of the window. Whatever cannot be read counts as never set."""
+    """Sizes and choices of the window. Whatever cannot be read counts as never set.
+
+    Not with QSettings, whose files may hold pickled objects of Python, which it unpickles whatever they do.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or paths.home()
-        self._store = QSettings(str(self._folder / "window.ini"), QSettings.Format.IniFormat)
+        self._file = self._folder / "window.json"
 
     @property
     def job_file(self) -> Path:
@@ -27,25 +35,36 @@ class Settings:
 
     def remember_job(self, job: Job) -> None:
         """Keeps `job` for the next opening. Raises OSError where the home cannot be written."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        paths.make_folder(self._folder)
         save_job(job, self.job_file)
 
     def bytes(self, key: str) -> QByteArray | None:
         """A geometry or splitter state kept under `key`."""
-        value = self._store.value(key)
-        return value if isinstance(value, QByteArray) and not value.isEmpty() else None
+        value = QByteArray.fromBase64(self.text(key).encode())
+        return None if value.isEmpty() else value
 
     def flag(self, key: str, default: bool) -> bool:
-        value = self._store.value(key)
-        return default if value is None else str(value).lower() == "true"
+        value = self._kept().get(key)
+        return value if isinstance(value, bool) else default
 
     def text(self, key: str, default: str = "") -> str:
         """Words or JSON kept under `key`."""
-        value = self._store.value(key)
+        value = self._kept().get(key)
         return value if isinstance(value, str) else default
 
     def set(self, key: str, value: QByteArray | bool | str) -> None:
-        self._store.setValue(key, str(value).lower() if isinstance(value, bool) else value)
+        """Keeps `value`, where the home can be written; what other windows have kept meanwhile stays."""
+        plain = value.toBase64().toStdString() if isinstance(value, QByteArray) else value
+        kept = self._kept() | {key: plain}
+        with suppress(OSError):
+            paths.make_folder(self._folder)
+            descriptor, temporary = tempfile.mkstemp(prefix=".window.json.", dir=self._folder)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(msgspec.json.format(msgspec.json.encode(kept), indent=1))
+            os.replace(temporary, self._file)
 
-    def save(self) -> None:
-        self._store.sync()
+    def _kept(self) -> dict[str, bool | str]:
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, bool | str])
+        except (OSError, *NOT_DECODED):
+            return {}

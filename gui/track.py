@@ -81,6 +81,7 @@ class Track(QObject):
         self.store.close()
         self.hosts.stop()
         self.marks.stop()
+        self.monitor.close_work()
         self.runs.close_reading()
         if self.compare is not None:
             self.compare.close_reading()
@@ -94,6 +95,7 @@ class Track(QObject):
             self.alerts.consider(host, snapshot, {})
         else:
             self.devices.update_snapshot(snapshot)
+            self.runs.orphans.set_machine(snapshot)
             self.alerts.consider(host, snapshot, self.marks.holding())
 
     def _troubled(self, host: str, words: str) -> None:

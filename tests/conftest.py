@@ -15,6 +15,9 @@ import psutil
 import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+# Two tests at a time and what they start share the cores: torch's threads are not to wait for each other by spinning.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 15.0
@@ -22,11 +25,14 @@ GOODBYE_S = 15.0
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache for processes that several tests share; a test has its own."""
+def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache and a runtime folder for processes that several tests share; a test has its own."""
+    runtime = tempfile.mkdtemp(prefix="fp")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_RUNTIME_DIR", runtime)
         yield
+    shutil.rmtree(runtime, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

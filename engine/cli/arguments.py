@@ -1,4 +1,4 @@
-"""The flags of ``footplate train`` and ``cut``, made from the fields of a job, and the values that they give."""
+"""The flags of ``footplate train``, ``resume`` and ``cut``, made from the fields of a job, and the values that they give."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import argparse
 import difflib
 import os
 import tomllib
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.checks import model_file_sha256
 from engine.contract.devices import CPU, Snapshot
+from engine.contract.going_on import CHANGEABLE
 from engine.contract.job import FIELDS, Field
 from engine.contract.problems import Problem
 
@@ -19,6 +21,7 @@ _TITLES = {
     "main": "what to train",
     "training": "training",
     "checkpoints": "checkpoints",
+    "faults": "queue and faults",
     "data": "data",
     "precision": "precision",
     "model": "model",
@@ -34,6 +37,21 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     _add_fields(parser)
 
 
+def add_resume(parser: argparse.ArgumentParser) -> None:
+    """Adds a flag for each field that a run may go on with changed; left away, the run's job keeps what it has.
+
+    The flags of the other fields are taken, too, so that the user is told why they cannot change.
+    """
+    parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
+    parser.add_argument("--detach", action="store_true", help="have the run go on, print its id and return")
+    parser.set_defaults(job=None)
+    _add_trust(parser)
+    _add_flags(parser, CHANGEABLE, defaults=False)
+    for field in (FIELDS[name] for name in FIELDS.keys() - CHANGEABLE):
+        action = argparse.BooleanOptionalAction if field.kind == "bool" else "store"
+        parser.add_argument(field.flag, default=None, help=argparse.SUPPRESS, action=action)
+
+
 def add_cut(parser: argparse.ArgumentParser) -> None:
     """The same flags, for showing where a model would be cut."""
     parser.add_argument("--json", action="store_true", help="print the cut and its stages as one JSON object")
@@ -43,19 +61,28 @@ def add_cut(parser: argparse.ArgumentParser) -> None:
 def _add_fields(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the pictures")
     parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override what it says")
+    _add_trust(parser)
+    _add_flags(parser, FIELDS.keys() - {"dataset"}, defaults=True)
+
+
+def _add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--trust-model-file", action="store_true", help="allow the Python file given as --model to run, as it is now"
+        "--trust-model-file", action="store_true", help="allow the Python file of the model to run, as it is now"
     )
+
+
+def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defaults: bool) -> None:
+    """Adds a flag for each of the fields, in their groups; the help shows the job's `defaults`, if wanted."""
     groups = {name: parser.add_argument_group(title) for name, title in _TITLES.items()}
     users = _users()
-    for field in FIELDS.values():
+    for field in (field for field in FIELDS.values() if field.name in names):
         if field.name in users:
             title = f"options of {', '.join(users[field.name])}"
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
-            _add_flag(groups[title], field)
-        elif field.name != "dataset":
-            _add_flag(groups[field.group], field)
+            _add_flag(groups[title], field, default=defaults)
+        else:
+            _add_flag(groups[field.group], field, default=defaults)
 
 
 def _users() -> dict[str, tuple[str, ...]]:
@@ -65,7 +92,7 @@ def _users() -> dict[str, tuple[str, ...]]:
     return {name: tuple(strategy.id for strategy in strategies if name in strategy.fields) for name in names}
 
 
-def _add_flag(group: argparse._ArgumentGroup, field: Field) -> None:
+def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) -> None:
     text = field.help.replace("%", "%%")
     if field.kind == "bool":
         group.add_argument(field.flag, default=None, action=argparse.BooleanOptionalAction, help=text)
@@ -76,8 +103,8 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field) -> None:
         text += " Comma-separated."
     elif field.name == "strategy":
         text += f" One of {', '.join(strategy.id for strategy in load_catalogue().strategies)}."
-    default = ",".join(field.default) if field.kind == "list" else field.default
-    shown = f" Default: {default}." if default not in (None, "") else ""
+    value = ",".join(field.default) if field.kind == "list" else field.default
+    shown = f" Default: {value}." if default and value not in (None, "") else ""
     choices = f" One of {', '.join(field.choices)}." if field.choices else ""
     group.add_argument(field.flag, metavar=field.name.upper(), help=f"{text}{choices}{shown}")
 
@@ -88,9 +115,10 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     problems = _unknown_words(options.unknown)
     if options.job is not None:
         values, found = _job_file(Path(options.job))
+        values.pop("model_file_sha256", None)  # whoever wrote it cannot have agreed for the user
         problems += found
     for field in FIELDS.values():
-        given = getattr(options, field.name)
+        given = getattr(options, field.name, None)
         if given is not None:
             values[field.name] = _typed(field, given)
     for name in ("dataset", "weights_file", "resume_from", "model"):

@@ -23,6 +23,7 @@ from engine.cli.gpus.table import gpu_numbers
 from engine.cli.words import size
 from engine.contract import paths
 from engine.contract.devices import Snapshot
+from engine.contract.orphans import find_orphans
 
 PACKAGES = (
     "footplate",
@@ -68,6 +69,7 @@ def _findings() -> Iterator[Finding]:
     yield from places()
     yield _loopback()
     yield _forking()
+    yield from left_over()
 
 
 def _python() -> Finding:
@@ -171,7 +173,7 @@ def places() -> Iterator[Finding]:
     """Where runs and sockets go, and whether they can."""
     home = paths.home()
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        paths.make_home()
         with tempfile.TemporaryFile(dir=home):
             free = shutil.disk_usage(home).free
     except OSError as error:
@@ -203,3 +205,13 @@ def _forking() -> Finding:
     if sys.platform == "linux":
         return Finding("fine", "Start", "workers are forked from a process that has PyTorch loaded")
     return Finding("limited", "Start", "each worker loads PyTorch by itself on this system, which takes seconds")
+
+
+def left_over() -> Iterator[Finding]:
+    """Workers without a supervisor, which hold their devices for nobody."""
+    orphans = find_orphans()
+    if not orphans:
+        yield Finding("fine", "Workers", "none is left without its supervisor")
+    for orphan in orphans:
+        text = f"rank {orphan.rank} of {orphan.run_id} (pid {orphan.pid}) is left without its supervisor"
+        yield Finding("limited", "Workers", f"{text}; end it under Runs in the window, or with `kill {orphan.pid}`")

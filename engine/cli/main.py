@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from engine.cli import arguments, cache, cut, doctor, export, listing, train, watching
+from engine.cli import arguments, cache, cut, doctor, export, going_on, listing, queue, train, watching
 from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
 
@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs one command and returns its exit code."""
     commands = parser()
     options, unknown = commands.parse_known_args(argv)
-    if unknown and options.command not in (train.train, cut.cut):
+    if unknown and options.command not in (train.train, going_on.resume, cut.cut):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -70,6 +70,22 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
     command.add_argument("--now", action="store_true", help="do not wait for the step in hand")
     command.set_defaults(command=watching.stop)
+
+    command = commands.add_parser("pause", help="pause a run, and wait until its devices are free")
+    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    command.add_argument("--now", action="store_true", help="do not wait for the step in hand")
+    command.set_defaults(command=going_on.pause)
+
+    command = commands.add_parser(
+        "resume", help="have a run go on in its folder, from its last checkpoint", allow_abbrev=False
+    )
+    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    arguments.add_resume(command)
+    command.set_defaults(command=going_on.resume)
+
+    command = commands.add_parser("queue", help="show the line in which runs wait for their devices, and change it")
+    queue.add_queue(command)
+    command.set_defaults(command=queue.queue)
 
     command = commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
     export.add_export(command)

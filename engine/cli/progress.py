@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TextIO
 
-from engine.cli.words import duration, size
+from engine.cli.words import duration, in_short, size
 from engine.contract.events import (
     Advice,
     AnyEvent,
@@ -17,11 +17,13 @@ from engine.contract.events import (
     LogLine,
     PhaseChanged,
     Planned,
+    Restarting,
     RunFinished,
     RunStarted,
     StepMetrics,
     TimeSpent,
     Validation,
+    Waiting,
     Warned,
 )
 from engine.contract.job import FIELDS
@@ -113,12 +115,19 @@ class Progress:
             case RunStarted():
                 devices = ", ".join(f"{d.name} x{len(d.ranks)}" for d in event.devices)
                 return f"{event.job.model}, {event.job.strategy}, on {devices}"
+            case Waiting():
+                return _in_line(event)
+            case PhaseChanged(phase="pausing"):
+                return "Pausing."
             case PhaseChanged(phase="stopping"):
                 return "Stopping."
             case PhaseChanged(phase="preparing" | "starting", detail=detail):
                 return detail
             case Planned():
-                self._total, self._epochs = event.epochs * event.steps_per_epoch, event.epochs
+                again = self._total > 0
+                self._total, self._epochs, self._first = event.epochs * event.steps_per_epoch, event.epochs, None
+                if again:
+                    return f"Training goes on after step {event.from_step:,}."
                 return (
                     f"{event.train_pictures} pictures to train on, {event.val_pictures} to validate on,"
                     f" {len(event.classes)} classes, {event.image_size} px; {event.parameters:,} parameters"
@@ -138,6 +147,8 @@ class Progress:
                 return f"{event.count} events were lost: {event.reason}"
             case Failed():
                 return f"Failed: {event.cause}"
+            case Restarting():
+                return _restarted(event)
             case DevicesFree():
                 return "The devices are free." if event.verified else "The devices were not seen to be free again."
             case RunFinished():
@@ -150,6 +161,21 @@ class Progress:
         if event.cause and event.outcome != "failed":
             text += f" {event.cause}"
         return text + "".join(f"\n{self._run.path / path}" for path in event.checkpoints)
+
+
+def _in_line(event: Waiting) -> str:
+    """ "In line at place 2, behind 20260101-120000-resnet18-1a2b (`footplate queue` shows the line)."."""
+    held = ("held until it is released",) if event.held else ()
+    behind = (f"behind {in_short(event.behind)}",) if event.behind else ()
+    return f"{', '.join((f'In line at place {event.place}', *held, *behind, *event.others))} (`footplate queue` shows the line)."
+
+
+def _restarted(event: Restarting) -> str:
+    """ "Rank 1 was ended by SIGKILL. Starting again from the last checkpoint (1 of 3 in a row)."."""
+    changes = ", ".join(f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS)
+    such = f" with {changes}" if changes else ""
+    count = f" ({event.attempt} of {event.most} in a row)" if event.kind != "out_of_memory" else ""
+    return f"{event.cause}\nStarting again from the last checkpoint{such}{count}."
 
 
 def _change(advice: Advice) -> tuple[str, int | str]:

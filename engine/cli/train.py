@@ -28,15 +28,20 @@ def train(options: argparse.Namespace) -> int:
         run = create_run(job)
         start_supervisor(run)
     except OSError as error:
-        print(f"footplate: the run's folder cannot be written: {error}.", file=sys.stderr)
-        print("  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", file=sys.stderr)
-        return BAD_REQUEST
+        return unwritable(error)
     if options.detach:
         print(run.run_id)
         return COMPLETED
     if not options.json:
         print(f"Run {run.run_id} in {run.path}", file=sys.stderr)
     return watching.follow(run, json=options.json, stop_on_interrupt=True)
+
+
+def unwritable(error: OSError) -> int:
+    """Says that a run's folder cannot be written; the exit code."""
+    print(f"footplate: the run's folder cannot be written: {error}.", file=sys.stderr)
+    print("  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", file=sys.stderr)
+    return BAD_REQUEST
 
 
 def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:

@@ -12,19 +12,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-import msgspec
-
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED
 from engine.cli.progress import Progress
 from engine.contract.connection import NotRunning, RunConnection
+from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, DevicesFree, RunFinished
-from engine.contract.protocol import Stop
+from engine.contract.going_on import last_execution
+from engine.contract.protocol import Pause, Stop
 from engine.contract.run_index import find_run
-from engine.contract.runs import RunFolder, list_runs
+from engine.contract.runs import ENDED, RunFolder, list_runs
 
 _TICK_S = 0.5
 _START_S = 30.0
-_AFTER_RUN = {"completed": COMPLETED, "failed": FAILED, "stopped": INTERRUPTED, "interrupted": INTERRUPTED}
+_AFTER_RUN = {
+    "completed": COMPLETED,
+    "failed": FAILED,
+    "paused": INTERRUPTED,
+    "stopped": INTERRUPTED,
+    "interrupted": INTERRUPTED,
+}
 
 
 class Detached(Exception):  # noqa: N818  (the user's wish, not an error)
@@ -32,12 +38,18 @@ class Detached(Exception):  # noqa: N818  (the user's wish, not an error)
 
 
 class Watcher:
-    """Follows one run, through whatever connections it takes, line by line and each once."""
+    """Follows one run to the end of an execution, through whatever connections it takes, line by line and each once.
 
-    def __init__(self, run: RunFolder, on_line: Callable[[bytes], None]) -> None:
+    `execution` is the one that the run is in, or was in last, unless it is given; `from_n` the first event that is wanted.
+    """
+
+    def __init__(
+        self, run: RunFolder, on_line: Callable[[bytes], None], *, execution: int | None = None, from_n: int = 1
+    ) -> None:
         self._run = run
         self._on_line = on_line
-        self._next_n = 1
+        self._next_n = self._from_n = from_n
+        self._execution = last_execution(run) if execution is None else execution
         self._interrupts = 0
         self._wake, self._waker = socket.socketpair()
         self._waker.setblocking(False)
@@ -57,7 +69,7 @@ class Watcher:
         deadline = time.monotonic() + _START_S
         while self.finished is None:
             if self.connection is None and not self._connect():
-                if self._run.state() not in ("starting", "running") or time.monotonic() > deadline:
+                if not self._goes_on() or time.monotonic() > deadline:
                     self._read_file()
                     return
             elif self.connection is not None:
@@ -80,9 +92,14 @@ class Watcher:
         self._wake.close()
         self._waker.close()
 
+    def _goes_on(self) -> bool:
+        """Whether there is still something to come, as far as the run's folder tells."""
+        return last_execution(self._run) < self._execution or self._run.state() not in ENDED
+
     def _connect(self) -> bool:
         try:
             self.connection = RunConnection(self._run, self._next_n)
+            self._from_n = self._next_n
         except NotRunning:
             return False
         return True
@@ -109,6 +126,7 @@ class Watcher:
 
     def _read_file(self) -> None:
         """What the run's folder still has to tell once nobody answers any more."""
+        self._from_n = self._next_n
         try:
             with self._run.events_file.open("rb") as stream:
                 for line in stream:
@@ -120,26 +138,30 @@ class Watcher:
     def _take(self, line: bytes) -> None:
         try:
             event = EVENT.decode(line)
-        except msgspec.DecodeError:
-            return  # the server's own words, or an event of a newer Footplate
-        if event.n < self._next_n:
+        except NOT_DECODED:
+            return  # the server's own words, an event of a newer Footplate, or a damaged line
+        if event.n < self._from_n:
             return
+        # One that is wrong, of a damaged line, is put right by the next.
         self._next_n = event.n + 1
         self._on_line(line)
         if isinstance(event, DevicesFree):
             self.freed = event
-        elif isinstance(event, RunFinished):
+        elif isinstance(event, RunFinished) and event.execution >= self._execution:
             self.finished = event
 
 
-def follow(run: RunFolder, *, json: bool, stop_on_interrupt: bool) -> int:
-    """Shows `run` until it ends and returns the exit code that tells how.
+def follow(
+    run: RunFolder, *, json: bool, stop_on_interrupt: bool, execution: int | None = None, from_n: int = 1
+) -> int:
+    """Shows `run` until it ends and returns the exit code that tells how; see `Watcher` for what is shown.
 
     Ctrl-C stops the run where `stop_on_interrupt`, a second one without waiting for the step in hand, and a
     third one leaves it to end by itself. Otherwise Ctrl-C only ends the showing.
     """
     progress = Progress(run, sys.stdout, sys.stderr)
-    watcher = Watcher(run, _print_line if json else lambda line: progress.show(EVENT.decode(line)))
+    on_line = _print_line if json else lambda line: progress.show(EVENT.decode(line))
+    watcher = Watcher(run, on_line, execution=execution, from_n=from_n)
 
     def interrupted(count: int) -> None:
         if not stop_on_interrupt or count > 2:
@@ -173,6 +195,11 @@ def attach(options: argparse.Namespace) -> int:
 
 def stop(options: argparse.Namespace) -> int:
     """Stops a run and waits until its devices are free."""
+    return end(options, Stop())
+
+
+def end(options: argparse.Namespace, command: Stop | Pause) -> int:
+    """Sends `command`, which ends a run, and waits until its devices are free."""
     run = find_or_say(options.run)
     if run is None:
         return BAD_REQUEST
@@ -184,9 +211,9 @@ def stop(options: argparse.Namespace) -> int:
         return COMPLETED
     try:
         with connection:
-            connection.send(Stop())
+            connection.send(command)
             if options.now:
-                connection.send(Stop())
+                connection.send(command)
             with _on_interrupt(watcher):
                 watcher.follow(_leave)
     except Detached:

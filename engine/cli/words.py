@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _KIB = 1024
+_NAMED = 2
 
 
 def duration(seconds: float | None) -> str:
@@ -29,6 +30,13 @@ def size(count: int | None) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= _KIB
     return f"{value:.1f} TiB"
+
+
+def in_short(names: Sequence[str]) -> str:
+    """ "a", "a and b", and of more the first with how many there are besides."""
+    if len(names) > _NAMED:
+        return f"{names[0]} and {len(names) - 1} more"
+    return " and ".join(names)
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -1,34 +1,45 @@
-"""A job as the command line that starts it."""
+"""A job as the command line that starts it, and what a run goes on with as the one that has it go on."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 from engine.contract.job import FIELDS, Job, changed_fields
 
 
 def command_arguments(job: Job) -> list[str]:
     """The arguments of `footplate` that make this job; fields at their default are left away, but for the devices."""
-    arguments = ["train", *_positional(job.dataset)]
-    trusted = False
-    for name, value in {**changed_fields(job), "devices": job.devices}.items():
-        flag = FIELDS[name].flag
-        if name == "dataset" or value is None:
-            continue
-        if name == "model_file_sha256":
-            trusted = job.model_is_file
-        elif FIELDS[name].kind == "bool":
-            arguments.append(flag if value else f"--no-{flag[2:]}")
-        else:
-            arguments += _option(flag, ",".join(value) if isinstance(value, tuple) else str(value))
-    if trusted:
-        arguments.append("--trust-model-file")
-    return arguments
+    values = {**changed_fields(job), "devices": job.devices}
+    if not job.model_is_file:
+        values.pop("model_file_sha256", None)
+    return ["train", *_positional(job.dataset), *_flags(values)]
 
 
 def command_line(job: Job) -> str:
     """The job as a command to paste into a shell."""
     return shlex.join(["footplate", *command_arguments(job)])
+
+
+def resume_line(run_id: str, changes: Mapping[str, Any]) -> str:
+    """The command that has a run go on with `changes`, plain values by field, to paste into a shell."""
+    return shlex.join(["footplate", "resume", run_id, *_flags(changes)])
+
+
+def _flags(values: Mapping[str, Any]) -> list[str]:
+    """A flag for each value; an empty one is that of an empty field."""
+    arguments = []
+    for name, value in values.items():
+        flag = FIELDS[name].flag
+        if name in ("dataset", "model_file_sha256"):
+            continue
+        if FIELDS[name].kind == "bool":
+            arguments.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            text = ",".join(value) if isinstance(value, tuple | list) else value
+            arguments += _option(flag, "" if text is None else str(text))
+    return [*arguments, "--trust-model-file"] if "model_file_sha256" in values else arguments
 
 
 def _positional(dataset: str) -> list[str]:

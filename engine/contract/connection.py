@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
+import time
 from types import TracebackType
 
-import msgspec
-
+from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import AnyEvent
 from engine.contract.protocol import (
     ENCODE,
@@ -22,6 +22,7 @@ from engine.contract.runs import RunFolder
 
 CONNECT_S = 2.0
 _CHUNK = 1 << 18
+_AGAIN_S = 0.01
 
 ServerMessage = Welcome | Goodbye | AnyEvent
 
@@ -85,7 +86,7 @@ class RunConnection:
         for line in self.receive_lines():
             try:
                 message = SERVER_MESSAGE.decode(line)
-            except msgspec.DecodeError:
+            except NOT_DECODED:
                 continue
             if isinstance(message, Goodbye):
                 self.reason = message.reason
@@ -113,8 +114,16 @@ def _connect(kind: str, place: str, run_id: str) -> socket.socket:
     family = socket.AF_UNIX if kind == "unix" and hasattr(socket, "AF_UNIX") else socket.AF_INET
     connection = socket.socket(family)
     connection.settimeout(CONNECT_S)
+    deadline = time.monotonic() + CONNECT_S
     try:
-        connection.connect(place if kind == "unix" else ("127.0.0.1", int(place)))
+        while True:
+            try:
+                connection.connect(place if kind == "unix" else ("127.0.0.1", int(place)))
+                break
+            except BlockingIOError:  # too many wait to be let in, for which a Unix socket does not wait in line
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_AGAIN_S)
     except (OSError, ValueError) as error:
         connection.close()
         raise NotRunning(f"The supervisor of {run_id} does not answer at {kind}:{place}: {error}.") from error

@@ -15,9 +15,12 @@ from engine.contract.cut import Cut
 from engine.contract.devices import DeviceSample
 from engine.contract.job import FIELDS, Job
 
-Phase = Literal["starting", "preparing", "training", "validating", "saving", "stopping"]
-Outcome = Literal["completed", "stopped", "failed"]
+Phase = Literal["starting", "preparing", "training", "validating", "saving", "pausing", "stopping"]
+Outcome = Literal["completed", "paused", "stopped", "failed"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+FailureKind = Literal["error", "fault", "out_of_memory", "not_finite"]
+"""What a failure is owed to. An "error" lies in the job, the data or the program and would come again; a "fault" befell a
+process, a device or the machine and need not; "out_of_memory" is a device's memory; "not_finite" a loss that is no number."""
 
 
 class Event(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -35,7 +38,9 @@ class RunDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class RunStarted(Event, tag="run_started", kw_only=True):
-    """The first event of every execution. `environment` maps names to versions and facts of the host."""
+    """The first event of every execution. `environment` maps names to versions and facts of the host. `execution` counts
+    from 1: a run that was paused, stopped or interrupted goes on as the next, maybe with a job of other devices. `worked_s`
+    is how long those before it went on together."""
 
     run_id: str
     job: Job
@@ -43,6 +48,21 @@ class RunStarted(Event, tag="run_started", kw_only=True):
     world_size: int
     environment: dict[str, str]
     supervisor_pid: int
+    execution: int = 1
+    worked_s: float = 0.0
+
+
+class Waiting(Event, tag="waiting", kw_only=True):
+    """The run stands in line for its devices and holds nothing; told whenever what it waits for has changed.
+
+    `place` is 1 for the next in line. `behind` are the ids of the runs that hold its devices or stand before it,
+    `others` tells of other people's processes there, in plain words. While it is `held` others go before it.
+    """
+
+    place: int
+    behind: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    held: bool = False
 
 
 class PhaseChanged(Event, tag="phase", kw_only=True):
@@ -51,9 +71,13 @@ class PhaseChanged(Event, tag="phase", kw_only=True):
 
 
 class Planned(Event, tag="planned", kw_only=True):
-    """What lies ahead, once the data and the model are known."""
+    """What lies ahead, once the data and the model are known.
+
+    Training goes on after `from_step`: what was told of later steps before is void, and they are made again.
+    """
 
     epochs: int
+    from_step: int = 0
     steps_per_epoch: int
     train_pictures: int
     val_pictures: int
@@ -222,12 +246,30 @@ class Warned(Event, tag="warning", kw_only=True):
 
 
 class Failed(Event, tag="failed", kw_only=True):
-    """A rank's fault in plain words; the run ends after it. `traceback_file` is relative to the run folder."""
+    """A rank's failure in plain words; the run ends after it. `traceback_file` is relative to the run folder."""
 
     cause: str
     rank: int | None = None
     step: int | None = None
     traceback_file: str = ""
+    kind: FailureKind = "error"
+
+
+class Restarting(Event, tag="restarting", kw_only=True):
+    """The workers have ended for `cause`, and the run starts them again from its last checkpoint.
+
+    It is the `attempt`-th start in a row without a checkpoint between, of `most` that the job allows. `changes` are the
+    fields of the job that are different from now on, so that the failure does not come again.
+    """
+
+    cause: str
+    rank: int | None = None
+    step: int | None = None
+    traceback_file: str = ""
+    kind: FailureKind = "fault"
+    attempt: int
+    most: int
+    changes: dict[str, int | str] = msgspec.field(default_factory=dict)
 
 
 class CommandReceived(Event, tag="command", kw_only=True):
@@ -249,9 +291,10 @@ class DevicesFree(Event, tag="devices_free", kw_only=True):
 
 
 class RunFinished(Event, tag="run_finished", kw_only=True):
-    """The last event of an execution."""
+    """The last event of an execution, the one of `RunStarted` before it."""
 
     outcome: Outcome
+    execution: int = 1
     cause: str = ""
     seconds: float = 0.0
     best: dict[str, float] = msgspec.field(default_factory=dict)
@@ -261,6 +304,7 @@ class RunFinished(Event, tag="run_finished", kw_only=True):
 
 AnyEvent = (
     RunStarted
+    | Waiting
     | PhaseChanged
     | Planned
     | EpochStarted
@@ -275,6 +319,7 @@ AnyEvent = (
     | LogLine
     | Warned
     | Failed
+    | Restarting
     | CommandReceived
     | EventsLost
     | DevicesFree

@@ -12,11 +12,12 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
+from engine.contract import paths
 from engine.contract.problems import Problem
 
 JOB_VERSION = 1
 
-Group = Literal["main", "training", "checkpoints", "data", "precision", "model", "strategy"]
+Group = Literal["main", "training", "checkpoints", "faults", "data", "precision", "model", "strategy"]
 
 
 def _about(label: str, help_text: str, group: Group, **limits: Any) -> Meta:
@@ -167,6 +168,38 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "checkpoints",
         ),
     ] = ""
+    start: Annotated[
+        Literal["when_free", "at_once"],
+        _about(
+            "Start",
+            "When its devices are free, in line behind Footplate's other runs for them; or at once, beside those.",
+            "faults",
+        ),
+    ] = "when_free"
+    wait_for_others: Annotated[
+        bool,
+        _about("Wait for others", "Also waits until no other person's process uses its GPUs.", "faults"),
+    ] = False
+    restarts: Annotated[
+        int,
+        _about(
+            "Restarts after a fault",
+            "How many times in a row, without a new checkpoint between, a run starts again by itself from its last "
+            "checkpoint when a worker dies or hangs; 0 for none.",
+            "faults",
+            ge=0,
+            le=1000,
+        ),
+    ] = 3
+    on_not_finite: Annotated[
+        Literal["stop", "roll_back", "skip"],
+        _about(
+            "Loss not finite",
+            "Stop; roll back to the last checkpoint and pass over the pictures that led there; or skip such a step, "
+            "which is looked at before each update.",
+            "faults",
+        ),
+    ] = "stop"
     image_size: (
         Annotated[
             int,
@@ -535,9 +568,11 @@ def job_to_toml(job: Job) -> str:
 
 
 def save_job(job: Job, path: Path) -> None:
-    """Writes `job.toml` so that it is either whole or absent."""
+    """Writes `job.toml`, for its user alone, so that it is either whole or absent."""
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(job_to_toml(job), encoding="utf-8")
+    temporary.unlink(missing_ok=True)
+    with open(temporary, "w", encoding="utf-8", opener=paths.for_the_user_alone) as stream:
+        stream.write(job_to_toml(job))
     os.replace(temporary, path)
 
 

@@ -21,7 +21,7 @@ def start_supervisor(run: RunFolder) -> int:
     flags = 0
     if sys.platform == "win32":
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
-    with (run.path / "supervisor.log").open("ab") as log:
+    with open(run.path / "supervisor.log", "ab", opener=paths.for_the_user_alone) as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "engine.supervisor", str(run.path.absolute())],
             stdin=subprocess.DEVNULL,
@@ -57,8 +57,8 @@ class Preloader:
         self.poll()
         if sys.platform != "linux" or self._process is not None:
             return
-        logs = paths.home() / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
+        paths.make_home()
+        logs = paths.private_folder(paths.home() / "logs")
         with (logs / "preloader.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "engine.supervisor", "--preload"],
@@ -146,7 +146,8 @@ class Preloader:
                 process.wait()
         undone, self._asked = self._asked, {}
         for folder, run in undone.items():
-            if run.supervisor() is None:
+            supervisor = run.supervisor()
+            if supervisor is None or not supervisor.alive():
                 self.pids[folder] = start_supervisor(run)
 
     def _wait(self) -> None:

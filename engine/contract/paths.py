@@ -6,7 +6,12 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+
+_OTHERS, _OTHERS_WRITE = 0o077, 0o022
+"""What a folder's mode lets other users do, and what of it lets them change what is in there."""
 
 
 def home() -> Path:
@@ -41,25 +46,100 @@ def runs_folder() -> Path:
     return home() / "runs"
 
 
-def runtime_folder() -> Path:
-    """A folder of mode 0700 that is ours alone, with a path short enough for sockets; made if missing.
+def make_home() -> Path:
+    """The home, made if missing. Others may look into one that the user has made and named, but change nothing there.
 
-    Raises PermissionError where the place is taken by somebody else.
+    Raises OSError; PermissionError where it is somebody else's.
     """
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    if base and os.path.isdir(base) and os.access(base, os.W_OK):
-        folder = Path(base) / "footplate"
-    else:
-        owner = os.getuid() if hasattr(os, "getuid") else os.getlogin()
-        folder = Path(tempfile.gettempdir()) / f"footplate-{owner}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if hasattr(os, "getuid"):
-        info = folder.lstat()
-        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-            raise PermissionError(f"{folder} belongs to somebody else; remove it or set XDG_RUNTIME_DIR")
-        if stat.S_IMODE(info.st_mode) != 0o700:
-            folder.chmod(0o700)
+    folder = home()
+    if os.environ.get("FOOTPLATE_HOME") and folder.exists():
+        _close(folder, _OTHERS_WRITE)
+        return folder
+    return private_folder(folder)
+
+
+def private_folder(folder: Path) -> Path:
+    """`folder`, made if missing with all that it lies in, and for its user alone, whatever the umask is.
+
+    Raises OSError; PermissionError where it is somebody else's.
+    """
+    make_folder(folder)
+    _close(folder, _OTHERS)
     return folder
+
+
+def make_folder(folder: Path) -> None:
+    """Makes `folder` if it is missing, and all that it lies in, for its user alone whatever the umask is. Raises OSError."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)
+
+
+def for_the_user_alone(path: str, flags: int) -> int:
+    """An `opener` for `open`: a file that it makes is its user's alone, whatever the umask is."""
+    return os.open(path, flags, 0o600)
+
+
+def is_own_word(file: Path) -> bool:
+    """Whether nobody but its user (or root) can have written what a file says, as far as the system tells. Raises OSError."""
+    if not hasattr(os, "getuid"):
+        return True
+    info = file.stat()
+    return info.st_uid in (os.getuid(), 0) and not info.st_mode & stat.S_IWOTH
+
+
+def runtime_folder() -> Path:
+    """A folder of mode 0700 that is ours alone, with a path short enough for sockets where there is such a place; made if
+    missing. A place that somebody else has taken is passed by.
+
+    Raises PermissionError where all are taken.
+    """
+    for folder in _runtime_places():
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if _is_ours(folder):
+                return folder
+    folder = home() / "runtime"
+    if folder.is_symlink():
+        raise PermissionError(f"{folder} is a link, which somebody else may have set; remove it")
+    return private_folder(folder)
+
+
+def _runtime_places() -> Iterator[Path]:
+    """In the user's own runtime folder, of which a program that was not started from a session has not been told; else
+    where all users may make one."""
+    owner = os.getuid() if hasattr(os, "getuid") else os.getlogin()
+    for base in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{owner}"):
+        if base and os.path.isdir(base) and os.access(base, os.W_OK):
+            yield Path(base) / "footplate"
+    yield Path(tempfile.gettempdir()) / f"footplate-{owner}"
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it is a folder, not a link to one, that is ours; it is then closed to others."""
+    if not hasattr(os, "getuid"):
+        return True
+    info = folder.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        return False
+    if stat.S_IMODE(info.st_mode) != 0o700:
+        folder.chmod(0o700)
+    return True
+
+
+def _close(folder: Path, bits: int) -> None:
+    """Takes from other users what `bits` let them do in a folder of ours, where its file system knows of users."""
+    if not hasattr(os, "getuid"):
+        return
+    info = folder.stat()
+    if os.getuid() not in (0, info.st_uid) and (info.st_uid or info.st_mode & stat.S_IWOTH):
+        raise PermissionError(
+            f"{folder} belongs to somebody else, who could read and change what is in it; set FOOTPLATE_HOME to a folder "
+            "of your own"
+        )
+    if info.st_uid == os.getuid() and info.st_mode & bits:
+        with suppress(OSError):
+            folder.chmod(stat.S_IMODE(info.st_mode) & ~bits)
 
 
 def sample_dataset() -> Path:

@@ -35,6 +35,10 @@ class Stop(Message, tag="stop", kw_only=True, frozen=True):
     """All ranks end after the step in hand; the last state is saved."""
 
 
+class Pause(Message, tag="pause", kw_only=True, frozen=True):
+    """As `Stop`; the run is to be gone on with, and says so."""
+
+
 class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):
     pass
 
@@ -45,7 +49,7 @@ class Adjust(Message, tag="adjust", kw_only=True, frozen=True):
     loader_workers: Annotated[int, Meta(ge=1, le=256)]
 
 
-Command = Stop | CheckpointNow | Adjust
+Command = Stop | Pause | CheckpointNow | Adjust
 """What may be asked of a run; the supervisor hands it on to the workers."""
 
 ClientMessage = Hello | Command

@@ -20,13 +20,11 @@ from pathlib import Path
 import msgspec
 
 from engine.contract import paths
-from engine.contract.runs import RunFolder, RunSummary, list_runs, run_names
+from engine.contract.decoding import NOT_DECODED
+from engine.contract.runs import ENDED, RunFolder, RunSummary, list_runs, run_names
 
 _FORM = 1
 """To be raised where a summary's fields come to mean something else."""
-
-_SETTLED = ("completed", "stopped", "failed", "interrupted")
-"""States that do not change while the files stay as they are: a process that has ended never comes back."""
 
 _TICK_NS = 2_000_000_000
 """The coarsest step of a file system's clock (FAT's). What has changed within it may change again without a trace, so
@@ -77,7 +75,8 @@ class RunIndex:
                 continue
             if summary is None:
                 continue
-            if summary.state in _SETTLED and time.time_ns() - stamp[0] > _TICK_NS:
+            # A process that has ended never comes back: such a state stays while the files do.
+            if summary.state in ENDED and time.time_ns() - stamp[0] > _TICK_NS:
                 kept[name] = (stamp, summary)
             yield summary
         self._kept = kept
@@ -90,7 +89,7 @@ class RunIndex:
             if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
                 return {}
             content = msgspec.msgpack.decode(data[4:], type=_Content)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *NOT_DECODED):
             return {}
         same = (content.form, content.fields, content.root) == (_FORM, RunSummary.__struct_fields__, str(self._root))
         return content.runs if same else {}

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from engine.contract.decoding import NOT_DECODED
+
 FILE = "notes.json"
 _MOST_NAME = 120
 """Characters of a name at most, as in a job."""
@@ -37,7 +39,7 @@ def read_notes(folder: Path) -> RunNotes:
     """The notes in a run's folder; empty where there are none or they cannot be understood."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=RunNotes)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *NOT_DECODED):
         return RunNotes()
 
 

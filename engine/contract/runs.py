@@ -14,9 +14,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -25,6 +28,7 @@ import msgspec
 import psutil
 
 from engine.contract import paths
+from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import (
     ENCODE,
     EVENT,
@@ -36,11 +40,15 @@ from engine.contract.events import (
     RunStarted,
     StepMetrics,
     Validation,
+    Waiting,
 )
 from engine.contract.job import Job, load_job, save_job
 from engine.contract.run_notes import read_notes
 
-State = Literal["starting", "running", "completed", "stopped", "failed", "interrupted"]
+State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "interrupted"]
+
+ENDED: tuple[State, ...] = ("completed", "paused", "stopped", "failed", "interrupted")
+"""States of a run that nobody runs any more; it can be gone on with, but for what is completed."""
 
 START_GRACE_S = 30.0
 """How long after its making a run without a supervisor counts as starting rather than interrupted."""
@@ -51,12 +59,13 @@ _END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
 
 
 class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who runs a run. `start_time` is the process's own (seconds since the epoch), so that a pid used
-    again is not taken for it. `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback."""
+    """Who runs a run. `start_time` is the process's own as `process_start` gives it, so that a pid used
+    again is not taken for it. `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`."""
 
     pid: int
     start_time: float
     endpoint: str
+    execution: int = 1
 
     def alive(self) -> bool:
         return process_alive(self.pid, self.start_time)
@@ -89,15 +98,40 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     set_aside: bool = False
 
 
-def _for_the_user_alone(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def process_start(pid: int) -> float:
+    """When a process was started, by a clock that nobody sets: of use for nothing but to tell it from others of its pid.
+
+    On Linux what other programs show follows from the clock on the wall, and changes whenever that is put right (proc(5):
+    `starttime`, and `btime` of /proc/stat). Seconds since the boot do not; which boot it was is added as a number that is
+    far larger. Raises psutil.Error where there is no such process.
+    """
+    process = psutil.Process(pid)
+    if sys.platform != "linux":
+        return process.create_time()
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        raise psutil.NoSuchProcess(pid) from None
+    ticks = int(stat.rpartition(b")")[2].split()[19])
+    return ticks / os.sysconf("SC_CLK_TCK") + _boot() * _LONGER_THAN_A_BOOT_S
+
+
+_LONGER_THAN_A_BOOT_S = float(1 << 31)
+
+
+@cache
+def _boot() -> int:
+    """One of 4,096 numbers, another for nearly every boot, so that hundredths of seconds are still told apart."""
+    try:
+        return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:3], 16)
+    except (OSError, ValueError):
+        return 0
 
 
 def process_alive(pid: int, start_time: float) -> bool:
     """Whether the process that had `pid` and was started at `start_time` still runs (a zombie does not)."""
     try:
-        process = psutil.Process(pid)
-        return abs(process.create_time() - start_time) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+        return abs(process_start(pid) - start_time) < 1.0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
 
@@ -138,18 +172,18 @@ class RunFolder:
         """Who runs this run, or None where none has begun or the file cannot be understood."""
         try:
             return msgspec.json.decode(self.supervisor_file.read_bytes(), type=SupervisorFile)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *NOT_DECODED):
             return None
 
     def write_supervisor(self, content: SupervisorFile) -> None:
         temporary = self.supervisor_file.with_suffix(".part")
         temporary.unlink(missing_ok=True)
-        with open(temporary, "wb", opener=_for_the_user_alone) as stream:  # it may hold a token
+        with open(temporary, "wb", opener=paths.for_the_user_alone) as stream:  # it may hold a token
             stream.write(ENCODE.encode(content))
         os.replace(temporary, self.supervisor_file)
 
     def events(self) -> Iterator[AnyEvent]:
-        """The events on disk, in order. A torn last line and lines of a newer Footplate are passed over."""
+        """The events on disk, in order. A torn last line, damaged ones and those of a newer Footplate are passed over."""
         try:
             stream = self.events_file.open("rb")
         except OSError:
@@ -160,7 +194,7 @@ class RunFolder:
                     return
                 try:
                     yield EVENT.decode(line)
-                except msgspec.DecodeError:
+                except NOT_DECODED:
                     continue
 
     def last_event(self) -> AnyEvent | None:
@@ -172,9 +206,10 @@ class RunFolder:
         last = self.last_event()
         supervisor = self.supervisor()
         if isinstance(last, RunFinished):
-            return last.outcome
+            goes_on = supervisor is not None and supervisor.execution > last.execution and supervisor.alive()
+            return "starting" if goes_on else last.outcome
         if supervisor is not None and supervisor.alive():
-            return "running"
+            return "waiting" if isinstance(last, Waiting) else "running"
         if supervisor is None and self._age_s() < START_GRACE_S:
             return "starting"
         # The last event may have been written between the two looks.
@@ -194,13 +229,14 @@ class RunFolder:
         measures of a run that has not finished are those of its last validation.
         """
         first, last = self._first_event(), self.last_event()
-        job = first.job if first is not None else self.job()
+        finished = last if isinstance(last, RunFinished) else None
+        once = finished is not None and finished.execution == 1 and first is not None
+        # A run that goes on may do so with another job, which stands in its folder and takes longer to read.
+        job = first.job if once and first is not None else self.job()
         if job is None:
             return None
-        finished = last if isinstance(last, RunFinished) else None
         begun = first.time if first is not None else self.job_file.stat().st_mtime
         state: State = finished.outcome if finished is not None else self.state()
-        over = state not in ("running", "starting")
         standing = _Standing() if finished is not None else _standing(_tail(self.events_file, _TAIL_BYTES))
         notes = read_notes(self.path)
         return RunSummary(
@@ -213,7 +249,7 @@ class RunFolder:
             dataset=job.dataset,
             state=state,
             started=begun,
-            seconds=(last.time if last is not None and over else time.time()) - begun,
+            seconds=self.worked_s(None if state in ENDED else time.time()),
             best=finished.best if finished is not None else standing.measures,
             cause=finished.cause if finished is not None else "",
             epochs=job.epochs,
@@ -226,6 +262,16 @@ class RunFolder:
             favourite=notes.favourite,
             set_aside=notes.set_aside,
         )
+
+    def worked_s(self, now: float | None = None) -> float:
+        """How long all its executions have gone on together, in line and at work, the present one up to `now`, or where
+        that is None up to its last event; the time between two of them does not count."""
+        last, first = self.last_event(), self._first_event()
+        if last is None or first is None:
+            return 0.0
+        once = isinstance(last, RunFinished) and last.execution == 1
+        latest = first if once else _last_of(_tail(self.events_file, _TAIL_BYTES), RunStarted) or first
+        return max(0.0, latest.worked_s + (last.time if now is None else now) - latest.time)
 
     def _first_event(self) -> RunStarted | None:
         try:
@@ -296,17 +342,22 @@ def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
 def _decoded(line: bytes) -> AnyEvent | None:
     try:
         return EVENT.decode(line)
-    except msgspec.DecodeError:
+    except NOT_DECODED:
         return None
 
 
 def create_run(job: Job) -> RunFolder:
-    """Makes the folder of a new run and writes its job. Raises OSError where that cannot be done."""
+    """Makes the folder of a new run, for its user alone, and writes its job. Raises OSError where that cannot be done."""
     stem = re.sub(r"[^a-z0-9]+", "-", Path(job.model).stem.lower()).strip("-") or "run"
-    folder = paths.runs_folder() / f"{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}-{secrets.token_hex(2)}"
-    folder.mkdir(parents=True)
+    paths.make_home()
+    runs = paths.private_folder(paths.runs_folder())
+    while True:
+        folder = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}-{secrets.token_hex(2)}"
+        with suppress(FileExistsError):  # another of the same second has drawn the same
+            folder.mkdir(mode=0o700)
+            break
     run = RunFolder(folder)
-    run.checkpoints.mkdir()
+    run.checkpoints.mkdir(mode=0o700)
     save_job(job, run.job_file)
     return run
 
@@ -326,27 +377,16 @@ def run_names() -> list[str]:
         return []
 
 
-def job_to_resume(run: RunFolder) -> Job | None:
-    """The job of a run that goes on where `run` was left: from its last.pt, from the start where it has none; None where
-    its own job cannot be read."""
-    job = run.job()
-    last = run.checkpoints / "last.pt"
-    if job is None:
-        return None
-    name = read_notes(run.path).name
-    named = msgspec.structs.replace(job, name=job.name if name is None else name)
-    return msgspec.structs.replace(named, resume_from=str(last)) if last.is_file() else named
-
-
 __all__ = [
+    "ENDED",
     "Outcome",
     "RunFolder",
     "RunSummary",
     "State",
     "SupervisorFile",
     "create_run",
-    "job_to_resume",
     "list_runs",
     "process_alive",
+    "process_start",
     "run_names",
 ]

@@ -63,10 +63,10 @@ def locked() -> Iterator[Path]:
         raise CacheRefused("this system has no file locks of the kind that it needs")
     folder = root()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        paths.private_folder(folder)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise CacheRefused(f"{folder} cannot be written to ({error.strerror})") from error
+        raise CacheRefused(f"{folder} cannot be written to ({error.strerror or error})") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield folder

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.contract.problems import Problem, errors
 from engine.data.decoding import decode, fit
 from engine.data.formats import recognise
-from engine.data.found import FileSplit, IdxSplit, Labels, Recognised, shown
+from engine.data.found import FileSplit, IdxSplit, Labels, Recognised, shown, wrong
 from engine.data.idx import Bytes
 from engine.data.idx_dataset import open_idx_pictures
 from engine.data.reading import describe_failure, folder_channels
@@ -57,7 +57,7 @@ class PictureSet(ABC):
 
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        """The picture as uint8 [channels, size, size]. Raises UnreadablePicture."""
+        """The picture as uint8 [channels, size, size]. Raises UnreadablePicture; DatasetError where all are gone."""
 
     def load_together(self, indices: Labels, size: int, channels: int) -> Bytes | None:
         """Several pictures, uint8 [n, channels, size, size], where none can be unreadable and all at once is faster."""
@@ -88,7 +88,25 @@ class FilePictures(PictureSet):
                 content = stream.read()
             return torch.from_numpy(decode(content, size, channels))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
+            if isinstance(error, OSError) and _is_gone(self.folder):
+                raise _lost(self.folder) from error
             raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+
+
+def _is_gone(folder: str) -> bool:
+    """Whether a folder is missing, or empty as that of a disk is that was taken off."""
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return True
+
+
+def _lost(folder: str) -> DatasetError:
+    message = (
+        f"The dataset's folder {shown(folder)} is not there any more: it was renamed or deleted, or its disk is gone."
+    )
+    return DatasetError([wrong(message, "Put it back, then go on with the run.")])
 
 
 class IdxPictures(PictureSet):

@@ -68,9 +68,13 @@ class Strategy(ABC):
     model: nn.Module
     task: Task
     cut: Cut | None = None
-    """Where the model was cut and why, known after `wrap` on every rank."""
+    """Where the model was cut and why, known after `wrap` on every rank; before it where the run that this one goes on
+    from had it so, and nothing is measured anew."""
     shares: tuple[float, ...] = ()
     """Each data rank's share of every batch where they are not equal, known after `wrap`; together 1."""
+    evaluation_parts: int = 1
+    """Parts that a worker which is alone goes through a batch in, one after another, in an evaluation; several workers go by
+    the job's accumulation."""
     shares_known: bool = False
     """Whether `shares` are those of the run that this one goes on from, so that `wrap` does not measure them anew."""
     recording: bool = False
@@ -80,6 +84,8 @@ class Strategy(ABC):
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
+        self.asked = spec.job
+        """The job as it was given, before anything in it was settled."""
         self.device = worker_device(spec)
         self.layout: Layout = layout(spec.job, self.entry)
         self.watch = stopwatch(self.device)
@@ -141,11 +147,7 @@ class Strategy(ABC):
 
         Their sizes are those of np.array_split; where there are fewer pictures than parts, the last are empty.
         """
-        count = self.spec.job.accumulation
-        if count == 1:
-            return [batch]
-        pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
-        return [replace(batch, inputs=inputs, targets=targets) for inputs, targets in pairs]
+        return divided(batch, self.spec.job.accumulation)
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """This rank's trainable parameters, by their names in the plain model."""
@@ -217,6 +219,14 @@ class Strategy(ABC):
 
     def teardown(self) -> None:  # noqa: B027 - most have nobody to part from
         """Parts from the other ranks, after all has gone well."""
+
+
+def divided(batch: Batch, count: int) -> list[Batch]:
+    """`batch` in `count` parts of the sizes of np.array_split, the last of which may be empty."""
+    if count == 1:
+        return [batch]
+    pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
+    return [replace(batch, inputs=inputs, targets=targets) for inputs, targets in pairs]
 
 
 def settled_precision(job: Job) -> str:

@@ -17,7 +17,7 @@ from engine.contract.job import FIELDS
 from engine.strategies.base import StepResult, StrategyError
 from engine.strategies.rank_times import TimedRanks, giving_buffers, joining_gradients
 from engine.strategies.recompute import BuffersAsBefore
-from engine.strategies.single import SingleDevice, summed
+from engine.strategies.single import SingleDevice, parts_of, summed
 from engine.strategies.speed import balance
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
                 self._backward_on_nothing(updater.backward)
                 result = StepResult(None, None, None)
                 self.watch.mark("backward")
-            updater.step()
+            updater.step(result.loss)
         self.watch.mark("optimizer")
         return result
 
@@ -135,7 +135,7 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
         self.give_buffers()
-        return super().evaluate(batches, measures, stop)
+        return super().evaluate(parts_of(batches, self.spec.job.accumulation), measures, stop)
 
     def state_dict(self) -> dict[str, Tensor] | None:
         return super().state_dict() if self.spec.rank == 0 else None

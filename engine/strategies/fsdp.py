@@ -20,7 +20,7 @@ from engine.strategies.blocks import blocks
 from engine.strategies.rank_times import HostTimer, TimedRanks
 from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
 from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
-from engine.strategies.single import SingleDevice, summed
+from engine.strategies.single import SingleDevice, parts_of, summed
 from engine.strategies.speed import balance
 from engine.training.shards import own_part, part_of, whole
 
@@ -169,9 +169,10 @@ class FullySharded(TimedRanks, SingleDevice):
                 results.append(self.forward_backward(chunk, updater))
             if self.used is not None:
                 self.used.drop_others()
-            updater.step()
+            result = summed(results)
+            updater.step(result.loss)
             self.watch.mark("optimizer")
-            return summed(results)
+            return result
 
     def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
         if len(batch.targets):
@@ -189,8 +190,9 @@ class FullySharded(TimedRanks, SingleDevice):
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
         self.give_buffers()
+        parts = parts_of(batches, self.spec.job.accumulation)
         try:
-            return super().evaluate(self._computed_by_all(batches), measures, stop)
+            return super().evaluate(self._computed_by_all(parts), measures, stop)
         finally:
             # The root's parameters stay whole after a forward pass; they may be others by the next.
             for group in self.groups:

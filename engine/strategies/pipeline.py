@@ -98,7 +98,7 @@ class Pipeline(Distributed):
         model.train()
         try:
             traces = trace(model)
-            self.cut = self._found_cut(model, traces, example_shape)
+            self.cut = self.cut or self._found_cut(model, traces, example_shape)
         except CannotCut as error:
             raise StrategyError(f"The model cannot be cut into stages: {error}. {error.remedy}") from error
         # A run that goes on from this one is cut alike: its norms are added up, and its dropout drawn, by stages.
@@ -234,13 +234,15 @@ class Pipeline(Distributed):
             lay_out(self.model.parameters())
         self._join_gradients()
         self.watch.mark("communication")
-        updater.step()
+        result = StepResult(None, None, None)
+        if targets is not None:
+            loss = self._unscaled(torch.stack(losses).sum())
+            result = StepResult(loss, torch.stack(correct).sum(), fed.pictures)
+        updater.step(result.loss)
         self.watch.mark("optimizer")
         fed.sent()
         self.watch.mark("communication")
-        if targets is None:
-            return StepResult(None, None, None)
-        return StepResult(self._unscaled(torch.stack(losses).sum()), torch.stack(correct).sum(), fed.pictures)
+        return result
 
     def _unscaled(self, loss: Tensor) -> Tensor:
         if self.spec.job.precision != "fp16":

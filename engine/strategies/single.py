@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
-from engine.strategies.base import StepResult, Strategy
+from engine.strategies.base import StepResult, Strategy, divided
+from engine.strategies.memory import in_parts_that_fit
 from engine.strategies.recompute import checkpoint_blocks
 
 if TYPE_CHECKING:
@@ -54,10 +55,10 @@ class SingleDevice(Strategy):
         assert batch is not None
         updater.zero_grad()
         self.watch.mark("optimizer")
-        results = [self.forward_backward(chunk, updater) for chunk in self.chunks(batch) if len(chunk.targets)]
-        updater.step()
+        result = summed([self.forward_backward(chunk, updater) for chunk in self.chunks(batch) if len(chunk.targets)])
+        updater.step(result.loss)
         self.watch.mark("optimizer")
-        return summed(results)
+        return result
 
     def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
         """Adds the gradients of a part of the batch to those that are there."""
@@ -82,17 +83,41 @@ class SingleDevice(Strategy):
                     return False
                 if batch is None or not len(batch.targets):
                     continue
-                with self.autocast():
-                    outputs = self.evaluation_forward(batch)
-                measures.update(outputs.float(), batch.targets)
+                measures.update(self._evaluated(batch).float(), batch.targets)
         finally:
             self.model.train()
         measures.counters = self.total(measures.counters)
         return True
 
+    def _evaluated(self, batch: Batch) -> Tensor:
+        """The model's outputs for a batch of an evaluation, which is gone through in more parts from now on if memory runs
+        out in a worker that is alone: one of several cannot reach the others, and has `parts_of` it."""
+
+        def outputs(parts: int) -> Tensor:
+            with self.autocast():
+                made = [self.evaluation_forward(part) for part in divided(batch, parts) if len(part.targets)]
+            return made[0] if len(made) == 1 else torch.cat(made)
+
+        if self.spec.world_size > 1:
+            return outputs(1)
+        made, self.evaluation_parts = in_parts_that_fit(outputs, self.evaluation_parts, len(batch.targets))
+        return made
+
     def evaluation_forward(self, batch: Batch) -> Tensor:
         outputs: Tensor = self.model(batch.inputs)
         return outputs
+
+
+def parts_of(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | None]:
+    """The parts of each batch in turn, of which the last may be empty."""
+    for batch in batches:
+        yield from [None] if batch is None else divided(batch, count)
+
+
+def undo_compiling(model: nn.Module) -> None:
+    """Has `model` compute without torch.compile again, and gives back what its CUDA graphs hold."""
+    model._compiled_call_impl = None  # undoes Module.compile, for which torch has no call
+    torch._dynamo.reset()
 
 
 def summed(results: Sequence[StepResult]) -> StepResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from engine.contract.protocol import Stop
+from engine.contract.protocol import Pause, Stop
 from engine.supervisor.worker_process import WorkerProcess
 
 STOP_S = 120.0
@@ -16,16 +16,21 @@ TERM_S = 5.0
 
 
 class Ending:
-    """Ends `workers`. `step` is called often, until all are gone; `forced` names the ranks that needed a signal."""
+    """Ends `workers`. `step` is called often, until all are gone; `forced` names the ranks that needed a signal.
 
-    def __init__(self, workers: Sequence[WorkerProcess], polite_s: float) -> None:
+    Without a `message` there is nothing that they should still do, and SIGKILL comes first. A checkpoint that is being
+    written is then cut short, which leaves the one before it.
+    """
+
+    def __init__(self, workers: Sequence[WorkerProcess], polite_s: float, message: Stop | Pause | None) -> None:
         self._workers = workers
-        self._stage = 0
+        self._stage = 0 if message is not None else 1
         self.began = time.monotonic()
         self._deadline = self.began + polite_s
         self.forced: set[int] = set()
-        for worker in workers:
-            worker.send(Stop())
+        if message is not None:
+            for worker in workers:
+                worker.send(message)
 
     def hurry(self, within_s: float = 0.0) -> None:
         """Shortens the wait for an orderly end."""

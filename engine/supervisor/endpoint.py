@@ -8,13 +8,12 @@ import secrets
 import socket
 import stat
 import struct
-import time
 from pathlib import Path
 
 from engine.contract import paths
 
-STALE_S = 60.0
-"""A socket that nobody answers and that is older than this was left by a supervisor that was killed."""
+BACKLOG = 128
+"""Clients that may wait to be let in."""
 
 
 class Endpoint:
@@ -25,6 +24,7 @@ class Endpoint:
         self.text = text
         self.token = token
         self._path = path
+        self._inode = path.lstat().st_ino if path is not None else 0
 
     def admits(self, peer: socket.socket) -> bool:
         """Whether the process at the other end is the user's own, where the system can tell."""
@@ -34,9 +34,20 @@ class Endpoint:
         _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
         return bool(uid == os.getuid())
 
+    @property
+    def stands(self) -> bool:
+        """Whether clients still find it: the folder of its socket may be removed, as it is when its user logs out."""
+        if self._path is None:
+            return True
+        try:
+            return self._path.lstat().st_ino == self._inode
+        except OSError:
+            return False
+
     def close(self) -> None:
+        ours = self.stands  # else it is the next execution's
         self.listener.close()
-        if self._path is not None:
+        if self._path is not None and ours:
             self._path.unlink(missing_ok=True)
 
 
@@ -62,7 +73,7 @@ def sweep() -> None:
     for path in paths.runtime_folder().glob("*.sock"):
         try:
             info = path.lstat()
-            if stat.S_ISSOCK(info.st_mode) and time.time() - info.st_mtime > STALE_S and not _answered(path):
+            if stat.S_ISSOCK(info.st_mode) and not _answered(path):
                 path.unlink()
         except OSError:
             continue  # it went by itself
@@ -81,21 +92,26 @@ def _answered(path: Path) -> bool:
 
 
 def _unix(path: Path) -> Endpoint:
-    path.unlink(missing_ok=True)
+    """The socket is at its place only once it answers, so that one that does not was left by a supervisor that was
+    killed."""
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    path.chmod(0o600)
-    return _listening(listener, f"unix:{path}", path, "")
+    listener.bind(str(part))
+    part.chmod(0o600)
+    listener.listen(BACKLOG)
+    os.replace(part, path)
+    return _ready(listener, f"unix:{path}", path, "")
 
 
 def _loopback() -> Endpoint:
     listener = socket.socket(socket.AF_INET)
     listener.bind(("127.0.0.1", 0))
+    listener.listen(BACKLOG)
     token = secrets.token_urlsafe(32)
-    return _listening(listener, f"tcp:{listener.getsockname()[1]}:{token}", None, token)
+    return _ready(listener, f"tcp:{listener.getsockname()[1]}:{token}", None, token)
 
 
-def _listening(listener: socket.socket, text: str, path: Path | None, token: str) -> Endpoint:
-    listener.listen(64)
+def _ready(listener: socket.socket, text: str, path: Path | None, token: str) -> Endpoint:
     listener.setblocking(False)
     return Endpoint(listener, text, path, token)

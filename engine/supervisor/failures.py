@@ -37,11 +37,13 @@ def death(rank: int, exit_code: int, log: Path) -> Failed:
         how = f"was ended by {name} (signal {-exit_code})"
         if -exit_code == 9:
             how += "; where nobody sent it, the system was out of memory"
+        elif name == "SIGBUS":
+            how += "; a file that it reads as memory was cut short, or its disk failed: the dataset's idx file or the cache"
     else:
         how = f"ended without a word, with exit code {exit_code}"
     tail = log_tail(log)
     said = f" Its last words, in {log.name}: {tail}" if tail else f" It said nothing in {log.name}."
-    return Failed(cause=f"Rank {rank} {how}.{said}", rank=rank)
+    return Failed(cause=f"Rank {rank} {how}.{said}", rank=rank, kind="fault")
 
 
 def log_tail(log: Path) -> str:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine
-from engine.contract.protocol import Command, FrameError
+from engine.contract.events import AnyEvent, Failed, LogLine
+from engine.contract.protocol import Command, FrameError, Pause, Stop
 from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
 from engine.supervisor import failures
 from engine.supervisor.ending import FAILED_S, STOP_S, Ending
 from engine.supervisor.hanging import HangWatch, Limits
-from engine.supervisor.log import EventLog
 from engine.supervisor.worker_process import WorkerProcess
 
 SETTLE_S = 0.5
@@ -22,19 +21,22 @@ SETTLE_S = 0.5
 LINGER_S = 10.0
 """How long workers that have said all they had to say may take to be gone."""
 _POLL_S = 0.05
+_NOTHING_TO_SAVE = ("fault", "out_of_memory")
+"""Kinds of a failure after which the other ranks, which wait for the one that failed, have nothing left to do."""
 
 
 class Group:
-    """Starts the workers of a run, writes what they say to `log`, and ends all of them when one fails.
+    """Starts the workers of a run once, hands on to `tell` what they say, and ends all of them when one fails.
 
-    `cause` is what the run failed of, None as long as it has not; `checkpoints` the paths that were told of, in order.
+    `failure` is what the group failed of, None as long as it has not; it is told of once.
     """
 
-    def __init__(self, log: EventLog, selector: selectors.BaseSelector, world_size: int, limits: Limits) -> None:
+    def __init__(
+        self, tell: Callable[[AnyEvent], object], selector: selectors.BaseSelector, world_size: int, limits: Limits
+    ) -> None:
         self.workers: list[WorkerProcess] = []
-        self.cause: str | None = None
-        self.checkpoints: dict[str, None] = {}
-        self._log = log
+        self.failure: Failed | None = None
+        self._tell = tell
         self._selector = selector
         self._world_size = world_size
         self._limits = limits
@@ -63,10 +65,10 @@ class Group:
     @property
     def gone(self) -> bool:
         """Whether all is over: no worker is left, and what there was to say has been said."""
-        if self._failures and self.cause is None:
+        if self._failures and self.failure is None:
             return False
         if not self.workers:
-            return self._ending is not None or self.cause is not None
+            return self._ending is not None or self.failure is not None
         return all(worker.exit_code is not None and worker.channel is None for worker in self.workers)
 
     @property
@@ -96,10 +98,10 @@ class Group:
         for worker in self.workers:
             worker.send(command)
 
-    def stop(self) -> None:
+    def stop(self, message: Stop | Pause) -> None:
         """Asks for an orderly end: the step in hand is finished and the last state is saved."""
         if self._ending is None:
-            self._ending = Ending(self.workers, STOP_S)
+            self._ending = Ending(self.workers, STOP_S, message)
 
     def hurry(self) -> None:
         """No longer waits for an orderly end."""
@@ -116,10 +118,10 @@ class Group:
 
     def fail(self, event: Failed, weight: int) -> None:
         """Takes a failure into account, which is of a weight in `failures`."""
-        if self.cause is None:
+        if self.failure is None:
             self._failures.append((time.monotonic(), failures.Failure(event, weight)))
         else:
-            self._log.append(LogLine(text=event.cause, level="error", rank=event.rank))
+            self._tell(LogLine(text=event.cause, level="error", rank=event.rank))
 
     def watch(self) -> None:
         """Sees who has ended or hangs and does what follows from it; called often, until `gone`."""
@@ -131,7 +133,7 @@ class Group:
             if worker.done is None or worker.exit_code != 0:
                 self._died(worker)
         self._judge()
-        if self._failures and self.cause is None:
+        if self._failures and self.failure is None:
             certain = any(failure.weight == failures.CERTAIN for _, failure in self._failures)
             settled = time.monotonic() - self._failures[0][0] > SETTLE_S
             if certain or settled or all(worker.exit_code is not None for worker in self.workers):
@@ -147,26 +149,28 @@ class Group:
         if isinstance(verdict, Failed):
             self.fail(verdict, failures.CERTAIN)
         elif verdict is not None:
-            self._log.append(verdict)
+            self._tell(verdict)
 
     def _died(self, worker: WorkerProcess) -> None:
         known = {failure.event.rank for _, failure in self._failures}
-        if worker.rank not in known and worker.rank not in self.forced and self.cause is None:
+        if worker.rank not in known and worker.rank not in self.forced and self.failure is None:
             assert worker.exit_code is not None
             event = failures.death(worker.rank, worker.exit_code, worker.log)
             self.fail(event, failures.weight_of_death(event, worker.exit_code))
 
     def _name_the_cause(self) -> None:
         root = failures.root_cause([failure for _, failure in self._failures])
-        self.cause = root.event.cause
-        self._log.append(root.event)
+        self.failure = root.event
+        self._tell(root.event)
         for _, failure in self._failures:
             if failure is not root:
-                self._log.append(LogLine(text=failure.event.cause, level="error", rank=failure.event.rank))
-        if self._ending is None:
-            self._ending = Ending(self.workers, FAILED_S)
-        else:
+                self._tell(LogLine(text=failure.event.cause, level="error", rank=failure.event.rank))
+        if self._ending is not None:
             self._ending.hurry(FAILED_S)
+        elif root.event.kind in _NOTHING_TO_SAVE:
+            self._ending = Ending(self.workers, 0.0, None)
+        else:
+            self._ending = Ending(self.workers, FAILED_S, Stop())
 
     def _end_those_who_linger(self) -> None:
         """A worker whose work is done and whose process does not end, held up by a thread of some library's."""
@@ -175,7 +179,7 @@ class Group:
         now = time.monotonic()
         self._all_said_at = self._all_said_at or now
         if now - self._all_said_at > LINGER_S:
-            self._ending = Ending(self.workers, 0.0)
+            self._ending = Ending(self.workers, 0.0, Stop())
 
     # What they say
 
@@ -207,8 +211,5 @@ class Group:
                 worker.done = message
             case Failed():
                 self.fail(message, failures.weight(message))
-            case CheckpointSaved(path=path):
-                self.checkpoints[path] = None
-                self._log.append(message)
             case _:
-                self._log.append(message)
+                self._tell(message)

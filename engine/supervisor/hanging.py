@@ -126,7 +126,7 @@ class HangWatch:
             f"{_ranks(silent)} {has} said nothing for {seconds:.0f} s, while others still do: {hangs} stopped. "
             f"{self._last_signs(silent)} See {_logs(silent)}."
         )
-        return Failed(cause=text, rank=silent[0], step=self._step(silent[0]))
+        return Failed(cause=text, rank=silent[0], step=self._step(silent[0]), kind="fault")
 
     def _last_signs(self, silent: list[int]) -> str:
         beats = [(rank, self._ranks[rank].beat) for rank in silent]
@@ -178,7 +178,8 @@ class HangWatch:
                 f"Nothing has gone on for {seconds:.0f} s, and which rank holds up the others cannot be told: {where}. "
                 f"See {_logs(culprits)}."
             )
-        return Failed(cause=text, rank=first if len(culprits) == 1 else None, step=self._step(first))
+        rank = first if len(culprits) == 1 else None
+        return Failed(cause=text, rank=rank, step=self._step(first), kind="fault")
 
     def _held_up_by(self, culprits: list[int], seconds: float) -> str:
         told = "; ".join(f"rank {rank} {_place(self._ranks[rank])}" for rank in culprits)

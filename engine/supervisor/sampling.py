@@ -50,7 +50,9 @@ class Sampler:
         self.latest_at = 0.0
 
     def start(self, delay_s: float = 0.0) -> None:
-        """Starts the sampler after `delay_s`, from within `tick`."""
+        """Starts the sampler after `delay_s`, from within `tick`. Does nothing where it is started."""
+        if self._process is not None or self._start_at is not None:
+            return
         self._start_at = time.monotonic() + delay_s
         self.tick()
 

@@ -28,10 +28,12 @@ from engine.contract.protocol import (
     Hello,
     Welcome,
 )
-from engine.supervisor.endpoint import Endpoint
+from engine.supervisor.endpoint import BACKLOG, Endpoint
 from engine.supervisor.log import EventLog
 
 MAX_CLIENTS = 64
+MAX_STRANGERS = 256
+"""So many may be there without having said hello; the one who has been silent for longest goes for another."""
 HELLO_S = 10.0
 """How long a client may take to say hello."""
 GOODBYE_S = 2.0
@@ -59,7 +61,8 @@ class Client:
 
 
 class Server:
-    """Answers on `endpoint` from within the loop of `selector`; `command` is called with what clients ask."""
+    """Answers on `endpoint`, which `listen` changes, from within the loop of `selector`; `command` is called with what
+    clients ask."""
 
     def __init__(
         self,
@@ -69,13 +72,20 @@ class Server:
         selector: selectors.BaseSelector,
         command: Callable[[Command], None],
     ) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._log = log
         self._run_id = run_id
         self._selector = selector
         self._command = command
-        self._clients: set[Client] = set()
+        self._clients: dict[Client, None] = {}
         selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
+
+    def listen(self, endpoint: Endpoint) -> None:
+        """Listens there from now on; who is connected stays so."""
+        self._selector.unregister(self.endpoint.listener)
+        self.endpoint.close()
+        self.endpoint = endpoint
+        self._selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def tick(self) -> None:
         """Sends what is new to all who wait for it, and parts from those whose time is up."""
@@ -87,6 +97,8 @@ class Server:
                 else:
                     self._send_away(client, "no hello came in time")
             elif not client.writing:
+                if client.cursor is not None:
+                    client.cursor = min(client.cursor, self._log.end)
                 self._pump(client)
 
     @property
@@ -97,22 +109,28 @@ class Server:
     def close(self) -> None:
         for client in list(self._clients):
             self._drop(client)
-        self._selector.unregister(self._endpoint.listener)
-        self._endpoint.close()
+        self._selector.unregister(self.endpoint.listener)
+        self.endpoint.close()
 
     def _accept(self, _mask: int) -> None:
-        try:
-            connection, _ = self._endpoint.listener.accept()
-        except OSError:
-            return  # it has gone again, or no file is left for it
+        """Lets in all who wait, so that those who come again and again do not keep the others out."""
+        for _ in range(BACKLOG):
+            try:
+                connection, _ = self.endpoint.listener.accept()
+            except OSError:
+                return  # nobody is left, or no file for them
+            self._let_in(connection)
+
+    def _let_in(self, connection: socket.socket) -> None:
+        strangers = [client for client in self._clients if client.cursor is None]
+        if len(strangers) >= MAX_STRANGERS:
+            self._drop(strangers[0])
         connection.setblocking(False)
         client = Client(connection)
-        self._clients.add(client)
+        self._clients[client] = None
         self._selector.register(connection, selectors.EVENT_READ, lambda mask: self._ready(client, mask))
-        if not self._endpoint.admits(connection):
+        if not self.endpoint.admits(connection):
             self._send_away(client, "this run belongs to another user")
-        elif len(self._clients) > MAX_CLIENTS:
-            self._send_away(client, f"there are {MAX_CLIENTS} clients already")
 
     def _ready(self, client: Client, mask: int) -> None:
         if mask & selectors.EVENT_READ:
@@ -153,8 +171,10 @@ class Server:
             self._send_away(client, "a second hello")
         elif hello.protocol != PROTOCOL_VERSION:
             self._send_away(client, f"protocol {hello.protocol} is not spoken here, but {PROTOCOL_VERSION}")
-        elif not hmac.compare_digest(hello.token.encode(errors="replace"), self._endpoint.token.encode()):
+        elif not hmac.compare_digest(hello.token.encode(errors="replace"), self.endpoint.token.encode()):
             self._send_away(client, "wrong token")
+        elif sum(other.cursor is not None and not other.leaving for other in self._clients) >= MAX_CLIENTS:
+            self._send_away(client, f"there are {MAX_CLIENTS} clients already")
         else:
             client.deadline = None
             client.cursor = self._log.offset_of(hello.from_n)
@@ -202,10 +222,13 @@ class Server:
             except OSError as error:
                 self._send_away(client, f"the log cannot be read: {error}")
                 return bool(client.out)
+            if not lines:
+                client.cursor = self._log.end  # somebody has cut the log short
+                return bool(client.out)
             thin = client.cursor >= client.live_from and self._log.end - client.cursor > THIN_BYTES
             client.cursor += len(lines)
-            if thin:
-                lines = b"".join(x for x in lines.splitlines(keepends=True) if not x.startswith(_DROPPABLE))
+            if thin or len(lines) > MAX_FRAME_BYTES:
+                lines = b"\n".join(line for line in lines.split(b"\n") if _may_go(line, thin=thin))
             client.out += lines
             if client.out:
                 return True
@@ -228,6 +251,12 @@ class Server:
 
     def _drop(self, client: Client) -> None:
         if client in self._clients:
-            self._clients.discard(client)
+            del self._clients[client]
             self._selector.unregister(client.connection)
             client.connection.close()
+
+
+def _may_go(line: bytes, *, thin: bool) -> bool:
+    """Whether a line is no longer than a frame, which one that was damaged on disk may be, and where `thin` is not one of
+    those that may be dropped."""
+    return len(line) < MAX_FRAME_BYTES and not (thin and line.startswith(_DROPPABLE))

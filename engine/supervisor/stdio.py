@@ -37,7 +37,7 @@ def redirect(log: Path) -> None:
     """In a forked child: nothing comes in, and all that is printed goes to the end of `log`."""
     null = os.open(os.devnull, os.O_RDWR)
     try:
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError:
         output = os.dup(null)
     for fd, target in ((null, 0), (output, 1), (output, 2)):

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from engine import linux
+from engine.contract import paths
 from engine.contract.devices import is_gpu
 from engine.contract.events import AnyEvent
 from engine.contract.protocol import ENCODE, MAX_FRAME_BYTES, Command, Frames
@@ -203,7 +204,7 @@ def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> 
     """A new interpreter. The channel is passed by inheritance, on Windows by `socket.share` (its documentation
     asks for the child's pid, so it goes through the child's stdin)."""
     windows = sys.platform == "win32"
-    with log.open("ab") as output:
+    with open(log, "ab", opener=paths.for_the_user_alone) as output:
         popen = subprocess.Popen(
             [sys.executable, "-m", "engine.supervisor.worker_main"],
             stdin=subprocess.PIPE,

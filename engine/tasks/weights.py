@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -36,13 +35,7 @@ def pretrained(name: str, title: str) -> State:
     path = cache_path(known[0])
     cached = path.is_file()
     try:
-        state: State = known[0].get_state_dict(progress=False, check_hash=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
-        if cached:
-            message = f"The pretrained weights in {path} are damaged ({_first_line(error)})."
-            raise TaskError("pretrained", message, f"Remove that file. {SCRATCH}") from error
-        message = f"The pretrained weights of {title} arrived damaged ({_first_line(error)})."
-        raise TaskError("pretrained", message, f"Try again. {SCRATCH}") from error
+        state: State = known[0].get_state_dict(progress=False, check_hash=True, weights_only=True)
     except (URLError, OSError) as error:
         if cached:
             message = f"The pretrained weights in {path} cannot be read ({_first_line(error)})."
@@ -52,6 +45,12 @@ def pretrained(name: str, title: str) -> State:
             f"since there is no network ({_first_line(error)})."
         )
         raise TaskError("pretrained", message, SCRATCH) from error
+    except Exception as error:  # torch.load raises many things for what it does not take
+        if cached:
+            message = f"The pretrained weights in {path} are damaged ({_first_line(error)})."
+            raise TaskError("pretrained", message, f"Remove that file. {SCRATCH}") from error
+        message = f"The pretrained weights of {title} arrived damaged ({_first_line(error)})."
+        raise TaskError("pretrained", message, f"Try again. {SCRATCH}") from error
     return state
 
 

@@ -11,12 +11,15 @@ import errno
 import hashlib
 import os
 import re
+import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+
+from engine.contract import paths
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _OLDER = re.compile(r"epoch-\d+-step-(\d+)\.pt")
@@ -60,11 +63,13 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
     temporary = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as stream:
+        with open(temporary, "wb", opener=paths.for_the_user_alone) as stream:
             sha256 = _save(content, stream)
             stream.flush()
             os.fsync(stream.fileno())
             size = stream.tell()
+        if path.is_dir() and not path.is_symlink():
+            os.replace(path, path.with_name(f"{path.name}.{secrets.token_hex(2)}.folder"))  # of which we know nothing
         if aside and path.exists():
             _set_aside(path, path.with_name(aside))
         os.replace(temporary, path)

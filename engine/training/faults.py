@@ -1,4 +1,4 @@
-"""What went wrong, in plain words."""
+"""What went wrong, in plain words, and what it is owed to."""
 
 from __future__ import annotations
 
@@ -8,13 +8,29 @@ from pathlib import Path
 
 import torch
 
+from engine.contract.events import FailureKind
 from engine.contract.worker import WorkerSpec
 from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.strategies.base import StrategyError, worker_device
+from engine.strategies.memory import DoesNotFit, ran_out
 from engine.tasks.base import TaskError
 from engine.training.tally import NotFinite
 
-_LOST_PEER = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo|nccl|socket|timed out waiting", re.I)
+_LOST_PEER = re.compile(
+    r"connection (closed|reset|refused)|broken pipe|gloo|nccl|socket|timed out waiting|wait timeout", re.I
+)
+_FULL_GPU = re.compile(r"GPU (\d+) has a total capacity")
+_FAILED_DEVICE = re.compile(
+    r"(?:CUDA|NCCL|CUBLAS|CUDNN)(?: kernel)? error|cu(?:blas|dnn|fft|rand|solver|sparse) error|uncorrectable ECC|"
+    r"unspecified launch failure|_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|MAPPING_ERROR)",
+    re.I,
+)
+_FAILED_PROGRAM = re.compile(
+    r"device-side assert|no kernel image|invalid device (?:function|ordinal)|invalid (?:argument|configuration)|"
+    r"driver version is insufficient|unsupported toolchain|operation not supported|NCCL_INVALID|invalid usage",
+    re.I,
+)
+"""What a GPU also complains of as an error of CUDA's, and what the program or the installation is to blame for."""
 
 _CHANGED_GRAPH = (
     "The model does not use the same parameters at every step, as Static graph promises. Switch Static graph off."
@@ -45,6 +61,17 @@ _RULES = (
 """What a strategy demands of a model, by words of PyTorch's complaint, and what to do."""
 
 
+def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
+    """What a worker's end is owed to."""
+    if isinstance(error, NotFinite):
+        return "not_finite"
+    if isinstance(error, DoesNotFit) or ran_out(error):
+        return "out_of_memory"
+    if _device_failed(error) or _peer_lost(error, spec):
+        return "fault"
+    return "error"
+
+
 def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     """The cause of a worker's end and, where there is one, the remedy. `where` says where the worker was."""
     text = str(error).strip()
@@ -53,6 +80,7 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     told = (
         _out_of_memory(error, spec, where)
         or _without_deterministic_form(text)
+        or _in_device(error, spec, where)
         or _in_model_file(error, spec, where)
         or _between_workers(error, spec, where)
     )
@@ -63,12 +91,44 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     return f"{type(error).__name__} {where}: {_first_line(text)}"
 
 
+def _device_failed(error: BaseException) -> bool:
+    text = str(error)
+    if not isinstance(error, RuntimeError) or _FAILED_PROGRAM.search(text):
+        return False
+    return isinstance(error, torch.AcceleratorError) or _FAILED_DEVICE.search(text) is not None
+
+
+def _peer_lost(error: BaseException, spec: WorkerSpec) -> bool:
+    return spec.world_size > 1 and isinstance(error, RuntimeError) and _LOST_PEER.search(str(error)) is not None
+
+
 def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    if isinstance(error, torch.OutOfMemoryError):
-        return f"Out of memory on {_device(spec)} {where}. Set a smaller batch or image size, or choose bf16."
+    if isinstance(error, DoesNotFit):
+        parts = (
+            "a single picture"
+            if error.pictures == 1
+            else f"the {error.pictures} pictures that BatchNorm needs at least"
+        )
+        device = _device(spec, str(error.__cause__))
+        return (
+            f"Out of memory on {device} {where}, even with {parts} at a time. Set a smaller image size, choose bf16 "
+            "or activation checkpointing, a smaller model, or a device with more memory."
+        )
+    if not ran_out(error):
+        return ""
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
         return f"Out of main memory {where}. Set a smaller batch or image size, or fewer workers."
-    return ""
+    return f"Out of memory on {_device(spec, str(error))} {where}. Set a smaller batch or image size, or choose bf16."
+
+
+def _in_device(error: BaseException, spec: WorkerSpec, where: str) -> str:
+    if not _device_failed(error) or "nccl" in str(error).lower():
+        return ""
+    device = _device(spec)
+    return (
+        f"{device[:1].upper()}{device[1:]} failed {where}: {_first_line(str(error)).rstrip('.')}. Where that comes again, look into the machine's log "
+        "for Xid messages, start it anew, or choose another GPU."
+    )
 
 
 def _without_deterministic_form(text: str) -> str:
@@ -86,7 +146,7 @@ def _between_workers(error: BaseException, spec: WorkerSpec, where: str) -> str:
     for words, told in _RULES:
         if words in text:
             return told
-    if spec.world_size > 1 and isinstance(error, RuntimeError) and _LOST_PEER.search(text):
+    if _peer_lost(error, spec):
         return f"Lost touch with another worker {where}: {_first_line(text)}"
     return ""
 
@@ -95,11 +155,17 @@ def _first_line(text: str) -> str:
     return text.splitlines()[0] if text else "no further details"
 
 
-def _device(spec: WorkerSpec) -> str:
+def _device(spec: WorkerSpec, told: str = "") -> str:
+    """A worker's device; of several that it drives, the one whose memory was `told` of."""
     device = worker_device(spec)
     if device.type == "cpu":
         return "the CPU"
-    return f"GPU {device.index} of the run ({torch.cuda.get_device_name(device)}, {spec.devices[device.index or 0]})"
+    named = _FULL_GPU.search(told)
+    index = int(named[1]) if named else device.index
+    try:
+        return f"GPU {index} of the run ({torch.cuda.get_device_name(index)}, {spec.devices[index]})"
+    except RuntimeError:  # it has failed, or was never reached
+        return f"GPU {index} of the run ({spec.devices[index]})"
 
 
 def _in_model_file(error: BaseException, spec: WorkerSpec, where: str) -> str:

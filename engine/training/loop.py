@@ -9,14 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.contract.events import EpochStarted, LogLine, Part, RanksTimed, ScheduleTraced, StepMetrics, Validation
+from engine.contract.events import (
+    EpochStarted,
+    LogLine,
+    Part,
+    RanksTimed,
+    ScheduleTraced,
+    StepMetrics,
+    Validation,
+    Warned,
+)
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.strategies.base import Strategy
+from engine.strategies.memory import device_name
 from engine.training.feed import Feed
 from engine.training.optimizers import Updater
 from engine.training.randomness import undrawn
 from engine.training.report import Reporter
 from engine.training.saving import Place, Saver
+from engine.training.stepping import Stepper
 from engine.training.tally import NotFinite, Taken, Tally
 from engine.training.telling import TimeTeller
 
@@ -32,6 +43,9 @@ _NEVER = 1 << 62
 
 class Loop:
     """Trains from `begin` to the last epoch or to a stop. Every rank runs it in step with the others.
+
+    The steps up to the `skip_to` of the orders are passed over: all goes on as if they had been made, with the next
+    pictures, the schedule and the validations at the ends of epochs, but for the weights.
 
     Rank 0 reports for all: what it tells is summed over the ranks, which so learn it too. With
     `every_step`, each step's metrics are reported.
@@ -63,8 +77,11 @@ class Loop:
         self.watch = strategy.watch
         self.teller = TimeTeller(strategy, train, reporter.send)
         self._agreeing: Part = "communication" if spec.world_size > 1 else "logging"
+        self.stepper = Stepper(strategy, updater, self._tell, lambda: saver.saved)
         self.begin = begin
         self.step = begin.step
+        self._skip_to = spec.skip_to
+        self._first = max(begin.step, spec.skip_to) + 1
         self._pending: tuple[int, int, float, Taken] | None = None
         self._begun = time.monotonic()
         self._recorded = -math.inf
@@ -75,6 +92,7 @@ class Loop:
         done = self.begin.done
         for epoch in range(self.begin.epoch, self.job.epochs + 1):
             self._tell(EpochStarted(epoch=epoch))
+            done = self._passed_over(epoch, done)
             if done < self.train.steps:
                 done, stopped = self._train(epoch, done)
             measures, measured = (None, None) if stopped else self._validate(epoch)
@@ -98,7 +116,7 @@ class Loop:
         batches = self.train.epoch(epoch, done)
         self.tally.start()
         record = False
-        if self.step > self.begin.step:
+        if self.step >= self._first:
             self.watch.resume()
         for number in range(done + 1, self.train.steps + 1):
             self.reporter.at("data")
@@ -110,16 +128,17 @@ class Loop:
             learning_rate = self.updater.learning_rate
             self.reporter.at("step")
             self.strategy.recording = record
-            result = self.strategy.step(batch, self.updater)
+            result = self.stepper.step(batch, self.step + 1)
             self.step += 1
-            self.tally.add(result, batch.wait_s if batch is not None else 0.0)
+            if result is not None:
+                self.tally.add(result, batch.wait_s if batch is not None else 0.0)
             self.reporter.progressed(self.step)
             self.reporter.at("agree")
             self.watch.mark("logging")
             if record:
                 self._tell_recorded()
                 self.watch.mark("logging")
-            now = self.step == self.begin.step + 1 or self.every_step or number == self.train.steps
+            now = self.step == self._first or self.every_step or number == self.train.steps
             report = now or (self.leads and self.tally.seconds >= REPORT_S)
             due = self.saver.is_due(self.step)
             stop, checkpoint, report, record = self._agree(report, self._wants_record(), due)
@@ -131,7 +150,7 @@ class Loop:
                 self._settle()
             self._step_timed(epoch, report, last=number == self.train.steps)
             if stop:
-                self.reporter.phase("stopping", f"after step {self.step}")
+                self.reporter.phase(self.reporter.ending, f"after step {self.step}")
                 return number, True
             if checkpoint:
                 self.reporter.checkpoint_requested = False
@@ -144,9 +163,25 @@ class Loop:
         self.watch.pause()
         return self.train.steps, False
 
+    def _passed_over(self, epoch: int, done: int) -> int:
+        """Passes over those steps of `epoch` after the first `done` that are not to be trained; how many are done then."""
+        count = min(self._skip_to - self.step, self.train.steps - done)
+        if count <= 0:
+            return done
+        first, self.step = self.step + 1, self.step + count
+        self.updater.go_to(self.step, epoch - 1)
+        self.reporter.progressed(self.step)
+        which = (
+            f"Steps {first:,} to {self.step:,} are passed over: their"
+            if count > 1
+            else f"Step {first:,} is passed over: its"
+        )
+        self._tell(Warned(code="steps_passed_over", message=f"{which} pictures led to a loss that is NaN or infinite."))
+        return done + count
+
     def _step_timed(self, epoch: int, report: bool, last: bool) -> None:
         """A step has been made, at whose end its time is told where its metrics are."""
-        if self.step == self.begin.step + 1:
+        if self.step == self._first:
             self.watch.start()  # the first carries much that the others do not
             return
         self.watch.step_done()
@@ -200,6 +235,8 @@ class Loop:
             return
         (epoch, step, learning_rate, taken), self._pending = self._pending, None
         own = taken.read()
+        if not own.steps:  # all of them were skipped, on all ranks alike
+            return
         first_bad = self.strategy.agree([_NEVER - own.first_bad if own.first_bad is not None else 0])[0]
         if first_bad:
             raise NotFinite(_NEVER - first_bad, "The loss", self.saver.saved)
@@ -230,20 +267,30 @@ class Loop:
         begun = time.perf_counter()
         measures = self.strategy.task.measures()
         measured = None
+        parts = self.strategy.evaluation_parts
         with self.updater.averaged(), undrawn(self.strategy.device):
             if not self.strategy.evaluate(self.val.epoch(epoch), measures, self._stopped):
-                self.reporter.phase("stopping", "during validation")
+                self.reporter.phase(self.reporter.ending, "during validation")
                 return None, None
             values = measures.compute()
             if self.updater.averages and self.saver.is_better(values):
                 measured = self.strategy.state_dict()
         if not all(map(math.isfinite, values.values())):
             raise NotFinite(self.step, "The validation loss", self.saver.saved)
+        if self.strategy.evaluation_parts != parts:
+            self._tell(Warned(code="out_of_memory", message=self._halved()))
         seconds = time.perf_counter() - begun
         self._tell(
             Validation(epoch=epoch, step=self.step, measures=values, pictures=self.val.pictures, seconds=seconds)
         )
         return values, measured
+
+    def _halved(self) -> str:
+        parts = self.strategy.evaluation_parts
+        return (
+            f"{device_name(self.strategy)} ran out of memory in the validation after step {self.step:,}: each batch of it "
+            f"is now gone through in {parts} parts, which gives the same measures."
+        )
 
     def _tell(self, event: Any) -> None:
         if self.leads:

@@ -36,6 +36,11 @@ class Updater:
     steps or epochs alone. Cosine and OneCycle move with every step, "step" with epochs. fp16 scales the loss and
     leaves a step out where gradients overflow on any rank.
 
+    Where the job skips steps that are not finite, each is looked at before it is made: whether the loss and, but for
+    fp16's scaler, which sees to that itself, the norm of the gradients is finite on all ranks, which `agree`
+    (`Strategy.agree`) on it. `skipped` says whether the last step was left out so, with which only the schedule moved.
+    `updates` counts those that were made.
+
     Of a DTensor, as FSDP makes them, the optimizer is given this rank's shard as a plain tensor: that spares it
     DTensor's dispatch, and its fused form serves all strategies alike.
     """
@@ -47,9 +52,15 @@ class Updater:
         steps_per_epoch: int,
         device: torch.device,
         over_parts: Callable[[Tensor], Tensor] = _alone,
+        *,
+        agree: Callable[[Sequence[int]], list[int]] = list,
     ) -> None:
+        self.skipped = False
+        self.updates = 0
         self._device = device
         self._over_parts = over_parts
+        self._agree = agree
+        self._skips = job.on_not_finite == "skip"
         self._clip_norm = job.clip_norm
         self._parameters = dict(parameters)
         self._own: list[Tensor] = [
@@ -59,6 +70,8 @@ class Updater:
         # A pipeline's stage may hold nothing to train; an optimizer wants a parameter all the same.
         self.optimizer = _optimizer(job, self._own or [torch.zeros(0, device=device, requires_grad=True)])
         self._schedule, self._by_epoch = _schedule(job, self.optimizer, job.epochs * steps_per_epoch)
+        # It may move before the optimizer's first step, of which torch would warn: where a run goes on, or skips that.
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]
         self._scaler = AgreedScaler(device, over_parts, enabled=job.precision == "fp16")
         self._averages = Averages(self._own, job.ema_decay) if job.ema_decay is not None else None
 
@@ -84,26 +97,48 @@ class Updater:
     def backward(self, loss: Tensor) -> None:
         self.scale(loss).backward()
 
-    def step(self) -> None:
-        """Updates the parameters from the gradients added up since `zero_grad`, and moves the schedule."""
+    def step(self, loss: Tensor | None = None) -> None:
+        """Updates the parameters from the gradients added up since `zero_grad`, and moves the schedule.
+
+        `loss` is this rank's part of the step's, without dimensions; None where it does not see it.
+        """
         self._follow_shards()
         for parameter, own in self._shards:
             own.grad = None if parameter.grad is None else own_part(parameter.grad)
+        self.skipped = self._skips and not self._is_finite(loss)
+        if not self.skipped:
+            self._update()
+        if self._schedule is not None and not self._by_epoch:
+            self._schedule.step()
+
+    def _update(self) -> None:
         if self._scaler.is_enabled():
             self._scaler.unscale_(self.optimizer)
         if self._clip_norm is not None:
             self._clip(self._clip_norm)
         self._scaler.step(self.optimizer)
+        self.updates += 1
         self._scaler.update()
         if self._averages is not None:
             self._averages.update()
-        if self._schedule is not None and not self._by_epoch:
-            self._schedule.step()
+
+    @torch.no_grad()
+    def _is_finite(self, loss: Tensor | None) -> bool:
+        """Whether the step is to be made. All ranks call it together; it waits for the device."""
+        looked_at = [] if loss is None else [loss.to(self._device, torch.float64)]
+        if not self._scaler.is_enabled():
+            looked_at.append(self._norm().double())
+        own = not looked_at or bool(torch.stack(looked_at).isfinite().all())
+        return not self._agree([int(not own)])[0]
+
+    def _norm(self) -> Tensor:
+        """Of the gradients that this rank holds."""
+        return get_total_norm([own.grad for own in self._own if own.grad is not None]).to(self._device)
 
     @torch.no_grad()
     def _clip(self, limit: float) -> None:
         """As torch.nn.utils.clip_grad_norm_ does for the plain model, bit for bit where one rank holds it all."""
-        norm = get_total_norm([own.grad for own in self._own if own.grad is not None]).to(self._device)
+        norm = self._norm()
         # The square of an fp32 number is exact in fp64, and so is the root of that.
         squares = self._over_parts(norm.double().square())
         clip_grads_with_norm_(self._own, limit, squares.sqrt().to(norm.dtype))
@@ -135,7 +170,6 @@ class Updater:
         if self._schedule is None or not moves:
             return
         self._schedule.last_epoch = moves - 1
-        self._schedule._step_count = moves + 1  # or torch takes this for a first step before the optimizer's
         self._schedule.step()
 
     def state_dict(self) -> dict[str, Any]:

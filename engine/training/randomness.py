@@ -47,3 +47,29 @@ def undrawn(device: torch.device) -> Iterator[None]:
         yield
     finally:
         set_random_state(state)
+
+
+class KeptStreams:
+    """Where the streams stood when `keep` was last called; to be kept before every step, it takes a few microseconds.
+
+    Python's and numpy's take ten times as long, and are kept only where the model is `anybodys`: torchvision's models draw
+    from torch alone.
+    """
+
+    def __init__(self, device: torch.device, *, anybodys: bool) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._anybodys = anybodys
+
+    def keep(self) -> None:
+        self._cpu = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if self._on_gpu else []
+        self._others = (random.getstate(), np.random.get_state()) if self._anybodys else None
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._cpu)
+        if self._cuda:
+            torch.cuda.set_rng_state_all(self._cuda)
+        if self._others is not None:
+            python, numpy = self._others
+            random.setstate(python)
+            np.random.set_state(numpy)

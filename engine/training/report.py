@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from engine.contract.events import DROPPABLE, ENCODE, Event, EventsLost, Phase, PhaseChanged
-from engine.contract.protocol import Adjust, CheckpointNow, FrameError, Frames, Stop
+from engine.contract.protocol import Adjust, CheckpointNow, FrameError, Frames, Pause, Stop
 from engine.contract.worker import TO_WORKER, Activity, Heartbeat, WorkerDone
 from engine.training.standing import look
 
@@ -28,6 +28,7 @@ _ACTIVITIES: dict[Phase, Activity] = {
     "training": "step",
     "validating": "evaluate",
     "saving": "save",
+    "pausing": "save",
     "stopping": "save",
 }
 """What a phase begins with, until `at` says more."""
@@ -43,7 +44,7 @@ class Reporter:
 
     `send` never blocks. When the supervisor does not read, step metrics and device samples are dropped and
     counted (`EventsLost`); all else waits. `stop_requested`, `checkpoint_requested` and `loader_workers_requested` are
-    set by the supervisor's commands; `step` counts the steps done. The end of the channel is an order to end at once (`on_end`).
+    set by the supervisor's commands, and `ending` is the phase in which the run is to end; `step` counts the steps done. The end of the channel is an order to end at once (`on_end`).
 
     The thread that makes it is the one that heartbeats tell of: `phase`, `at` and `progressed` are that thread's.
     """
@@ -51,6 +52,7 @@ class Reporter:
     def __init__(self, channel: socket.socket, rank: int, on_end: Callable[[], None] = _vanish) -> None:
         self.rank = rank
         self.stop_requested = False
+        self.ending: Phase = "stopping"
         self.checkpoint_requested = False
         self.loader_workers_requested: int | None = None
         self._channel = channel
@@ -147,7 +149,7 @@ class Reporter:
                 return f"at step {self.step + 1}"
             case "validating":
                 return f"in the validation after step {self.step}"
-            case "saving" | "stopping":
+            case "saving" | "pausing" | "stopping":
                 return f"while saving after step {self.step}"
             case _:
                 return "while preparing the training"
@@ -205,6 +207,10 @@ class Reporter:
             for command in commands:
                 match command:
                     case Stop():
+                        self.ending = "stopping"
+                        self.stop_requested = True
+                    case Pause():
+                        self.ending = "pausing"
                         self.stop_requested = True
                     case CheckpointNow():
                         self.checkpoint_requested = True

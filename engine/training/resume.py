@@ -8,22 +8,30 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from torch import Tensor
 
+from engine.contract import paths
+from engine.contract.cut import Cut
 from engine.contract.events import Warned
 from engine.contract.job import Job
-from engine.strategies.base import Strategy
+from engine.strategies.base import Strategy, settled_precision
 from engine.tasks.base import TaskError
 from engine.training.checkpoints import DamagedCheckpoint, older_checkpoints, read_checkpoint, whole_checksum
 from engine.training.optimizers import Updater
 from engine.training.randomness import set_random_state
 from engine.training.saving import Place, Saver
+from engine.training.trials import computes_alike
 
 _FIELD = "resume_from"
 _KEYS = {
     "model", "optimizer", "random", "epoch", "done", "steps", "step", "validated", "shares", "classes", "best",
-    "best_epoch", "best_sha256", "job",
+    "best_epoch", "best_sha256", "job", "parts", "cut",
 }  # fmt: skip
+_NEEDS = (
+    "strategy", "model", "model_file_sha256", "image_size", "batch_size", "activation_checkpointing", "freeze_backbone",
+)  # fmt: skip
+"""The fields that the memory for a part of a batch goes by, besides devices and precision."""
 
 
 class Checkpoint:
@@ -43,6 +51,7 @@ class Checkpoint:
     ) -> None:
         self._asked = Path(job.resume_from).expanduser()
         self._job = job
+        self._divided: list[Warned] = []
         self.path, self._content, digest = _whole(self._asked)
         number = int(digest[:15], 16)
         largest, smallest = agree([number, -number])
@@ -79,7 +88,7 @@ class Checkpoint:
     def remarks(self, steps: int) -> list[Warned]:
         """What the user should know of where the job goes on."""
         content, place = self._content, self.place(steps)
-        remarks = []
+        remarks = list(self._divided)
         if self.path != self._asked:
             message = (
                 f"{self._asked} is damaged. {self.path.name}, the checkpoint before it, is gone on from: after step "
@@ -100,21 +109,39 @@ class Checkpoint:
             remarks.append(Warned(code="epoch_anew", message=message))
         return remarks
 
+    def divide_as_before(self, strategy: Strategy) -> None:
+        """Has `strategy` go through batches in as many parts as the checkpoint's run had come to when memory ran out, where
+        they would need as much memory again."""
+        job, before, parts = strategy.spec.job, self.job, self._content["parts"]
+        if strategy.spec.world_size > 1 or not _needs_alike(before, job):
+            return
+        strategy.evaluation_parts = parts["evaluation"]
+        if job.accumulation == parts["asked"] != before["accumulation"]:
+            strategy.settle(accumulation=before["accumulation"])
+            message = (
+                f"Each batch is gone through in {before['accumulation']} parts, to which the run that this one goes on from "
+                "had come when memory ran out."
+            )
+            self._divided = [Warned(code="out_of_memory", message=message)]
+
     def share_as_before(self, strategy: Strategy) -> None:
         """Has `strategy` divide batches as the checkpoint's run did, where both divide them by speed among the same
-        devices."""
+        devices, and cut the model as that did, without measuring anew."""
         job, before = strategy.spec.job, self.job
         alike = tuple(before["devices"]) == job.devices and before["strategy"] == job.strategy
         if alike and before["balance"] == job.balance == "speed":
             strategy.shares, strategy.shares_known = tuple(self._content["shares"]), True
+        if self._content["cut"] is not None and computes_alike(before, job):
+            cut = msgspec.convert(self._content["cut"], Cut)
+            if cut.cuts == job.cuts and cut.recomputed == job.activation_checkpointing:
+                strategy.cut = cut
 
-    def take_over(self, strategy: Strategy, updater: Updater, saver: Saver, steps: int) -> Place:
-        """Gives the strategy, the updater and the saver what the checkpoint holds; where the job goes on.
+    def take_over(self, strategy: Strategy, updater: Updater, saver: Saver, place: Place) -> None:
+        """Gives the strategy, the updater and the saver what the checkpoint holds, to go on at `place`.
 
         Its best epoch is taken over together with the best.pt next to it, unless that is of a later one by now; and where
         strategy, seed and number of devices are the same, every rank's random numbers. All ranks call it together, once.
         """
-        place = self.place(steps)
         content, last = self._content, saver.path("last")
         if last.exists() and self.path.samefile(last):
             saver.newest = Place(content["epoch"], content["done"], content["steps"], content["step"])
@@ -131,7 +158,6 @@ class Checkpoint:
         alike = all(before[name] == getattr(job, name) for name in ("strategy", "seed"))
         if alike and len(before["devices"]) == len(job.devices):
             set_random_state(content["random"][strategy.spec.rank])
-        return place
 
     def _copy_best(self, target: Path) -> bool:
         source = self.path.with_name("best.pt")
@@ -143,7 +169,8 @@ class Checkpoint:
             if not (target.exists() and source.samefile(target)):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 temporary = target.with_name(".best.pt.part")
-                shutil.copyfile(source, temporary)
+                with source.open("rb") as best, open(temporary, "wb", opener=paths.for_the_user_alone) as copy:
+                    shutil.copyfileobj(best, copy)
                 os.replace(temporary, target)
         except (OSError, DamagedCheckpoint):
             return False
@@ -170,28 +197,40 @@ class Checkpoint:
             raise TaskError(_FIELD, message, f"Choose {before.get('optimizer')}, or leave “Continue from” empty.")
 
 
+def _needs_alike(before: dict[str, Any], job: Job) -> bool:
+    """Whether what did not fit into the memory of a job's devices would not into another's."""
+    alike = all(before[name] == getattr(job, name) for name in _NEEDS)
+    return alike and tuple(before["devices"]) == job.devices and before["precision"] == settled_precision(job)
+
+
 def _whole(path: Path) -> tuple[Path, dict[str, Any], str]:
-    """The checkpoint at `path`, or of a last.pt that is damaged the newest whole one before it: which, what it holds, and
-    its SHA-256."""
+    """The checkpoint at `path`, or of a last.pt that is damaged or cannot be read the newest whole one before it: which,
+    what it holds, and its SHA-256."""
     try:
         return path, *_read(path)
-    except DamagedCheckpoint as error:
-        for older in older_checkpoints(path.parent) if path.name == "last.pt" else ():
+    except FileNotFoundError:
+        raise TaskError(_FIELD, f"There is no file {path}.", "Check the spelling, or browse for it.") from None
+    except (DamagedCheckpoint, OSError) as error:
+        before = older_checkpoints(path.parent) if path.name == "last.pt" else []
+        for older in before:
             try:
                 return older, *_read(older)
-            except DamagedCheckpoint:
+            except (DamagedCheckpoint, OSError):
                 continue
-        message = f"{path} is not a checkpoint, or a damaged one: {error}."
-        raise TaskError(_FIELD, message, "Give a run's last.pt.") from error
+        if before:
+            message = (
+                f"{path} is damaged, and so is what was kept before it ({', '.join(file.name for file in before)})."
+            )
+            remedy = "Train anew; its best.pt, where that is whole, may be set as the weights file."
+        elif isinstance(error, OSError):
+            message, remedy = f"{path} cannot be read: {error.strerror}.", "Check the path."
+        else:
+            message, remedy = f"{path} is not a checkpoint, or a damaged one: {error}.", "Give a run's last.pt."
+        raise TaskError(_FIELD, message, remedy) from error
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str]:
-    try:
-        content, digest = read_checkpoint(path)
-    except FileNotFoundError:
-        raise TaskError(_FIELD, f"There is no file {path}.", "Check the spelling, or browse for it.") from None
-    except OSError as error:
-        raise TaskError(_FIELD, f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
+    content, digest = read_checkpoint(path)
     if isinstance(content, dict) and content.keys() >= _KEYS:
         return content, digest
     if isinstance(content, dict) and content and all(isinstance(value, Tensor) for value in content.values()):

@@ -4,7 +4,7 @@ best.pt by the measure that the job names."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from engine.contract.events import CheckpointSaved, Warned
 from engine.contract.worker import WorkerSpec
 from engine.strategies.base import Strategy
 from engine.training.checkpoints import CheckpointError, Written, drop_older, older_name, write_checkpoint
+from engine.training.finite import not_finite
 from engine.training.optimizers import Updater
 from engine.training.randomness import random_state
 from engine.training.report import Reporter
@@ -83,13 +84,23 @@ class Saver:
     others. Leaving it as a context manager waits for the writer of this rank alone, as the end of a failed run must,
     and has it write the best state that is not on disk yet.
 
+    A state with numbers that are not finite is never written: the writer looks through its copy before. Buffers that were
+    not finite in the model as it was built, as masks, are `meant` so.
+
     `best` holds the measures of the best epoch that is on disk, `best_epoch`; both are the same on all ranks.
     On rank 0, `best_sha256` is best.pt's checksum, and `newest` where the last.pt in this run's folder was written, None
     while there is none.
     """
 
     def __init__(
-        self, spec: WorkerSpec, strategy: Strategy, updater: Updater, reporter: Reporter, classes: Sequence[str]
+        self,
+        spec: WorkerSpec,
+        strategy: Strategy,
+        updater: Updater,
+        reporter: Reporter,
+        classes: Sequence[str],
+        *,
+        meant: Collection[str] = (),
     ) -> None:
         self.best: dict[str, float] = {}
         self.best_epoch: int | None = None
@@ -102,11 +113,14 @@ class Saver:
         self._updater = updater
         self._reporter = reporter
         self._classes = tuple(classes)
+        self._meant = frozenset(meant)
         measures = strategy.task.entry.measures
         self._judge: Measure = next(measure for measure in measures if measure.id == self._job.best_by)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._under_way: _UnderWay | None = None
         self._best: _Best | None = None
+        self._best_again = False
+        """Whether the disk did not take the best state when it was last asked to."""
         self._due = 0.0
         self._saved_at = time.monotonic()
 
@@ -115,7 +129,7 @@ class Saver:
 
     def __exit__(self, *_: object) -> None:
         waiting = self._best
-        if waiting is not None and waiting.state is not None:
+        if waiting is not None and waiting.state is not None and not self._best_again:
             self._writer.submit(self._write_best, waiting)
         self._writer.shutdown()
 
@@ -168,6 +182,7 @@ class Saver:
         if better:
             assert measures is not None
             self._best = _Best(model, _all_asked_of(self._strategy.device), place, measures)
+            self._best_again = False
         if may_wait and self._strategy.agree([int(self._leads and time.monotonic() < self._due)])[0]:
             return
         self.finish()
@@ -193,10 +208,13 @@ class Saver:
                 "best_epoch": self.best_epoch,
                 "best_sha256": self.best_sha256,
                 "classes": self._classes,
-                "job": msgspec.to_builtins(self._job),
+                "job": msgspec.to_builtins(self._strategy.spec.job),
+                "parts": {"asked": self._strategy.asked.accumulation, "evaluation": self._strategy.evaluation_parts},
+                "cut": msgspec.to_builtins(self._strategy.cut),
             }
             copied = _all_asked_of(self._strategy.device)
             last = _Last(content, copied, place, measures, pause_s=time.perf_counter() - begun)
+            self._best_again = False
             written = self._writer.submit(self._write_both, last, best)
         self._under_way = _UnderWay(best, written)
 
@@ -207,9 +225,12 @@ class Saver:
         self._reporter.at("save")
         done, self._under_way = self._under_way, None
         saved_best = done.written is not None and done.written.result()
-        if self._strategy.agree([int(saved_best)])[0]:
+        saved, again = self._strategy.agree([int(saved_best), int(self._best_again)])
+        if saved:
             assert done.best is not None
             self.best, self.best_epoch = done.best.measures, done.best.place.epoch
+        elif again:
+            self._best = done.best  # for the next checkpoint, by which the disk may take it
 
     def _write_both(self, last: _Last, best: _Best | None) -> bool:
         """Whether best.pt was written; last.pt, which tells of it, comes after it."""
@@ -237,12 +258,22 @@ class Saver:
         self, kind: Kind, content: Any, place: Place, measures: dict[str, float] | None, pause_s: float = 0.0
     ) -> Written | None:
         path = self.path(kind)
+        state = content if kind == "best" else {name: content[name] for name in ("model", "optimizer")}
+        spoilt = not_finite(state, self._meant)
+        if spoilt:
+            message = (
+                f"{path.name} is not written anew: after step {place.step:,} {spoilt} holds numbers that are NaN or "
+                "infinite. The one before it is kept. Try a lower learning rate, or fp32 if another precision was chosen."
+            )
+            self._reporter.send(Warned(code="checkpoint_not_finite", message=message, rank=0))
+            return None
         before = self.newest if kind == "last" and self._job.keep_checkpoints else None
         # What was written of the same step before its validation is not worth keeping.
         aside = older_name(before.epoch, before.step) if before is not None and before.step != place.step else ""
         try:
             written = write_checkpoint(content, path, aside=aside)
         except CheckpointError as error:
+            self._best_again = self._best_again or kind == "best"
             self._reporter.send(Warned(code="checkpoint_failed", message=str(error), rank=0))
             return None
         self._reporter.send(

@@ -19,7 +19,7 @@ from torch import nn
 
 from engine.contract.events import Chosen
 from engine.strategies.base import Strategy, StrategyError, settled_precision
-from engine.strategies.single import SingleDevice
+from engine.strategies.single import SingleDevice, undo_compiling
 from engine.strategies.speed import Rehearsal
 from engine.tasks.base import Task
 
@@ -70,7 +70,7 @@ class Trials:
         strategy, device = self._strategy, self._strategy.device
         if strategy.spec.job.precision == "auto":
             self._settle_precision()
-        alike = _computes_alike(before, strategy.spec.job)
+        alike = computes_alike(before, strategy.spec.job)
         if not strategy.entry.keeps_model_whole:
             strategy.settle(memory_format="contiguous", compile="off")
             if alike and not strategy.spec.job.cuts:
@@ -250,8 +250,7 @@ class Trials:
         found = {mode: taken[0] for mode in modes if (taken := self._compiled(rehearsal, model, mode))}
         best = min(found, key=found.__getitem__, default=None)
         if best is None or not _is_faster(eager[0], found[best]):
-            model._compiled_call_impl = None  # undoes Module.compile, for which torch has no call
-            torch._dynamo.reset()
+            undo_compiling(model)
             why = _compared("off", "on", eager[0], found[best]) if best is not None else self._failed
             self._decide("compile", "off", why)
             return
@@ -280,12 +279,12 @@ def _lay_out(rehearsal: Rehearsal, model: nn.Module, lie: torch.memory_format) -
 
 
 _ALIKE = (
-    "strategy", "model", "image_size", "batch_size", "accumulation", "precision", "replicas", "pipeline_schedule",
-    "microbatches", "stages_per_device",
+    "strategy", "model", "model_file_sha256", "image_size", "batch_size", "accumulation", "precision", "replicas",
+    "pipeline_schedule", "microbatches", "stages_per_device",
 )  # fmt: skip
 
 
-def _computes_alike(before: Mapping[str, Any], job: Any) -> bool:
+def computes_alike(before: Mapping[str, Any], job: Any) -> bool:
     """Whether the choices of a job hold for another, which goes on from it."""
     return all(before.get(name) == getattr(job, name) for name in _ALIKE) and (
         tuple(before.get("devices", ())) == job.devices

@@ -22,8 +22,9 @@ from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
 from engine.tasks import TASKS
 from engine.tasks.base import Task
-from engine.training.faults import cause
+from engine.training.faults import cause, kind
 from engine.training.feed import Feed, read_in_turn
+from engine.training.finite import not_finite_buffers
 from engine.training.loop import Loop
 from engine.training.optimizers import Updater
 from engine.training.randomness import seed
@@ -50,6 +51,7 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
         reporter.send(
             Failed(
                 cause=cause(error, spec, reporter.whereabouts),
+                kind=kind(error, spec),
                 rank=spec.rank,
                 step=error.step if isinstance(error, NotFinite) else reporter.step_in_hand,
                 traceback_file=_write_traceback(spec),
@@ -73,11 +75,14 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed)
     size = task.image_size(job)
     model = _build_model(spec, strategy, task, splits)
+    meant = not_finite_buffers(model)
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
     parameters = list(model.parameters())
     counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
     example_shape = splits.channels, size, size
     left = _steps_left(job, splits, checkpoint)
+    if checkpoint is not None:
+        checkpoint.divide_as_before(strategy)
     trials = Trials(strategy, task, example_shape, steps=left, tell=reporter.send)
     trials.settle(model, checkpoint.job if checkpoint is not None else {})
     if checkpoint is not None:
@@ -90,12 +95,16 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     val = _feed(spec, strategy, task, splits, reporter, training=False)
     read_in_turn(train, val, job.epochs)
     try:
-        updater = Updater(strategy.parameters(), job, train.steps, strategy.device, strategy.over_parts)
-        saver = Saver(spec, strategy, updater, reporter, splits.classes)
+        updater = Updater(
+            strategy.parameters(), job, train.steps, strategy.device, strategy.over_parts, agree=strategy.agree
+        )
+        saver = Saver(spec, strategy, updater, reporter, splits.classes, meant=meant)
+        begin = _begin(checkpoint, train.steps)
         if spec.rank == 0:
             reporter.send(
                 Planned(
                     epochs=job.epochs,
+                    from_step=begin.step,
                     steps_per_epoch=train.steps,
                     train_pictures=train.pictures,
                     val_pictures=val.pictures,
@@ -108,15 +117,11 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
                     shares=strategy.shares,
                 )
             )
-            for remark in strategy.remarks:
+            for remark in (*strategy.remarks, *(checkpoint.remarks(train.steps) if checkpoint is not None else ())):
                 reporter.send(remark)
         seed(job.seed + spec.rank)  # dropout draws differently on every rank
-        begin = Place(epoch=1, done=0, steps=train.steps, step=0)
         if checkpoint is not None:
-            if spec.rank == 0:
-                for remark in checkpoint.remarks(train.steps):
-                    reporter.send(remark)
-            begin = checkpoint.take_over(strategy, updater, saver, train.steps)
+            checkpoint.take_over(strategy, updater, saver, begin)
             del checkpoint
         loop = Loop(spec, strategy, updater, reporter, saver, train=train, val=val, begin=begin, every_step=every_step)
         with saver:
@@ -145,7 +150,12 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
     """How many steps the run will make."""
     each = len(GlobalBatchSampler(len(splits.train), job.batch_size, 0, 1, job.seed))
-    return each * job.epochs - (checkpoint.place(each).step if checkpoint is not None else 0)
+    return each * job.epochs - _begin(checkpoint, each).step
+
+
+def _begin(checkpoint: Checkpoint | None, steps: int) -> Place:
+    """Where the run goes on, with so many steps an epoch."""
+    return checkpoint.place(steps) if checkpoint is not None else Place(epoch=1, done=0, steps=steps, step=0)
 
 
 def _feed(

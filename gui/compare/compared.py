@@ -10,7 +10,8 @@ import numpy as np
 from engine.contract.job import Job
 from engine.contract.runs import RunSummary
 from gui.plots.columns import Floats
-from gui.run.data import RunData, Steps, Validations
+from gui.run.data import RunData
+from gui.run.figures import Steps, Validations
 from gui.run.words import find_measure
 from gui.runs.words import title
 
@@ -84,13 +85,3 @@ def _joules(seconds: Floats, power_w: Floats) -> float | None:
     lengths = np.diff(seconds)
     middles = (power_w[1:] + power_w[:-1]) / 2
     return float(np.sum(np.where(lengths <= GAP_S, lengths * middles, 0.0)))
-
-
-def rising(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """The points without those that a run went back behind: after an interruption it goes on from its last checkpoint,
-    and the steps from there on count once, as they were in the end."""
-    if len(x) < 2 or (np.diff(x) > 0).all():
-        return x, y
-    later = np.minimum.accumulate(x[::-1])[::-1]
-    kept = np.append(x[:-1] < later[1:], True)
-    return x[kept], y[kept]

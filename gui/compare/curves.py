@@ -11,7 +11,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from gui import theme
-from gui.compare.compared import ComparedRun, Over, rising
+from gui.compare.compared import ComparedRun, Over
 from gui.compare.rows import measure_title, measures
 from gui.plots.columns import Column
 from gui.plots.group import AxisKind, PlotGroup
@@ -134,7 +134,7 @@ class CompareCurves(QWidget):
             dashed=theme.series_is_dashed(run.place),
         )
         plot.add_line(run.number, line)
-        plot.set_data(run.number, *rising(x, column.values))
+        plot.set_data(run.number, x, column.values)
 
     def _add_measures(self, runs: Sequence[ComparedRun]) -> None:
         for name in measures(runs):

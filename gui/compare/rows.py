@@ -102,7 +102,7 @@ def field_words(run: ComparedRun, name: str) -> str:
     special: dict[str, Callable[[Job], str]] = {
         "model": lambda job: model_title(job.model),
         "strategy": lambda job: strategy_title(job.strategy),
-        "devices": lambda job: devices_words(job.devices, _device_names(run)),
+        "devices": lambda job: devices_words(job.devices, run.data.device_names),
         "best_by": lambda job: measure_title([run], job.best_by),
     }
     return special[name](run.job) if name in special else _value_words(name, value)
@@ -165,11 +165,6 @@ def _steps(run: ComparedRun) -> str:
 
 def _task(run: ComparedRun) -> str:
     return run.job.task if run.job is not None else ""
-
-
-def _device_names(run: ComparedRun) -> dict[str, str]:
-    started = run.data.started
-    return {device.id: device.name for device in started.devices} if started is not None else {}
 
 
 def _lowered(title: str) -> str:

@@ -205,7 +205,7 @@ def _error_file() -> str:
     """Where the sampler's own faults are written, in the log folder; nowhere where that cannot be made."""
     logs = paths.home() / "logs"
     try:
-        logs.mkdir(parents=True, exist_ok=True)
+        paths.private_folder(logs)
     except OSError:
         return QProcess.nullDevice()
     return str(logs / "sampler.log")

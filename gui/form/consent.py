@@ -25,6 +25,7 @@ class ConsentBar(QFrame):
         super().__init__()
         self.setObjectName("card")
         self._path = ""
+        self._sha256: str | None = None
         self._question = QLabel()
         self._question.setWordWrap(True)
         self._show = QPushButton("Show")
@@ -63,6 +64,10 @@ class ConsentBar(QFrame):
             self._path = path
             self._show.setChecked(False)
             self._question.setText(f"Run this file? {Path(path).name} is a program and can do whatever you can do.")
+        elif digest != self._sha256:
+            self._question.setText(f"{Path(path).name} has just been changed. Run it as it is now?")
+            self._show_text(self._show.isChecked())
+        self._sha256 = digest
         self.show()
 
     def _show_text(self, shown: bool) -> None:
@@ -71,9 +76,12 @@ class ConsentBar(QFrame):
             self._text.setPlainText(_read(self._path))
 
     def _agree(self) -> None:
+        """The user agrees to what the question was about, which may not be what is in the file by now."""
         digest = model_file_sha256(self._path)
-        if digest is not None:
+        if digest is not None and digest == self._sha256:
             self.allowed.emit(digest)
+        else:
+            self.ask(self._path, "")
 
 
 def _read(path: str) -> str:

@@ -75,12 +75,12 @@ class Fold(QWidget):
         count = sum(row.changed for row in self.rows)
         self.mark.setText(f"● {count} changed" if count else "")
         self.reset.setVisible(count > 0)
-        said = f"{count} changed from the default" if count else "all at their defaults"
+        said = f"{count} changed" if count else "nothing changed"
         # Not the title alone: there are fields called Model, Strategy and Precision.
         self.button.setAccessibleName(f"{self.title} options")
         self.button.setAccessibleDescription(f"{'Open' if self.button.isChecked() else 'Folded'}, {said}")
 
     def _reset_all(self) -> None:
         for row in self.rows:
-            if row.has_effect:
-                row.set_value(row.default)
+            if row.has_effect and not row.locked:
+                row.set_value(row.standard)

@@ -10,6 +10,7 @@ FOLDS: dict[str, tuple[str, ...]] = {
         "optimizer", "weight_decay", "schedule", "accumulation", "clip_norm", "ema_decay", "seed", "name",
     ),
     "Checkpoints": ("best_by", "checkpoint_minutes", "checkpoint_steps", "keep_checkpoints", "resume_from"),
+    "Queue and faults": ("start", "wait_for_others", "restarts", "on_not_finite"),
     "Data": ("image_size", "augmentation", "picture_cache", "loader_workers", "val_fraction"),
     "Precision and speed": ("precision", "memory_format", "compile", "deterministic", "cpu_threads"),
     "Model": ("pretrained", "weights_file", "freeze_backbone"),

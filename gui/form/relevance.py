@@ -1,4 +1,4 @@
-"""Which of the strategy's fields have an effect, and what stands against each strategy."""
+"""Which of the strategy's and the queue's fields have an effect, and what stands against each strategy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from engine.contract.devices import is_gpu
 
 EVERYWHERE = frozenset({"activation_checkpointing"})
 """Fields of the strategy's group that every strategy goes by."""
+
+QUEUE = ("wait_for_others",)
+"""Fields of the queue that do not always have one."""
+
+
+def without_queue(devices: Sequence[str], start: str) -> frozenset[str]:
+    """Those of `QUEUE` that change nothing: who is on a GPU can be told, but not of a CPU, which everybody is on; and a
+    run that starts at once waits for nobody."""
+    return frozenset() if start == "when_free" and any(map(is_gpu, devices)) else frozenset(QUEUE)
 
 
 def without_effect(names: Sequence[str], strategy: StrategyEntry | None, schedule: str) -> frozenset[str]:

@@ -65,6 +65,8 @@ class FieldRow(QWidget):
     stays for when it has one again.
 
     Signals: edited() - the value may have changed.
+    Attributes: standard - the value that the way back leads to, and that a change is told against: the default, but
+    while another run's job is in the form; locked - why the field may not be changed now, "" where it may.
     """
 
     edited = Signal()
@@ -74,7 +76,9 @@ class FieldRow(QWidget):
         self.field = field
         self.editor = editor
         self.default = default
+        self.standard = default
         self.has_effect = True
+        self.locked = ""
         self.problem_label = ProblemLabel()
         self.label = QLabel(field.label)
         self.label.setBuddy(editor.control)
@@ -99,9 +103,24 @@ class FieldRow(QWidget):
             self.setVisible(has_effect)
             self._edited()
 
+    def set_standard(self, value: Any, way_back: str) -> None:
+        """`way_back` says where the button leads that brings `value` back."""
+        self.standard = value
+        self.reset.setToolTip(way_back)
+        self._edited()
+
+    def lock(self, why: str) -> None:
+        """Keeps the field from being changed, for the reason `why`; "" leaves it to the user again."""
+        if why == self.locked:
+            return
+        self.locked = why
+        self.editor.setEnabled(not why)
+        self._name_for_all()
+        self._edited()
+
     @property
     def changed(self) -> bool:
-        return bool(self.value() != self.default)
+        return self.has_effect and not self.locked and bool(self.value() != self.standard)
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
         """Marks the field with all that is wrong, in words, colour and for assistive technologies."""
@@ -113,15 +132,18 @@ class FieldRow(QWidget):
             control.style().unpolish(control)
             control.style().polish(control)
         wrong = " ".join(map(str, problems))
-        control.setAccessibleDescription(f"{wrong} {self.field.help}".strip())
+        control.setAccessibleDescription(f"{wrong} {self._about()}".strip())
         self.problem_label.show_problems(problems)
+
+    def _about(self) -> str:
+        return f"{self.field.help}\n{self.locked}" if self.locked else self.field.help
 
     def _name_for_all(self) -> None:
         control = self.editor.control
         control.setAccessibleName(self.field.label)
-        control.setAccessibleDescription(self.field.help)
-        control.setToolTip(self.field.help)
-        self.label.setToolTip(self.field.help)
+        control.setAccessibleDescription(self._about())
+        for widget in (control, self.label):
+            widget.setToolTip(self._about())
 
     def _reset_button(self) -> QToolButton:
         button = QToolButton()
@@ -129,7 +151,7 @@ class FieldRow(QWidget):
         button.setIconSize(QSize(14, 14))
         button.setAccessibleName(f"Reset {self.field.label}")
         button.setToolTip("Back to the default")
-        button.clicked.connect(lambda: self.set_value(self.default))
+        button.clicked.connect(lambda: self.set_value(self.standard))
         policy = button.sizePolicy()
         policy.setRetainSizeWhenHidden(True)
         button.setSizePolicy(policy)

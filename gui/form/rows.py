@@ -24,6 +24,11 @@ TITLES = {
     **SCHEDULES,
     "equal": "Equal",
     "speed": "By measured speed",
+    "when_free": "When free",
+    "at_once": "At once",
+    "stop": "Stop",
+    "roll_back": "Roll back",
+    "skip": "Skip the step",
 }
 EMPTY = {"image_size": "the model's own", "stages_per_device": "two", "clip_norm": "no limit", "ema_decay": "none"}
 """What an empty field means, where it is not "automatic"."""

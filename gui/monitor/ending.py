@@ -12,7 +12,6 @@ from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
-from engine.contract.runs import process_alive
 from gui.devices.words import gib
 from gui.monitor.process_lines import Line
 from gui.monitor.topology_words import gpu_names
@@ -64,7 +63,7 @@ def end(pid: int, started: float, *, kill: bool = False) -> None:
 
     Raises CannotEnd where it has ended, where `pid` is another's by now, or where the system does not allow it.
     """
-    if not process_alive(pid, started):
+    if not _is_there(pid, started):
         raise CannotEnd(f"Process {pid} has ended already.")
     try:
         process = psutil.Process(pid)  # which looks once more that it is still the same
@@ -73,6 +72,15 @@ def end(pid: int, started: float, *, kill: bool = False) -> None:
         raise CannotEnd(f"Process {pid} has ended already.") from None
     except psutil.AccessDenied:
         raise CannotEnd(f"The system does not allow this user to end process {pid}.") from None
+
+
+def _is_there(pid: int, started: float) -> bool:
+    """Whether the process that had `pid` and was started at `started`, as the snapshot told, still runs."""
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 class EndingBar(QuestionBar):
@@ -149,7 +157,7 @@ class EndingBar(QuestionBar):
         line = self._line
         if line is None or line.pid is None or line.started is None:
             return
-        if not process_alive(line.pid, line.started):
+        if not _is_there(line.pid, line.started):
             self._tell("ok", f"{_name(line)} has ended.")
         elif self._since.hasExpired(round(1000 * self.patience_s)) and not self.yes.isVisible():
             self._still_there(line)

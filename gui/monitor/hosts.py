@@ -138,4 +138,3 @@ class Hosts(QObject):
 
     def _remember(self) -> None:
         self._settings.set(_KEPT_UNDER, " ".join(self.names))
-        self._settings.save()

@@ -1,4 +1,4 @@
-"""Where runs started and ended on this machine."""
+"""When runs were at work on this machine, and on what."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.devices import is_gpu
-from engine.contract.runs import RunFolder, State, list_runs
+from engine.contract.events import RunFinished
+from engine.contract.runs import ENDED, RunFolder, State, list_runs
 from gui.background import Background, in_background
-from gui.runs.model import title
+from gui.monitor.executions import executions
+from gui.runs.words import title
 
 READ_EVERY_MS = 3000
 SHOWN_S = 86_400.0
 """Runs that ended longer ago are no marks: the graphs reach no further back."""
 
-_GOING_ON = ("starting", "running")
+_SILENT = -1
+"""The stamp of a run that goes on and has not said so yet: it is read again."""
 
 
 @dataclass(frozen=True)
 class RunMark:
-    """One run: `start` and `end` in seconds since the epoch, `end` None while it goes on; `devices` as in its job.
+    """One execution of a run: from `start`, when it came to its devices, to `end`, in seconds since the epoch; `end` is
+    None while it goes on. A run that was paused or stopped and goes on has several, each with a `state`.
 
-    `supervisor` is the pid of the process that runs it, None where none does.
+    `devices` are those that it holds, or held; one that waits in line holds none. `supervisor` is the pid of the process
+    that runs it, None where none does.
     """
 
     run_id: str
@@ -41,7 +46,7 @@ class RunMark:
 
 
 class RunMarks(QObject):
-    """The runs of the last 24 hours and those going on, oldest first; read on a thread every few seconds.
+    """The executions of the last 24 hours and those going on, oldest first; read on a thread every few seconds.
 
     Signals: changed() - `marks` are others.
     """
@@ -96,45 +101,71 @@ class RunMarks(QObject):
         self._read(())  # a home that cannot be read has no runs to mark
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What was read of a run, and of when its supervisor's file was: another one means that somebody goes on with it."""
+
+    stamp: int
+    marks: tuple[RunMark, ...]
+
+    def still_so(self, run: RunFolder) -> bool:
+        newest = self.marks[-1]
+        return self.stamp == _stamp(run) and (not newest.going_on or newest.state == run.state())
+
+
 class _Reader:
     """Reads marks; what cannot change any more is read once."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, RunMark] = {}
+        self._known: dict[Path, _Known] = {}
 
     def read(self) -> tuple[RunMark, ...]:
         """All marks, oldest first. Raises OSError where the runs' folder cannot be read."""
         runs = list_runs()
         present = {run.path for run in runs}
-        self._known = {path: mark for path, mark in self._known.items() if path in present}
+        self._known = {path: known for path, known in self._known.items() if path in present}
         for run in runs:
             known = self._known.get(run.path)
-            mark = _new_mark(run) if known is None else _looked_at_again(run, known) if known.going_on else known
-            if mark is not None:
-                self._known[run.path] = mark
+            if known is None or not known.still_so(run):
+                known = _marks_of(run)
+            if known is not None:
+                self._known[run.path] = known
         oldest = time.time() - SHOWN_S
-        shown = (mark for mark in self._known.values() if mark.end is None or mark.end >= oldest)
+        all_of_them = (mark for known in self._known.values() for mark in known.marks)
+        shown = (mark for mark in all_of_them if mark.end is None or mark.end >= oldest)
         return tuple(sorted(shown, key=lambda mark: mark.start))
 
 
-def _new_mark(run: RunFolder) -> RunMark | None:
+def _stamp(run: RunFolder) -> int:
+    try:
+        return run.supervisor_file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _marks_of(run: RunFolder) -> _Known | None:
     """None for a run that cannot be read."""
+    stamp, state, last = _stamp(run), run.state(), run.last_event()
     try:
         summary = run.summary()
+        told = executions(run)
     except OSError:
         return None
     if summary is None:
         return None
-    devices = tuple(dict.fromkeys(summary.devices))
-    mark = RunMark(summary.run_id, title(summary), devices, summary.state, summary.started)
-    return _looked_at_again(run, mark)
-
-
-def _looked_at_again(run: RunFolder, mark: RunMark) -> RunMark:
-    """`mark` with what may have changed since: whether the run goes on, and who runs it."""
-    state = run.state()
-    if state in _GOING_ON:
+    if state not in ENDED and isinstance(last, RunFinished):
+        stamp, state = _SILENT, last.outcome
+    before = [
+        RunMark(summary.run_id, title(summary), each.devices, each.state, each.start, each.end)
+        for each in told
+        if each.state is not None
+    ]
+    devices = told[-1].devices if told else tuple(dict.fromkeys(summary.devices))
+    start = told[-1].start if told else summary.started
+    newest = RunMark(summary.run_id, title(summary), devices, state, start)
+    if state in ENDED:
+        newest = replace(newest, end=max(last.time, start) if last is not None else start)
+    else:
         supervisor = run.supervisor()
-        return replace(mark, state=state, supervisor=supervisor.pid if supervisor is not None else None)
-    last = run.last_event()
-    return replace(mark, state=state, end=last.time if last is not None else mark.start, supervisor=None)
+        newest = replace(newest, supervisor=supervisor.pid if supervisor is not None else None)
+    return _Known(stamp, (*before, replace(newest, devices=()) if state == "waiting" else newest))

@@ -118,6 +118,12 @@ class MonitorPage(QWidget):
         self._panel_shown = shown
         self._tell_shown()
 
+    def close_work(self) -> None:
+        """Ends what a view does in the background, for the end of the window."""
+        alerts = self._stack.widget(ALERTS)
+        if isinstance(alerts, AlertsView):
+            alerts.runs.close_work()
+
     def refresh(self) -> None:
         """Shows what is known now."""
         if not self.isVisible():
@@ -248,7 +254,9 @@ class MonitorPage(QWidget):
 
 
 def _marks_of(run: RunMark, origin: float) -> list[Mark]:
-    """Where a run began and, if it has, ended."""
+    """Where a run began to work and, if it has, ended."""
+    if run.state == "waiting":
+        return []
     marks = [Mark(run.start - origin, run.name, _accent)]
     if run.end is not None:
         marks.append(Mark(run.end - origin, f"{run.name}: {run.state}", _muted, ends=True))

@@ -50,12 +50,20 @@ class Column:
     def clear(self) -> None:
         self._length = 0
 
+    def shorten(self, length: int) -> None:
+        """Keeps the first `length` values. A view that somebody holds goes on showing the others, too."""
+        if length < self._length:
+            self._renew(len(self._data), length)
+
     def _reserve(self, count: int) -> None:
         needed = self._length + count
         if needed > len(self._data):
-            grown = np.empty(max(needed, 2 * len(self._data)))
-            grown[: self._length] = self._data[: self._length]
-            self._data = grown
+            self._renew(max(needed, 2 * len(self._data)), self._length)
+
+    def _renew(self, reserve: int, length: int) -> None:
+        fresh = np.empty(reserve)
+        fresh[:length] = self._data[:length]
+        self._data, self._length = fresh, length
 
 
 def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[Floats, Floats]:

@@ -109,6 +109,7 @@ class Line:
     def restart(self) -> None:
         """Forgets everything: the data to come is another."""
         self._smoother = Smoother(self._smoother.weight)
+        self._drawn = None
         self.set_data(np.empty(0), np.empty(0))
 
     @property

@@ -14,13 +14,14 @@ from gui.plots.columns import Column, Floats
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
-from gui.run.data import DeviceColumns, RunData, Steps, Validations
+from gui.run.data import RunData
+from gui.run.figures import DeviceColumns, Steps, Validations
 
 _DEVICE_PLOTS = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
 
 
 class RunCharts(QWidget):
-    """All plots of one run. `axis` "elapsed" lays them over seconds since the start, "count" over steps."""
+    """All plots of one run. `axis` "elapsed" lays them over the run's own seconds (see `RunData`), "count" over steps."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -31,6 +32,7 @@ class RunCharts(QWidget):
         self.times = LinePlot("Time per step", self.group, unit="ms", scale=1000, low=0, write=_milliseconds)
         self.devices = _device_plots(self.group)
         self._data = RunData()
+        self._cuts = 0
         self._lines()
         self._lay_out()
 
@@ -43,8 +45,7 @@ class RunCharts(QWidget):
         for plot in self.devices.values():
             plot.remove_lines()
         self._power_and_heat.hide()
-        for plot in self.plots:
-            plot.restart()
+        self._restart_plots()
         self.group.set_axis(self.group.axis)
 
     def set_axis(self, axis: AxisKind) -> None:
@@ -58,6 +59,9 @@ class RunCharts(QWidget):
     def show_data(self, data: RunData) -> None:
         """Hands everything to the plots; nothing is copied, and only what is in sight is drawn."""
         self._data = data
+        if data.cuts != self._cuts:
+            self._restart_plots()
+            self._cuts = data.cuts
         steps, validations = data.steps, data.validations
         x = self._places(steps)
         self.loss.set_data("train", x, steps.loss.values)
@@ -72,6 +76,11 @@ class RunCharts(QWidget):
         self._show_devices(data)
         ends = [column.last for column in self._ends(data) if len(column)]
         self.group.set_extent(0.0, max(ends, default=1.0))
+
+    def _restart_plots(self) -> None:
+        self._cuts = 0
+        for plot in self.plots:
+            plot.restart()
 
     def _show_devices(self, data: RunData) -> None:
         titles = device_titles(data)
@@ -142,14 +151,11 @@ def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
 
 def device_titles(data: RunData) -> dict[str, str]:
     """What each of the run's devices is called in its graphs: its name, or its place among the run's where names repeat."""
-    if data.started is None:
-        return {}
-    names = [device.name for device in data.started.devices]
-    titles = {}
-    for place, device in enumerate(data.started.devices):
-        alone = names.count(device.name) == 1
-        titles[device.id] = device.name.removeprefix("NVIDIA ") if alone else f"device {place}"
-    return titles
+    names = list(data.device_names.values())
+    return {
+        device: name.removeprefix("NVIDIA ") if names.count(name) == 1 else f"device {place}"
+        for place, (device, name) in enumerate(data.device_names.items())
+    }
 
 
 def _milliseconds(value: float) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Literal
 
-import numpy as np
+from msgspec import structs
 
 from engine.contract.devices import DeviceSample
 from engine.contract.events import (
@@ -26,21 +25,26 @@ from engine.contract.events import (
     PhaseChanged,
     Planned,
     RanksTimed,
+    Restarting,
     RunFinished,
     RunStarted,
     ScheduleTraced,
     StepMetrics,
     TimeSpent,
     Validation,
+    Waiting,
     Warned,
 )
-from gui.plots.columns import Column, Floats
+from engine.contract.job import FIELDS
+from gui.run.figures import DeviceColumns, Steps, Validations
+from gui.run.words import duration
 
 LineKind = Literal["debug", "info", "warning", "error"]
 
 
 _ENDINGS: dict[Outcome, str] = {
     "completed": "The run is complete",
+    "paused": "The run has been paused",
     "stopped": "The run has been stopped",
     "failed": "The run has failed",
 }
@@ -48,105 +52,54 @@ _ENDINGS: dict[Outcome, str] = {
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the log as it is shown; `seconds` since the run's start."""
+    """A line of the log as it is shown; `seconds` are the run's own (see `RunData`)."""
 
     seconds: float
     kind: LineKind
     text: str
 
 
-class Steps:
-    """A column for each figure of the training steps, all of one length.
+Asked = Literal["", "pause", "stop"]
+"""What a run has been asked to do about its end."""
 
-    `seconds` count from the run's start; `wait_share` is the part of each step spent waiting for data, 0 to 1.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = Column()
-        self.step = Column()
-        self.loss = Column()
-        self.accuracy = Column()
-        self.learning_rate = Column()
-        self.images_per_second = Column()
-        self.data_wait_s = Column()
-        self.compute_s = Column()
-
-    def extend(self, events: Sequence[StepMetrics], began: float) -> None:
-        """Adds steps in order; `began` is the run's start in seconds since the epoch."""
-        self.seconds.extend(_floats(events, "time") - began)
-        for name in _STEP_FIGURES:
-            column: Column = getattr(self, name)
-            column.extend(_floats(events, name))
+_IN_LINE = (Waiting, LogLine, Warned, CommandReceived, EventsLost)
+"""What a run may say without having left the line."""
 
 
-_STEP_FIGURES = ("step", "loss", "accuracy", "learning_rate", "images_per_second", "data_wait_s", "compute_s")
+@dataclass(frozen=True)
+class Warnings:
+    """The newest warning of a kind, and how many there were."""
 
-
-def _floats(all_of_them: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:
-    """One field of all of them, NaN for None."""
-    return np.array(list(map(attrgetter(name), all_of_them)), np.float64)
-
-
-class Validations:
-    """When the validation set was gone through, and a column for each measure, by its id."""
-
-    def __init__(self) -> None:
-        self.seconds = Column(16)
-        self.step = Column(16)
-        self.epoch = Column(16)
-        self.measures: dict[str, Column] = {}
-
-    def append(self, seconds: float, event: Validation) -> None:
-        for name in event.measures:
-            if name not in self.measures:
-                self.measures[name] = Column(16)
-                self.measures[name].extend([float("nan")] * len(self.seconds))
-        self.seconds.append(seconds)
-        self.step.append(event.step)
-        self.epoch.append(event.epoch)
-        for name, column in self.measures.items():
-            column.append(event.measures.get(name))
-
-
-class DeviceColumns:
-    """A run's samples of one device; `step` is the training step at the time."""
-
-    def __init__(self) -> None:
-        self.seconds = Column()
-        self.step = Column()
-        self.utilization_percent = Column()
-        self.memory_used_bytes = Column()
-        self.power_w = Column()
-        self.temperature_c = Column()
-        self.memory_total_bytes: int | None = None
-
-    def extend(self, told: Sequence[tuple[float, float, DeviceSample]]) -> None:
-        """Adds samples in order, each with its seconds and step."""
-        seconds, steps, samples = zip(*told, strict=True)
-        self.seconds.extend(seconds)
-        self.step.extend(steps)
-        for name in _SAMPLE_FIGURES:
-            column: Column = getattr(self, name)
-            column.extend(_floats(samples, name))
-        totals = (sample.memory_total_bytes for sample in reversed(samples))
-        self.memory_total_bytes = next(filter(None, totals), self.memory_total_bytes)
-
-
-_SAMPLE_FIGURES = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
+    count: int
+    newest: Warned
 
 
 @dataclass
 class RunData:
-    """All that a run has said. `apply` and `apply_all` take its events in order."""
+    """All that a run has said. `apply` and `apply_all` take its events in order.
+
+    Its seconds count from its first event on, as long as somebody ran it: the time between one execution and the next,
+    and that in line for its devices, are left out, so that a night's pause is no flat night in its curves.
+    """
 
     started: RunStarted | None = None
+    """Of the newest execution: the job and the devices may be others than at first."""
+    executions: int = 0
+    device_names: dict[str, str] = field(default_factory=dict)
+    """Of all executions, by the devices' ids."""
     plan: Planned | None = None
     phase: Phase | None = None
     phase_detail: str = ""
     epoch: int = 0
+    step: int = 0
+    """The last one made that counts, in this run or in the one whose checkpoint it goes on from."""
     last_n: int = 0
     last_time: float = 0.0
     steps: Steps = field(default_factory=Steps)
+    fresh_from: int = 0
+    """The place in `steps` from which on they were made by the workers that are at work now."""
+    cuts: int = 0
+    """How often curves have lost their end, since the run went back to a checkpoint."""
     validations: Validations = field(default_factory=Validations)
     devices: dict[str, DeviceColumns] = field(default_factory=dict)
     trace: ScheduleTraced | None = None
@@ -154,18 +107,27 @@ class RunData:
     rank_times: RanksTimed | None = None
     time_spent: TimeSpent | None = None
     lines: list[Line] = field(default_factory=list)
+    warnings: dict[str, Warnings] = field(default_factory=dict)
+    """By their code, the one that came last at the end."""
     checkpoints: dict[str, CheckpointSaved] = field(default_factory=dict)
+    waiting: Waiting | None = None
+    """Set while the run stands in line."""
+    restarting: Restarting | None = None
+    """Set until the new workers know what lies ahead."""
+    restarts: list[Restarting] = field(default_factory=list)
     failure: Failed | None = None
     devices_free: DevicesFree | None = None
     finished: RunFinished | None = None
-    stop_asked: bool = False
+    asked: Asked = ""
     _entered: set[Phase] = field(default_factory=set)
-    _began: float | None = None
-    """When the first event was, in seconds since the epoch."""
+    _origin: float = 0.0
+    """Where the run's seconds count from at present, in seconds since the epoch."""
+    _halted: bool = True
+    """Whether the time up to the next event is left out."""
 
     def seconds(self, event: AnyEvent) -> float:
-        """When `event` was, in seconds since the run's start."""
-        return event.time - (event.time if self._began is None else self._began)
+        """When `event`, the newest, was in the run's own seconds."""
+        return event.time - self._origin
 
     def apply(self, event: AnyEvent) -> None:
         """Takes in the next event; one that has been taken in already is passed over."""
@@ -175,26 +137,41 @@ class RunData:
         """Takes in the next events. Figures are added together: one by one, a long log took four times as long."""
         fresh: list[StepMetrics] = []
         sampled: dict[str, list[tuple[float, float, DeviceSample]]] = {}
-        step = self.steps.step.last if len(self.steps.step) else 0.0
         for event in events:
             if event.n <= self.last_n:
                 continue
+            if self._halted or type(event) is RunStarted:
+                self._add(fresh, sampled)
+                self._leave_out_until(event)
             self.last_n = event.n
-            if self._began is None:
-                self._began = event.time
             if type(event) is StepMetrics:
                 fresh.append(event)
-                self.epoch, step = event.epoch, event.step
+                self.epoch, self.step = event.epoch, event.step
             elif type(event) is DevicesSampled:
                 for sample in event.samples:
-                    sampled.setdefault(sample.device, []).append((self.seconds(event), step, sample))
+                    sampled.setdefault(sample.device, []).append((self.seconds(event), self.step, sample))
             else:
+                if type(event) is Planned:
+                    self._add(fresh, sampled)
                 self._apply_other(event)
             self.last_time = event.time
-        if fresh and self._began is not None:
-            self.steps.extend(fresh, self._began)
+        self._add(fresh, sampled)
+
+    def _add(self, fresh: list[StepMetrics], sampled: dict[str, list[tuple[float, float, DeviceSample]]]) -> None:
+        """Takes these figures over into the columns."""
+        if fresh:
+            self.steps.extend(fresh, self._origin)
+            fresh.clear()
         for device, told in sampled.items():
             self.devices.setdefault(device, DeviceColumns()).extend(told)
+        sampled.clear()
+
+    def _leave_out_until(self, event: AnyEvent) -> None:
+        """The run stood still before `event`."""
+        self._origin = self._origin + event.time - self.last_time if self.last_n else event.time
+        if not isinstance(event, _IN_LINE):
+            self._halted = False
+            self.waiting = None
 
     def _apply_other(self, event: AnyEvent) -> None:
         match event:
@@ -218,32 +195,39 @@ class RunData:
     def _apply_milestone(self, event: AnyEvent) -> None:
         match event:
             case RunStarted():
-                # A run that goes on after an interruption keeps its first start, so that its curves go on too.
-                self.started = self.started or event
-                self.finished = self.devices_free = self.failure = None
-                self.stop_asked = False
-                self._say(event, "info", f"Run {event.run_id} started with {_workers(event.world_size)}")
+                self._start(event)
+            case Waiting():
+                self.waiting, self._halted = event, True
+                self._say(event, "info", _waiting_words(event))
             case PhaseChanged():
                 self._enter(event)
             case Planned():
-                self.plan = event
-                if event.shares:
-                    self._say(event, "info", shares_words(event.shares))
+                self._go_on_from(event)
             case EpochStarted():
-                self.epoch = event.epoch
+                self.epoch, self.restarting = event.epoch, None
             case CheckpointSaved():
                 self.checkpoints[event.kind] = event
                 self._say(event, "info", f"Saved the {event.kind} checkpoint to {event.path}")
             case Warned():
+                before = self.warnings.pop(event.code, None)
+                self.warnings[event.code] = Warnings(before.count + 1 if before is not None else 1, event)
                 self._say(event, "warning", event.message)
             case EventsLost():
                 self._say(event, "warning", f"{event.count} measurements are missing here: {event.reason}")
+            case _:
+                self._apply_ending(event)
+
+    def _apply_ending(self, event: AnyEvent) -> None:
+        match event:
             case Failed():
                 # What fails first is the cause; what other ranks say after it follows from it.
                 self.failure = self.failure or event
                 self._say(event, "error", event.cause)
+            case Restarting():
+                self._restart(event)
             case CommandReceived():
-                self.stop_asked = self.stop_asked or event.command == "stop"
+                if event.command in ("pause", "stop") and self.asked != "stop":
+                    self.asked = "stop" if event.command == "stop" else "pause"
                 self._say(event, "info", f"Asked to {event.command.replace('_', ' ')}")
             case DevicesFree():
                 self.devices_free = event
@@ -252,6 +236,43 @@ class RunData:
             case RunFinished():
                 self.finished = event
                 self._say(event, "error" if event.outcome == "failed" else "info", _ENDINGS[event.outcome])
+
+    def _start(self, event: RunStarted) -> None:
+        """Another execution begins. Its curves go on; what was true of the workers before is not any more."""
+        self.started = event
+        self.executions += 1
+        self.device_names |= {device.id: device.name for device in event.devices}
+        self.phase, self.phase_detail, self.epoch, self.asked = None, "", 0, ""
+        self.finished = self.devices_free = self.failure = self.waiting = self.restarting = None
+        self.trace = self.rank_times = self.time_spent = None
+        self.fresh_from = len(self.steps.step)
+        self._entered.clear()
+        with_workers = f"with {_workers(event.world_size)}"
+        if self.executions == 1:
+            self._say(event, "info", f"Run {event.run_id} started {with_workers}")
+        else:
+            since = duration(max(0.0, event.time - self.last_time))
+            self._say(event, "info", f"Run {event.run_id} goes on {with_workers}, after {since}")
+
+    def _restart(self, event: Restarting) -> None:
+        self.restarting, self.failure = event, None
+        # A worker that was killed could not say where it was.
+        self.restarts.append(structs.replace(event, step=self.step) if event.step is None else event)
+        self._entered.clear()
+        self._say(event, "warning", _restart_words(event))
+
+    def _go_on_from(self, plan: Planned) -> None:
+        """What was told of steps after the plan's first is void: they are made again."""
+        self.plan, self.restarting = plan, None
+        self.step = plan.from_step
+        self.epoch = min(plan.epochs, plan.from_step // max(1, plan.steps_per_epoch) + 1) if plan.from_step else 0
+        # All of them are cut, whichever of them has an end to lose.
+        self.cuts += any([self.steps.cut(plan.from_step), self.validations.cut(plan.from_step)])
+        for device in self.devices.values():
+            device.go_back(plan.from_step)
+        self.fresh_from = len(self.steps.step)
+        if plan.shares:
+            self._say(plan, "info", shares_words(plan.shares))
 
     def _enter(self, event: PhaseChanged) -> None:
         """Every epoch validates and saves; the log tells of a phase once, unless there is more to say of it."""
@@ -269,6 +290,25 @@ class RunData:
 def shares_words(shares: tuple[float, ...]) -> str:
     """ "Shares of each batch: 62 %, 38 %, by measured speed"."""
     return f"Shares of each batch: {', '.join(f'{100 * share:.0f} %' for share in shares)}, by measured speed"
+
+
+def attempt_words(event: Restarting) -> str:
+    """ "attempt 1 of 3", or what is different from now on: "accumulation 4"."""
+    if not event.changes:
+        return f"attempt {event.attempt} of {event.most}"
+    labels = ((FIELDS[name].label if name in FIELDS else name, value) for name, value in event.changes.items())
+    return ", ".join(f"{label[:1].lower()}{label[1:]} {value}" for label, value in labels)
+
+
+def _restart_words(event: Restarting) -> str:
+    return f"Starting again from the last checkpoint ({attempt_words(event)}): {event.cause}"
+
+
+def _waiting_words(event: Waiting) -> str:
+    if event.held:
+        return f"Waiting in line at place {event.place}, held back"
+    reasons = [f"behind {', '.join(event.behind)}"] if event.behind else []
+    return ", ".join([f"Waiting in line at place {event.place}", *reasons, *event.others])
 
 
 def _workers(world_size: int) -> str:

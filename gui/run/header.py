@@ -13,19 +13,25 @@ from gui import theme
 from gui.plots.group import AxisKind
 from gui.run.charts import RunCharts
 from gui.run.data import RunData
+from gui.run.remarks import RemarksView
 from gui.run.status import RunStatus, StatusWord
 from gui.run.words import devices_words, model_title, strategy_title
 
 _AXES: tuple[tuple[str, AxisKind], ...] = (("Time", "elapsed"), ("Steps", "count"))
 _MARKS: dict[StatusWord, str] = {
     "Completed": "✔",
+    "Paused": "‖",
     "Stopped": "■",
     "Failed": "✖",
     "Interrupted": "⚠",
     "Running": "▶",
+    "Restarting": "↻",
+    "Pausing": "‖",
     "Stopping": "■",
     "Starting": "…",
+    "Waiting": "…",
 }
+_AXIS = "Time counts while the run is at work; pauses and waiting in line are left out"
 _SMOOTHEST = 99
 """The slider's end, in hundredths: a weight of 1 would never move."""
 
@@ -45,9 +51,12 @@ class RunHeader(QWidget):
         self._title.setFont(font)
         self._state = QLabel(wordWrap=True)
         self._state.setAccessibleName("State of the run on screen")
+        self.remarks = RemarksView()
         self.axis = QComboBox()
         self.axis.addItems([title for title, _ in _AXES])
         self.axis.setAccessibleName("Horizontal axis")
+        self.axis.setToolTip(_AXIS)
+        self.axis.setAccessibleDescription(_AXIS)
         self.log_scale = QCheckBox("Log&arithmic loss")
         self.log_scale.setAccessibleName("Logarithmic loss")
         self.smoothing = QSlider(Qt.Orientation.Horizontal)
@@ -67,6 +76,7 @@ class RunHeader(QWidget):
         layout.setSpacing(4)
         layout.addWidget(self._title)
         layout.addWidget(self._state)
+        layout.addWidget(self.remarks)
         layout.addLayout(self._controls())
 
     def connect_charts(self, charts: RunCharts) -> None:
@@ -87,10 +97,12 @@ class RunHeader(QWidget):
         text = "Reading the run's log …" if loading and data.finished is None and not data.last_n else status.text
         self._word = status.word
         self._state.setText(f"{_MARKS.get(status.word, '')} {text}".strip())
+        self.remarks.show_data(data)
         self.recolor()
 
     def recolor(self) -> None:
-        name = {"Completed": "ok", "Failed": "error", "Interrupted": "warning", "Stopped": "muted"}.get(self._word, "")
+        names = {"Completed": "ok", "Failed": "error", "Interrupted": "warning", "Stopped": "muted", "Paused": "muted"}
+        name = names.get(self._word, "")
         if self._state.objectName() != name:
             self._state.setObjectName(name)
             self._state.style().unpolish(self._state)
@@ -117,11 +129,10 @@ class RunHeader(QWidget):
 
 
 def _title(job: Job, data: RunData) -> str:
-    names = {device.id: device.name for device in data.started.devices} if data.started is not None else {}
     parts = [
         job.name,
         model_title(job.model),
         Path(job.dataset).name,
-        f"{strategy_title(job.strategy)} on {devices_words(job.devices, names)}",
+        f"{strategy_title(job.strategy)} on {devices_words(job.devices, data.device_names)}",
     ]
     return " · ".join(part for part in parts if part)

@@ -62,6 +62,7 @@ class RunPage(QWidget):
         self.time.next_time_wanted.connect(self.next_time_wanted)
         self._gpu_titles: dict[str, str] = {}
         self._result_shown = False
+        self._executions = 0
         self._empty = QLabel(EMPTY)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setWordWrap(True)
@@ -82,6 +83,7 @@ class RunPage(QWidget):
     def set_machine(self, snapshot: Snapshot) -> None:
         """What this machine's GPUs are called."""
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
+        self.store.name_gpus(self._gpu_titles)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -96,8 +98,7 @@ class RunPage(QWidget):
         charts = self._built()
         charts.restart()
         self.log.clear()
-        self.strategy.restart()
-        self.time.restart()
+        self._executions = 0
         self.result.hide()
         self._result_shown = False
         self._stack.setCurrentIndex(1)
@@ -110,6 +111,11 @@ class RunPage(QWidget):
         status = store.status
         self.header.show_run(store.run, store.data, status, store.loading)
         self.charts.show_data(store.data)
+        if store.data.executions != self._executions:
+            # What was measured of the strategy and the time is of the workers, the curves are of the run.
+            self._executions = store.data.executions
+            self.strategy.restart()
+            self.time.restart()
         self.time.show_data(store.data, status.active)
         before = self.strategy.maximumHeight()
         self.strategy.show_data(store.data, device_titles(store.data) | self._gpu_titles)

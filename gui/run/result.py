@@ -85,9 +85,10 @@ def _code(run: RunFolder, data: RunData) -> str:
 def _title(data: RunData, status: RunStatus) -> str:
     if status.word == "Failed":
         return f"Failed: {cause_of(data)}"
-    title: str = status.word
+    word = status.word
+    title: str = word
     if data.finished is not None and data.finished.seconds:
-        title += f" in {duration(data.finished.seconds)}"
+        title += f" {'in' if word == 'Completed' else 'after'} {duration(data.seconds(data.finished))}"
     return title
 
 

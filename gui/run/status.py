@@ -6,11 +6,33 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.contract.runs import State
-from gui.run.data import RunData
+from gui.run.data import Asked, RunData, attempt_words
 
 StatusWord = Literal[
-    "Idle", "Checking", "Starting", "Running", "Stopping", "Completed", "Stopped", "Failed", "Interrupted"
-]
+    "Idle", "Checking", "Starting", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",
+    "Stopped", "Failed", "Interrupted",
+]  # fmt: skip
+
+_ENDED: dict[State, StatusWord] = {
+    "completed": "Completed",
+    "paused": "Paused",
+    "stopped": "Stopped",
+    "failed": "Failed",
+    "interrupted": "Interrupted",
+}
+_NO_PAUSE: dict[StatusWord, str] = {
+    "Idle": "Nothing is running",
+    "Checking": "Nothing is running",
+    "Waiting": "A run that waits holds no device to give back; Stop takes it out of the line",
+    "Pausing": "It pauses after the step in hand",
+    "Stopping": "It is about to end",
+    "Completed": "It is complete",
+}
+_NO_STOP: dict[StatusWord, str] = {
+    "Idle": "Nothing is running",
+    "Checking": "Nothing is running",
+    "Stopping": "It is about to end",
+}
 
 
 @dataclass(frozen=True)
@@ -34,14 +56,29 @@ class RunStatus:
     @property
     def active(self) -> bool:
         """Whether a run is going on."""
-        return self.word in ("Starting", "Running", "Stopping")
+        return self.word not in ("Idle", "Checking", *_ENDED.values())
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it has ended before its time, so that it can be gone on with as it is."""
+        return self.word in _ENDED.values() and self.word != "Completed"
+
+    @property
+    def why_no_pause(self) -> str:
+        """What keeps it from being paused, "" where nothing does."""
+        return _NO_PAUSE.get(self.word, "It has ended" if not self.active else "")
+
+    @property
+    def why_no_stop(self) -> str:
+        """The same of stopping it."""
+        return _NO_STOP.get(self.word, "It has ended" if not self.active else "")
 
 
-def status_of(data: RunData, state: State, stopping: bool) -> RunStatus:
-    """What to say of a run in `state` that has said `data`; `stopping` once it has been asked to stop."""
-    word = _word(data, state, stopping)
-    steps = data.steps
-    step = int(steps.step.last) if len(steps.step) else None
+def status_of(data: RunData, state: State, asked: Asked = "", in_line: str = "in line for its devices") -> RunStatus:
+    """What to say of a run in `state` that has said `data`. `asked` is what it has been asked to do and need not have
+    answered yet; `in_line` what it waits for, in words."""
+    word = _word(data, state, asked)
+    step = data.step or None
     total = data.plan.epochs * data.plan.steps_per_epoch if data.plan is not None else None
     fraction = min(1.0, step / total) if step is not None and total else None
     if word == "Completed":
@@ -49,10 +86,11 @@ def status_of(data: RunData, state: State, stopping: bool) -> RunStatus:
     epochs = data.plan.epochs if data.plan is not None else None
     if epochs is None and data.started is not None:
         epochs = data.started.job.epochs
-    speed = steps.images_per_second.last if word in ("Running", "Stopping") and len(steps.step) else None
+    told = len(data.steps.step) > data.fresh_from
+    speed = data.steps.images_per_second.last if told and word in ("Running", "Pausing", "Stopping") else None
     return RunStatus(
         word=word,
-        text=_text(word, data, step, epochs),
+        text=_text(word, data, step, epochs, in_line),
         epoch=data.epoch or None,
         epochs=epochs,
         step=step,
@@ -60,41 +98,54 @@ def status_of(data: RunData, state: State, stopping: bool) -> RunStatus:
         fraction=fraction,
         seconds_left=_seconds_left(data, step, total) if word == "Running" else None,
         images_per_second=speed,
-        devices_free=data.devices_free is not None or word in ("Completed", "Stopped", "Failed", "Interrupted"),
+        devices_free=data.devices_free is not None or word in ("Waiting", *_ENDED.values()),
     )
 
 
-def _word(data: RunData, state: State, stopping: bool) -> StatusWord:
-    ended: dict[State, StatusWord] = {
-        "completed": "Completed",
-        "stopped": "Stopped",
-        "failed": "Failed",
-        "interrupted": "Interrupted",
-    }
-    if state in ended:
-        return ended[state]
-    if stopping or data.stop_asked or data.phase == "stopping" or data.failure is not None:
-        return "Stopping"
-    if state == "starting" or (data.phase in (None, "starting") and not data.epoch):
-        return "Starting"
-    return "Running"
+def _word(data: RunData, state: State, asked: Asked) -> StatusWord:
+    if state in _ENDED:
+        return _ENDED[state]
+    word: StatusWord = "Running"
+    over = data.finished is not None  # what it has said is of the execution before
+    if asked == "stop" or (not over and (data.asked == "stop" or data.phase == "stopping" or data.failure is not None)):
+        word = "Stopping"
+    elif asked == "pause" or (not over and (data.asked == "pause" or data.phase == "pausing")):
+        word = "Pausing"
+    elif over or state == "starting":
+        word = "Starting"
+    elif data.restarting is not None:
+        word = "Restarting"
+    elif data.waiting is not None:
+        word = "Waiting"
+    elif data.phase in (None, "starting") and not data.epoch:
+        word = "Starting"
+    return word
 
 
-def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None) -> str:
+def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None, in_line: str) -> str:
     after = f"after {_plural(step, 'step')}" if step is not None else "before the first step"
     texts = {
         "Completed": "Completed" + (f" · {_plural(epochs, 'epoch')}" if epochs else "") + _best(data),
+        "Paused": f"Paused {after} · {_free(data)}",
         "Stopped": f"Stopped {after} · {_free(data)}",
         "Failed": f"Failed: {cause_of(data)}",
         "Interrupted": f"Interrupted {after}: the run's process ended without a word",
+        "Pausing": f"Pausing {after} · waiting for the workers to save and end",
         "Stopping": (
             f"Stopping {after} · waiting for the workers to end"
             if data.failure is None
             else f"Stopping: {cause_of(data)}"
         ),
+        "Restarting": _restarting(data),
+        "Waiting": f"Waiting · {in_line}",
         "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
     }
     return texts.get(word) or _running(data, epochs)
+
+
+def _restarting(data: RunData) -> str:
+    event = data.restarting
+    return f"Restarting · {attempt_words(event)}, after: {first_sentence(event.cause)}" if event is not None else ""
 
 
 def _running(data: RunData, epochs: int | None) -> str:
@@ -119,6 +170,11 @@ def cause_of(data: RunData) -> str:
     return "no cause was given; see the log"
 
 
+def first_sentence(text: str) -> str:
+    """What goes before the details, without its full stop."""
+    return text.split(". ", 1)[0].rstrip(".")
+
+
 def _free(data: RunData) -> str:
     if data.devices_free is not None and not data.devices_free.verified:
         return "the workers are gone"
@@ -135,12 +191,12 @@ def _best(data: RunData) -> str:
 
 
 def _seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:
-    """From how long the steps so far took, validations and checkpoints included; the first is left out,
-    since it carries the warming up."""
-    times = data.steps.seconds.values
+    """From how long steps took since the workers were last started, validations and checkpoints included; the first is
+    left out, since it carries the warming up."""
+    times = data.steps.seconds.values[data.fresh_from :]
     if step is None or not total or len(times) < 2:
         return None
-    first = data.steps.step.values[0]
+    first = data.steps.step.values[data.fresh_from]
     if step <= first:
         return None
     return float((times[-1] - times[0]) / (step - first) * (total - step))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
 from engine.contract.connection import RunConnection, ServerMessage
-from engine.contract.protocol import Adjust, Command, Goodbye, Stop, Welcome
-from engine.contract.runs import RunFolder, State
-from gui.run.data import RunData
+from engine.contract.events import RunFinished
+from engine.contract.protocol import Adjust, Command, Goodbye, Pause, Stop, Welcome
+from engine.contract.runs import ENDED, RunFolder, State
+from gui.run.data import Asked, RunData
 from gui.run.reading import LogReader
 from gui.run.status import RunStatus, status_of
+from gui.run.waiting import RunNames, in_line_words
 
 SLICE_S = 0.012
 """How long the log is read without letting the window do anything else."""
@@ -23,14 +26,18 @@ drawing takes time from reading."""
 
 _START_POLL_MS = 20
 _RETRY_MS = 500
-_ENDED: tuple[State, ...] = ("completed", "stopped", "failed", "interrupted")
+_EXPECTED_S = 5.0
+"""How long a run that has just been started may take to have a supervisor."""
+_WATCH_MS = 200
+"""How often it is looked whether somebody goes on with a run that has ended: two sizes of files."""
 
 
 class RunStore(QObject):
     """Follows one run at a time. Views read `data` and `status` when told that something has changed.
 
     The past is read from the run's file in slices, then the supervisor is asked for what comes after it. Where
-    the connection breaks, the file is read on, and the process table says what has become of the run.
+    the connection breaks, the file is read on, and the process table says what has become of the run. One that has
+    ended is looked at now and then: where somebody goes on with it, it is followed on.
 
     Signals:
         opened(): another run, or none, is shown; `data` is a new one.
@@ -48,8 +55,10 @@ class RunStore(QObject):
         self.run: RunFolder | None = None
         self.loading = False
         self._state: State = "starting"
-        self._stopping = False
+        self._asked: Asked = ""
         self._followed = False
+        self._gpu_titles: Mapping[str, str] = {}
+        self._names = RunNames()
         self._log: LogReader | None = None
         self._connection: RunConnection | None = None
         self._patience_ms = _START_POLL_MS
@@ -59,6 +68,10 @@ class RunStore(QObject):
         self._reader.timeout.connect(self._read_slice)
         self._look_again = QTimer(self, singleShot=True)
         self._look_again.timeout.connect(self._look)
+        self._stamp: tuple[int, int] | None = None
+        self._expected: tuple[float, tuple[int, int] | None] = (0.0, None)
+        self._watch = QTimer(self, interval=_WATCH_MS)
+        self._watch.timeout.connect(self._see_whether_it_goes_on)
         self._teller = QTimer(self, singleShot=True)
         self._teller.timeout.connect(self._tell)
         self._told_at = 0.0
@@ -68,24 +81,36 @@ class RunStore(QObject):
     def status(self) -> RunStatus:
         if self.run is None:
             return RunStatus(text="Idle · nothing is running")
-        return status_of(self.data, self._state, self._stopping)
+        waiting, started = self.data.waiting, self.data.started
+        if waiting is None or started is None:
+            return status_of(self.data, self._state, self._asked)
+        in_line = in_line_words(waiting, started.job.devices, self._gpu_titles, self._names)
+        return status_of(self.data, self._state, self._asked, in_line)
 
     @property
     def active(self) -> bool:
         """Whether the open run is still going on."""
-        return self.run is not None and self._state not in _ENDED
+        return self.run is not None and self._state not in ENDED
+
+    def name_gpus(self, titles: Mapping[str, str]) -> None:
+        """What this machine's GPUs are called, by UUID."""
+        self._gpu_titles = titles
 
     def remind(self) -> None:
         """Has `changed` told again soon, to a view that takes in what there is piece by piece."""
         self._changed()
 
     def open(self, run: RunFolder) -> None:
-        """Shows `run` from its beginning and follows it while it goes on."""
+        """Shows `run` from its beginning and follows it while it goes on. The run that is shown already is looked at
+        again, and stays as it is."""
+        if self.run is not None and self.run.path == run.path:
+            self._read_on()
+            return
         self.close()
         self.run = run
         self.data = RunData()
         self._state = run.state()
-        self._stopping = self._followed = False
+        self._asked, self._followed, self._expected = "", False, (0.0, None)
         self._patience_ms, self._gap_after, self._ended_at = _START_POLL_MS, -1, -1
         self.loading = True
         self._told_every_ms = _TOLD_EVERY_MS
@@ -93,26 +118,41 @@ class RunStore(QObject):
         self._changed()
         self._reader.start()
 
+    def expect(self) -> None:
+        """The run that is shown has just been started: until it has a supervisor, it counts as starting."""
+        if self.run is not None:
+            self._expected = time.monotonic() + _EXPECTED_S, _stamp(self.run)
+            self._read_on()
+
     def stop(self) -> None:
-        """Asks the run to end after the step in hand."""
-        if not self.active or self._stopping:
-            return
-        self._stopping = True
-        self._send(Stop())
-        self._changed()
+        """Asks the run to end after the step in hand, or to leave the line."""
+        self._ask("stop")
+
+    def pause(self) -> None:
+        """Asks the run to save and to give its devices back after the step in hand."""
+        self._ask("pause")
+
+    def _ask(self, what: Asked) -> None:
+        if self.active and self._asked not in (what, "stop"):
+            self._asked = what
+            self._send_asked()
+            self._changed()
+
+    def _send_asked(self) -> None:
+        self._send(Stop() if self._asked == "stop" else Pause())
 
     def use_loader_workers(self, count: int) -> None:
         """Asks the run to read pictures with so many threads in each worker from now on."""
-        if self.active and not self._stopping:
+        if self.active and not self._asked:
             self._send(Adjust(loader_workers=count))
 
     def close(self) -> None:
         """Lets go of the run, which goes on by itself, and shows none."""
-        self._reader.stop()
-        self._look_again.stop()
-        self._teller.stop()
+        for timer in (self._reader, self._look_again, self._watch, self._teller):
+            timer.stop()
         self._disconnect()
         self._close_file()
+        self._log = None
         had_one, self.run = self.run is not None, None
         self.data = RunData()
         self.loading = False
@@ -150,7 +190,11 @@ class RunStore(QObject):
     def _close_file(self) -> None:
         if self._log is not None:
             self._log.close()
-        self._log = None
+
+    def _read_on(self) -> None:
+        """Reads what the file has gained, and looks what has become of the run."""
+        self._watch.stop()
+        self._reader.start()
 
     # What has become of it
 
@@ -158,15 +202,24 @@ class RunStore(QObject):
         """Once the file has been read to its end: follows the run on, or notes how it ended."""
         if self.run is None:
             return
+        self._stamp = _stamp(self.run)
         before, self._state = self._state, self.run.state()
-        if self._state in _ENDED:
-            if self.data.finished is not None or self._ended_at == self.data.last_n:
+        until, unchanged = self._expected
+        if self._state in ENDED and time.monotonic() < until and self._stamp == unchanged:
+            self._state = "starting"
+        if self._state in ENDED:
+            last = self.run.last_event()
+            if last is None or last.n <= self.data.last_n or self._ended_at == self.data.last_n:
                 self._end()
             else:
                 self._ended_at = self.data.last_n
-                self._reader.start()  # its last lines may have come since the file was read
+                self._reader.start()  # its last lines have come since the file was read
             return
+        if before in ENDED:
+            self._asked, self._patience_ms, self._ended_at = "", _START_POLL_MS, -1
         self._followed = True
+        if self._connection is not None:
+            return
         if self._state == "starting" or not self._connect():
             self._look_again.start(self._patience_ms)
             self._patience_ms = min(int(self._patience_ms * 1.2), _RETRY_MS)
@@ -179,10 +232,16 @@ class RunStore(QObject):
         self._look_again.stop()
         self._disconnect()
         self._close_file()
+        self._watch.start()
         self._tell()
         if self._followed:
             self._followed = False
             self.finished.emit(self._state)
+
+    def _see_whether_it_goes_on(self) -> None:
+        now = _stamp(self.run)
+        if now is not None and now != self._stamp:
+            self._read_on()
 
     # From the socket
 
@@ -196,8 +255,8 @@ class RunStore(QObject):
         self._patience_ms = _START_POLL_MS
         self._notifier = QSocketNotifier(self._connection.fileno(), QSocketNotifier.Type.Read, self)
         self._notifier.activated.connect(self._receive)
-        if self._stopping:
-            self._send(Stop())
+        if self._asked and self._asked != self.data.asked:
+            self._send_asked()
         return True
 
     def _receive(self) -> None:
@@ -205,8 +264,9 @@ class RunStore(QObject):
             return
         messages = self._connection.receive()
         complete = all(self._take_message(message) for message in messages)
-        if self.data.finished is not None:
+        if self.data.finished is not None and any(isinstance(message, RunFinished) for message in messages):
             self._state = self.data.finished.outcome
+            self._stamp = _stamp(self.run)
             self._end()
         elif self._connection.closed or not complete:
             self._broken()
@@ -257,3 +317,17 @@ class RunStore(QObject):
         self._told_at = time.monotonic()
         self._told_every_ms = _TOLD_RARER * self._told_every_ms if self.loading else _TOLD_EVERY_MS
         self.changed.emit()
+
+
+def _stamp(run: RunFolder | None) -> tuple[int, int] | None:
+    """Changes whenever somebody begins to run `run` or it says something; None where it is not there any more."""
+    if run is None:
+        return None
+    try:
+        said = run.events_file.stat().st_size
+    except OSError:
+        return None
+    try:
+        return run.supervisor_file.stat().st_mtime_ns, said
+    except OSError:
+        return 0, said

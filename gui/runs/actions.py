@@ -11,6 +11,11 @@ from PySide6.QtWidgets import QInputDialog, QMenu, QPushButton, QWidget
 from engine.contract.runs import RunSummary
 from gui.runs.deleting import GOING_ON
 
+_CHANGE = "Resume with c&hanges …"
+_FURTHER = "&Train further …"
+_PAUSE = "Ends after the step in hand and frees its devices; Resume goes on from there (Ctrl+Shift+P)"
+_FORK = "Puts a new run into the form that begins with this one's last checkpoint (Ctrl+Shift+K)"
+
 
 class RunActions(QObject):
     """Signals: tag_wanted(str, bool) - that tag (or tags, between commas) is to be put on the chosen runs, or taken from
@@ -23,7 +28,10 @@ class RunActions(QObject):
         super().__init__(place)
         self._place = place
         self.show = self._make("&Show run", "Opens the run on the Train page (Enter)")
-        self.resume = self._make("&Resume", "Goes on from its last checkpoint, as a new run (Ctrl+R)", "Ctrl+R")
+        self.resume = self._make("&Resume", "Goes on from its last checkpoint, on the same devices (Ctrl+R)", "Ctrl+R")
+        self.change = self._make(_CHANGE, "Puts the run into the form first (Ctrl+Shift+R)", "Ctrl+Shift+R")
+        self.pause = self._make("&Pause", _PAUSE, "Ctrl+Shift+P")
+        self.fork = self._make("For&k …", _FORK, "Ctrl+Shift+K")
         self.compare = self._make("&Compare", "Lays the chosen runs over one another (Ctrl+K)", "Ctrl+K")
         self.favourite = self._make("&Favourite", "Marks the chosen runs with a star (Ctrl+D)", "Ctrl+D")
         self.favourite.setCheckable(True)
@@ -38,6 +46,11 @@ class RunActions(QObject):
         for action in (self.show, self.rename):
             action.setEnabled(one is not None)
         self._allow(self.resume, _why_not_resume(one))
+        completed = one is not None and one.state == "completed"
+        self.change.setText(_FURTHER if completed else _CHANGE)
+        self._allow(self.change, "" if completed else _why_not_resume(one))
+        self._allow(self.pause, "" if one is not None and one.state == "running" else "Choose one run that is running")
+        self._allow(self.fork, "" if one is not None else "Choose one run")
         self._allow(self.compare, "" if len(runs) > 1 else "Choose two runs or more (Ctrl or Shift with the arrows)")
         self.favourite.setEnabled(bool(runs))
         self.favourite.setChecked(bool(runs) and all(run.favourite for run in runs))
@@ -50,7 +63,9 @@ class RunActions(QObject):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addActions([self.show, self.folder])
         menu.addSeparator()
-        menu.addActions([self.resume, self.compare])
+        menu.addActions([self.resume, self.change, self.pause, self.fork])
+        menu.addSeparator()
+        menu.addAction(self.compare)
         menu.addSeparator()
         menu.addActions([self.favourite, self.rename])
         tags = menu.addMenu("&Tags")
@@ -90,13 +105,16 @@ class RunActions(QObject):
         action.setToolTip(why_not or str(action.property("tip")))
 
 
-def button_of(action: QAction) -> QPushButton:
-    """A button that does the same and can be used whenever the action can."""
+def button_of(action: QAction, *, offered: bool = False) -> QPushButton:
+    """A button that does the same and can be used whenever the action can; with `offered` it is in sight only then."""
     button = QPushButton(action.text())
 
     def follow() -> None:
+        button.setText(action.text())
         button.setEnabled(action.isEnabled())
         button.setToolTip(action.toolTip())
+        if offered:
+            button.setVisible(action.isEnabled())
 
     action.changed.connect(follow)
     button.clicked.connect(action.trigger)
@@ -110,7 +128,7 @@ def on(action: QAction, act: Callable[[], None]) -> None:
 
 def _why_not_resume(run: RunSummary | None) -> str:
     if run is None:
-        return "Choose one run that was interrupted, stopped or failed"
+        return "Choose one run that was paused, stopped, interrupted or has failed"
     if run.state in GOING_ON:
         return "It goes on"
-    return "It has come to its end" if run.state == "completed" else ""
+    return "It has come to its end: train it further (Ctrl+Shift+R)" if run.state == "completed" else ""

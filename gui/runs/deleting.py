@@ -17,7 +17,7 @@ from gui.background import Background, in_background
 from gui.question import QuestionBar
 from gui.runs.words import many, size_words, title
 
-GOING_ON = ("starting", "running")
+GOING_ON = ("starting", "waiting", "running")
 
 
 @dataclass(frozen=True)

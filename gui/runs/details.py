@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QHideEvent
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QAction, QHideEvent
 from PySide6.QtWidgets import (
     QHeaderView,
     QLabel,
@@ -14,6 +14,7 @@ from PySide6.QtWidgets import (
     QPlainTextEdit,
     QSplitter,
     QStackedWidget,
+    QToolButton,
     QTreeWidget,
     QTreeWidgetItem,
     QVBoxLayout,
@@ -24,23 +25,44 @@ from engine.contract.run_notes import tags_of
 from engine.contract.runs import RunSummary
 from gui.background import in_background
 from gui.devices.parts import ElidedLabel
+from gui.flow import FlowLayout
 from gui.run.words import duration
+from gui.runs.actions import button_of
+from gui.runs.checkpoints import Checkpoint
+from gui.runs.deleting import GOING_ON
 from gui.runs.facts import Facts, Lines, disk_lines, job_lines, read_facts
 from gui.runs.words import best_words, doing, many, moment, title
 
 _PAUSE_MS = 700
 """Notes are kept once nothing has been typed for so long."""
 
+_MOST = 20
+"""So many checkpoints have a button each, the newest."""
+
+_BUTTON, _ROW = 52, 24
+"""The width of a button and the height of its row, in pixels."""
+
+_CONTENTS = QHeaderView.ResizeMode.ResizeToContents
+_PATH = Qt.ItemDataRole.UserRole
+"""Where a row keeps the path of its checkpoint."""
+
 _NONE = "Choose a run to see its job, its checkpoints and your notes."
 
 
 class Details(QWidget):
-    """Signals: noted(RunSummary, dict) - its user has changed the notes of that run; the fields are those of `RunNotes`."""
+    """Signals:
+    noted(RunSummary, dict): its user has changed the notes of that run; the fields are those of `RunNotes`.
+    fork_wanted(str, Path): the run of that id is to be forked from that checkpoint.
+    """
 
     noted = Signal(object, object)
+    fork_wanted = Signal(str, object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, actions: Sequence[QAction], parent: QWidget | None = None) -> None:
+        """`actions` are offered below the run's state, each as long as it can be done."""
         super().__init__(parent)
+        self._actions = actions
+        self._facts: Facts | None = None
         self._run: RunSummary | None = None
         self._dirty = False
         self._heading = ElidedLabel()
@@ -84,6 +106,7 @@ class Details(QWidget):
         self._stack.setCurrentWidget(self._halves)
         if before is None or before.run_id != run.run_id:
             self.facts.clear()
+            self._facts = None
         if before != run:
             self._show(run)
             in_background(lambda: read_facts(Path(run.folder)), self, self._show_facts, self._unread)
@@ -108,14 +131,16 @@ class Details(QWidget):
     def _make_facts(self) -> QTreeWidget:
         tree = QTreeWidget()
         tree.setAccessibleName("Job and checkpoints of the chosen run")
-        tree.setColumnCount(2)
+        tree.setColumnCount(3)
         tree.setHeaderHidden(True)
         tree.setRootIsDecorated(False)
         tree.setIndentation(12)
-        tree.setUniformRowHeights(True)
         tree.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        tree.header().setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
-        tree.header().setStretchLastSection(True)
+        tree.header().setStretchLastSection(False)
+        tree.header().setMinimumSectionSize(0)
+        for column, mode in enumerate((_CONTENTS, QHeaderView.ResizeMode.Stretch, _CONTENTS)):
+            tree.header().setSectionResizeMode(column, mode)
+        tree.itemActivated.connect(lambda item, _column: self._fork(item))
         return tree
 
     def _lay_out(self) -> None:
@@ -125,6 +150,7 @@ class Details(QWidget):
         left.setSpacing(4)
         left.addWidget(self._heading)
         left.addWidget(self._state)
+        left.addLayout(self._row_of_actions())
         left.addWidget(self.facts, 1)
         said = QWidget()
         right = QVBoxLayout(said)
@@ -139,13 +165,19 @@ class Details(QWidget):
         self._halves.setHandleWidth(9)
         self._halves.addWidget(told)
         self._halves.addWidget(said)
-        self._halves.setStretchFactor(0, 3)
-        self._halves.setStretchFactor(1, 2)
+        self._halves.setStretchFactor(0, 2)
+        self._halves.setStretchFactor(1, 1)
         self._stack.addWidget(self._hint)
         self._stack.addWidget(self._halves)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._stack)
+
+    def _row_of_actions(self) -> FlowLayout:
+        row = FlowLayout(spacing=6)
+        for action in self._actions:
+            row.addWidget(button_of(action, offered=True))
+        return row
 
     def _show(self, run: RunSummary) -> None:
         self._heading.setText(title(run))
@@ -162,26 +194,66 @@ class Details(QWidget):
     def _show_facts(self, facts: Facts) -> None:
         if self._run is None or self._run.run_id != facts.run_id:
             return  # another has been chosen meanwhile
-        place = self.facts.verticalScrollBar().value()
+        if facts == self._facts:
+            return
+        self._facts = facts
+        place, current = self.facts.verticalScrollBar().value(), self.facts.currentItem()
+        chosen = current.text(0) if current is not None else ""
         self.facts.clear()
+        self._show_checkpoints(facts.checkpoints)
         self._section("Changed in the job", job_lines(facts))
         self._section("On the disk", disk_lines(facts))
         self.facts.expandAll()
+        for item in self.facts.findItems(chosen, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive):
+            self.facts.setCurrentItem(item)
         self.facts.verticalScrollBar().setValue(place)
 
-    def _section(self, heading: str, lines: Lines) -> None:
+    def _show_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
+        if not checkpoints:
+            return
+        lines = [(each.name, each.words) for each in checkpoints[:_MOST]]
+        left = len(checkpoints) - _MOST
+        more = [("", f"{left:,} older ones are in the run's folder")] if left > 0 else []
+        items = self._section("Checkpoints", [*lines, *more])
+        for item, checkpoint in zip(items, checkpoints[:_MOST], strict=False):
+            item.setData(0, _PATH, checkpoint.path)
+            item.setSizeHint(2, QSize(_BUTTON, _ROW))
+            does = (
+                "Begins a new run with these weights alone"
+                if checkpoint.weights_alone
+                else "Puts a new run into the form that goes on from here"
+            )
+            item.setToolTip(0, f"{does} (Enter)")
+            button = QToolButton()
+            button.setText("Fork")
+            button.setAccessibleName(f"Fork from {checkpoint.name}")
+            button.setToolTip(does)
+            button.setStyleSheet(f"min-height: {_ROW - 6}px; padding: 0 6px;")
+            button.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # Enter in its row does the same
+            button.clicked.connect(lambda _on, item=item: self._fork(item))
+            self.facts.setItemWidget(item, 2, button)
+
+    def _fork(self, item: QTreeWidgetItem) -> None:
+        path = item.data(0, _PATH)
+        if path is not None and self._run is not None:
+            self.fork_wanted.emit(self._run.run_id, path)
+
+    def _section(self, heading: str, lines: Lines) -> list[QTreeWidgetItem]:
+        """Adds lines below a heading, and answers them."""
         top = QTreeWidgetItem(self.facts, [heading])
         top.setFirstColumnSpanned(True)
         font = top.font(0)
         font.setBold(True)
         top.setFont(0, font)
-        for name, value in lines:
-            item = QTreeWidgetItem(top, [name, value])
+        items = [QTreeWidgetItem(top, [name, value]) for name, value in lines]
+        for item, (_name, value) in zip(items, lines, strict=True):
             item.setToolTip(1, value)
+        return items
 
     def _unread(self, error: Exception) -> None:
         if not isinstance(error, OSError):
             raise error
+        self._facts = None
         self.facts.clear()
         self._section("On the disk", [("The run's folder", f"cannot be read: {error.strerror}")])
         self.facts.expandAll()
@@ -194,7 +266,9 @@ class Details(QWidget):
 def _state_words(run: RunSummary) -> str:
     """ "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21 14:05", and why."""
     lasted = f"after {duration(run.seconds)}" if run.seconds is not None else ""
-    if run.state in ("starting", "running"):
+    if run.state == "waiting":
+        first = "Waiting until its devices are free"
+    elif run.state in GOING_ON:
         first = f"{run.state.capitalize()}: {doing(run)}"
     elif run.state == "interrupted":
         first = f"Interrupted {lasted} while {doing(run)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +11,8 @@ from engine.contract.job import FIELDS, changed_fields
 from engine.contract.runs import RunFolder
 from engine.contract.trash import Holding, holding
 from gui.run.words import SCHEDULES, devices_words
-from gui.runs.words import model_title, moment, size_words, strategy_title
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    name: str
-    bytes: int
-    written: float
-    """Seconds since the epoch."""
+from gui.runs.checkpoints import Checkpoint, checkpoints_of
+from gui.runs.words import model_title, size_words, strategy_title
 
 
 @dataclass(frozen=True)
@@ -39,20 +31,9 @@ def read_facts(folder: Path) -> Facts:
     return Facts(
         run_id=run.run_id,
         changed=changed_fields(job) if job is not None else None,
-        checkpoints=tuple(_checkpoints(run.checkpoints)),
+        checkpoints=checkpoints_of(run),
         held=holding(folder),
     )
-
-
-def _checkpoints(folder: Path) -> list[Checkpoint]:
-    """Those that are whole, the newest first; what is being written has a name that begins with a dot."""
-    try:
-        with os.scandir(folder) as entries:
-            files = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(".pt")]
-    except OSError:
-        return []
-    found = [Checkpoint(name, info.st_size, info.st_mtime) for name, info in files if not name.startswith(".")]
-    return sorted(found, key=lambda each: each.written, reverse=True)
 
 
 Lines = list[tuple[str, str]]
@@ -66,11 +47,9 @@ def job_lines(facts: Facts) -> Lines:
 
 
 def disk_lines(facts: Facts) -> Lines:
-    """The checkpoints with their sizes, then the whole folder."""
-    lines = [(each.name, f"{size_words(each.bytes)} · {moment(each.written)}") for each in facts.checkpoints]
-    if not lines:
-        lines.append(("Checkpoints", "none yet"))
-    return [*lines, ("The whole folder", size_words(facts.held.bytes))]
+    """The whole folder, and that there is no checkpoint where there is none."""
+    none = [] if facts.checkpoints else [("Checkpoints", "none yet")]
+    return [*none, ("The whole folder", size_words(facts.held.bytes))]
 
 
 _TITLES: dict[str, Callable[[Any], str]] = {

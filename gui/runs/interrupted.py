@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
@@ -17,11 +16,9 @@ _MOST = 2
 
 
 def left_lying(runs: Collection[RunSummary]) -> list[RunSummary]:
-    """The interrupted runs that nobody has seen to, newest first: not gone on from by another run, nor set aside."""
-    gone_on_from = {Path(run.resume_from).parent.parent for run in runs if run.resume_from}
-    found = [
-        run for run in runs if run.state == "interrupted" and not run.set_aside and Path(run.folder) not in gone_on_from
-    ]
+    """The interrupted runs that nobody has seen to, newest first. One that has gone on is interrupted no more; to fork it
+    is not to see to it."""
+    found = [run for run in runs if run.state == "interrupted" and not run.set_aside]
     return sorted(found, key=lambda run: run.started, reverse=True)
 
 
@@ -87,7 +84,7 @@ class InterruptedRuns(QFrame):
         text.setText(f"{named}: {rest}")
         text.setToolTip(run.folder)
         resume = QPushButton("Resume")
-        resume.setToolTip("Goes on from its last checkpoint, as a new run; starts again where it has none")
+        resume.setToolTip("Goes on from its last checkpoint, on the same devices; begins again where it has none")
         resume.clicked.connect(lambda: self.resume.emit(run.run_id))
         delete = QPushButton("Delete …")
         delete.setToolTip("Asks first, and moves the run to the trash")

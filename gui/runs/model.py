@@ -24,7 +24,9 @@ _ICONS = {
     "completed": ("ok", "ok"),
     "failed": ("error", "error"),
     "interrupted": ("warning", "warning"),
+    "paused": ("pause", "text"),
     "stopped": ("stop", "muted"),
+    "waiting": ("clock", "accent"),
     "running": ("right", "accent"),
     "starting": ("right", "accent"),
 }

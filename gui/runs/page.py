@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, QPoint, Qt, QTimer, Signal
@@ -9,18 +10,22 @@ from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QSh
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract import paths
-from engine.contract.job import Job
 from engine.contract.run_notes import tags_of
-from engine.contract.runs import RunFolder, RunSummary, job_to_resume
+from engine.contract.runs import RunFolder, RunSummary
 from gui.background import in_background
 from gui.files import reveal
+from gui.form.guest import Guest
 from gui.runs.actions import RunActions, button_of, on
 from gui.runs.deleting import DeletingBar
 from gui.runs.details import Details
 from gui.runs.filters import Filters
+from gui.runs.going_on import ask_to_pause
+from gui.runs.guests import NoGuest, to_fork, to_go_on
 from gui.runs.interrupted import InterruptedRuns
 from gui.runs.model import RunsModel
 from gui.runs.notebook import Notebook
+from gui.runs.orphans import Orphans
+from gui.runs.queue_view import QueueView
 from gui.runs.summaries import Summaries
 from gui.runs.table import RunsTable
 from gui.runs.wanted import Wanted
@@ -44,12 +49,13 @@ _SHARES = [620, 380]
 
 
 class RunsPage(QWidget):
-    """Searches, sorts, opens, names, resumes and deletes runs.
+    """Searches, sorts, opens, names, pauses, resumes, forks and deletes runs.
 
     Signals:
         run_chosen(RunFolder): a run is to be shown.
         compare_wanted(list[str]): the runs of those ids are to be compared.
-        resume_wanted(Job): a run of that job is to be started, which goes on from another.
+        resume_wanted(RunFolder): that run is to go on as it is.
+        guest_wanted(Guest): that job is to be put into the form, to go on with or forked.
         told(str): something that went wrong, in words for the user; when the list has first been read out of sight, that
             runs were interrupted.
     """
@@ -57,6 +63,7 @@ class RunsPage(QWidget):
     run_chosen = Signal(object)
     compare_wanted = Signal(list)
     resume_wanted = Signal(object)
+    guest_wanted = Signal(object)
     told = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -68,7 +75,9 @@ class RunsPage(QWidget):
         self.acts = RunActions(self.table)
         self.filters = Filters()
         self.interrupted = InterruptedRuns()
-        self.details = Details()
+        self.orphans = Orphans()
+        self.queue = QueueView()
+        self.details = Details((self.acts.resume, self.acts.change, self.acts.pause, self.acts.fork))
         self.deleting = DeletingBar()
         self.notebook = Notebook(self.model.find, self)
         self._count = QLabel()
@@ -89,11 +98,15 @@ class RunsPage(QWidget):
     def refresh(self) -> None:
         """Reads the list anew, in the background."""
         self._summaries.refresh()
+        self.queue.look()
+        self.orphans.look()
 
     def close_reading(self) -> None:
         """Ends what goes on in the background, and has what was typed written first."""
         self.details.keep()
         self._summaries.close()
+        self.queue.close_work()
+        self.orphans.close_work()
         self.notebook.close()
         self.deleting.close_work()
 
@@ -141,14 +154,15 @@ class RunsPage(QWidget):
         for action in (self.acts.folder, self.acts.compare, self.acts.delete):
             bottom.addWidget(button_of(action))
         bottom.addStretch(1)
-        for action in (self.acts.resume, self.acts.show):
-            bottom.addWidget(button_of(action))
+        bottom.addWidget(button_of(self.acts.show))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 10, 14, 10)
         layout.setSpacing(8)
         layout.addLayout(top)
         layout.addWidget(self.filters)
+        layout.addWidget(self.orphans)
         layout.addWidget(self.interrupted)
+        layout.addWidget(self.queue)
         layout.addWidget(self._halves, 1)
         layout.addWidget(self.deleting)
         layout.addLayout(bottom)
@@ -168,6 +182,11 @@ class RunsPage(QWidget):
         self.interrupted.delete.connect(lambda run_id: self._ask_to_delete([run_id]))
         self.interrupted.set_aside.connect(lambda run_id: self._note([run_id], set_aside=True))
         self.interrupted.show_all.connect(self.filters.show_interrupted)
+        self.orphans.told.connect(self.told)
+        self.queue.told.connect(self.told)
+        self.queue.changed.connect(self.refresh)
+        self.queue.run_chosen.connect(self.run_chosen)
+        self.details.fork_wanted.connect(self._fork)
         self.details.noted.connect(lambda run, changes: self.notebook.change(run, **changes))
         self.notebook.written.connect(self._noted)
         self.notebook.failed.connect(self.told)
@@ -177,6 +196,9 @@ class RunsPage(QWidget):
         on(self.acts.show, lambda: self._show_run(self.table.currentIndex()))
         on(self.acts.folder, self._open_folder)
         on(self.acts.resume, lambda: self._resume(self.selected()[0].run_id))
+        on(self.acts.change, lambda: self._invite(self.selected()[0].run_id, to_go_on))
+        on(self.acts.pause, lambda: self._pause(self.selected()[0].run_id))
+        on(self.acts.fork, lambda: self._fork(self.selected()[0].run_id))
         on(self.acts.compare, lambda: self.compare_wanted.emit([run.run_id for run in self.selected()]))
         on(self.acts.favourite, self._favour)
         on(self.acts.rename, self.table.rename)
@@ -265,18 +287,29 @@ class RunsPage(QWidget):
     def _resume(self, run_id: str) -> None:
         run = self.model.find(run_id)
         if run is not None:
-            in_background(lambda: job_to_resume(RunFolder(run.folder)), self, self._resumed, self._not_resumed)
+            self.resume_wanted.emit(RunFolder(run.folder))
 
-    def _resumed(self, job: Job | None) -> None:
-        if job is None:
-            self.told.emit("The run cannot be resumed: its job.toml cannot be read.")
-        else:
-            self.resume_wanted.emit(job)
+    def _pause(self, run_id: str) -> None:
+        in_background(
+            lambda: ask_to_pause(run_id),
+            self,
+            lambda _run: self.refresh(),
+            lambda error: self.told.emit(f"{run_id} could not be asked to pause: {error}"),
+        )
 
-    def _not_resumed(self, error: Exception) -> None:
-        if not isinstance(error, OSError):
+    def _fork(self, run_id: str, checkpoint: Path | None = None) -> None:
+        self._invite(run_id, lambda run: to_fork(run, checkpoint))
+
+    def _invite(self, run_id: str, make: Callable[[RunSummary], Guest]) -> None:
+        """Has the run's job put into the form, as `make` prepares it."""
+        run = self.model.find(run_id)
+        if run is not None:
+            in_background(lambda: make(run), self, self.guest_wanted.emit, self._not_invited)
+
+    def _not_invited(self, error: Exception) -> None:
+        if not isinstance(error, NoGuest):
             raise error
-        self.told.emit(f"The run cannot be resumed: {error}.")
+        self.told.emit(str(error))
 
     def _ask_to_delete(self, run_ids: list[str]) -> None:
         self.deleting.ask([run for run_id in run_ids if (run := self.model.find(run_id)) is not None])

@@ -18,6 +18,7 @@ _DOING = {
     "training": "training",
     "validating": "validating",
     "saving": "writing a checkpoint",
+    "pausing": "pausing",
     "stopping": "stopping",
 }
 
@@ -45,6 +46,12 @@ def best_words(run: RunSummary) -> str:
 def moment(seconds: float) -> str:
     """ "2026-11-21 14:05", of this machine's clock."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def lately(seconds: float) -> str:
+    """ "14:05" for a moment of today, "2026-11-20" for one of another day."""
+    day, now = time.localtime(seconds), time.localtime()
+    return time.strftime("%H:%M" if day[:3] == now[:3] else "%Y-%m-%d", day)
 
 
 def size_words(count: int) -> str:

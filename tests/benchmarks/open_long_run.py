@@ -1,9 +1,10 @@
 """How long a run with a million logged steps takes to open.
 
-    python tests/benchmarks/open_long_run.py [--steps N] [--times N]
+    python tests/benchmarks/open_long_run.py [--steps N] [--times N] [--executions N]
 
 Makes such a run (a step every tenth of a second, samples of one device every second, a validation now and then, as the
-engine writes them), opens it in the run's page, offscreen, at the size that it has in a window of 1280 x 800, and tells
+engine writes them; with several executions, each goes back 500 steps to a checkpoint and comes a night after the one
+before), opens it in the run's page, offscreen, at the size that it has in a window of 1280 x 800, and tells
 when the first curve had been drawn, when all of it had, and how long the window was kept from its event loop at most.
 The aims are 0.5 s for the first curve and 2 s for all of it. Wall time includes what other processes took of the cores,
 so the thread's own time is told too; the exit code is 1 where the median of that misses an aim.
@@ -33,6 +34,8 @@ from engine.contract.events import (
     AnyEvent,
     DevicesSampled,
     EpochStarted,
+    Outcome,
+    Planned,
     RunDevice,
     RunFinished,
     RunStarted,
@@ -48,19 +51,33 @@ from tests.gui.run.written import write
 from tests.support.training_window import where
 
 FIRST_AIM_S, ALL_AIM_S = 0.5, 2.0
-PER_EPOCH = 20_000
+PER_EPOCH, BACK, NIGHT_S = 20_000, 500, 36_000.0
 PAGE = (640, 690)
 
 
-def story(steps: int) -> Iterator[AnyEvent]:
-    begun = time.time() - steps / 10
+def story(steps: int, executions: int) -> Iterator[AnyEvent]:
+    per_execution = steps // executions
+    for execution in range(executions):
+        first = max(0, execution * per_execution - BACK)
+        last = steps if execution == executions - 1 else (execution + 1) * per_execution
+        began = time.time() - steps / 10 - (executions - execution) * NIGHT_S
+        yield from part_of_story(steps, first, last, began, execution + 1)
+
+
+def part_of_story(steps: int, first: int, last: int, began: float, execution: int) -> Iterator[AnyEvent]:
+    """What one execution says, from the step after `first` to the `last`."""
     job = Job(dataset="/data/flowers", epochs=max(1, steps // PER_EPOCH))
     device = RunDevice(id=CPU, name="AMD EPYC", ranks=(0,))
     yield RunStarted(
-        time=begun, run_id="a-run", job=job, devices=(device,), world_size=1, environment={}, supervisor_pid=1
-    )
-    for step in range(1, steps + 1):
-        now = begun + step / 10
+        time=began + first / 10, run_id="a-run", job=job, devices=(device,), world_size=1, environment={},
+        supervisor_pid=1, execution=execution,
+    )  # fmt: skip
+    yield Planned(
+        time=began + first / 10, epochs=job.epochs, from_step=first, steps_per_epoch=PER_EPOCH, train_pictures=8,
+        val_pictures=20, classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
+    )  # fmt: skip
+    for step in range(first + 1, last + 1):
+        now = began + step / 10
         epoch = (step - 1) // PER_EPOCH + 1
         if step % PER_EPOCH == 1:
             yield EpochStarted(time=now, epoch=epoch)
@@ -77,7 +94,8 @@ def story(steps: int) -> Iterator[AnyEvent]:
             yield Validation(
                 time=now, epoch=epoch, step=step, measures={"loss": 0.5, "top1": 0.8}, pictures=20, seconds=1.0
             )
-    yield RunFinished(time=now + 1, outcome="completed", seconds=steps / 10)
+    outcome: Outcome = "completed" if last == steps else "paused"
+    yield RunFinished(time=now + 1, outcome=outcome, execution=execution, seconds=(last - first) / 10)
 
 
 Moment = tuple[float, float]
@@ -131,13 +149,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--executions", type=int, default=1)
     options = parser.parse_args()
     app = QApplication([])
     theme.apply(app)
     with tempfile.TemporaryDirectory() as home:
         os.environ["FOOTPLATE_HOME"] = home
         run = create_run(Job(dataset="/data/flowers"))
-        write(run.events_file, story(options.steps))
+        write(run.events_file, story(options.steps, options.executions))
         print(where())
         print(f"{options.steps:,} steps, {run.events_file.stat().st_size / 2**20:.0f} MiB of log")
         results = [opened(run, options.steps) for _ in range(options.times)]

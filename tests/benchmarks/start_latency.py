@@ -87,7 +87,7 @@ def main() -> int:
     print(f"Python {facts['python']}, torch {facts['torch']}, torchvision {facts['torchvision']}")
     print(f"{job.model}, {job.image_size} px, batch {job.batch_size}, {job.strategy} on {','.join(devices)}")
     with tempfile.TemporaryDirectory() as home:
-        os.environ["FOOTPLATE_HOME"] = home
+        os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
         preloader = Preloader()
         preloader.start()
         while not preloader.ready:

@@ -96,7 +96,7 @@ def main() -> None:
     sampler.start()
     wait(2.0)
     with tempfile.TemporaryDirectory(prefix="fp") as home:
-        os.environ["FOOTPLATE_HOME"] = home
+        os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
         for behaviour in ("forever", "flood 60000"):
             print(f"{behaviour:12} {stream(behaviour, store, options.seconds)}", flush=True)
     store.close()

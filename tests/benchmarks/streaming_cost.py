@@ -210,7 +210,7 @@ def main() -> int:
     print(f"{facts['cpu']}, {facts['cores']} cores, {platform.platform()}, load {os.getloadavg()[0]:.1f}")
     print(f"Python {facts['python']}, torch {facts['torch']}; {job.model}, batch {job.batch_size}, {job.epochs} epochs")
     with tempfile.TemporaryDirectory() as home:
-        os.environ["FOOTPLATE_HOME"] = home
+        os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
         turns = [
             (
                 measure(job, "told", reader=False),

@@ -278,5 +278,5 @@ def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobF
     )
     form.set_job(job)
     form.set_devices(job.devices)
-    form._judge()
+    form.judge()
     assert form.job == job

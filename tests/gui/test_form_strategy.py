@@ -164,7 +164,7 @@ def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, p
     for job in (pipeline, ddp):
         form.set_job(job)
         form.set_devices(job.devices)
-        form._judge()
+        form.judge()
         assert form.job == job
 
 

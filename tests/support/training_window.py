@@ -25,7 +25,7 @@ def where() -> str:
 def training_window(app: QApplication, dataset: str = "", **fields: object) -> Iterator[MainWindow]:
     """The window with a home of its own, shown, its form set to `dataset` ("" for the sample) and to `fields` of a job."""
     with tempfile.TemporaryDirectory() as home:
-        os.environ["FOOTPLATE_HOME"] = home
+        os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
         theme.apply(app)
         window = MainWindow()
         window.form.rows["epochs"].set_value(10_000)

@@ -82,6 +82,7 @@ class WorkerGroup:
         every_step: bool = False,
         file_limit_bytes: int | None = None,
         threads: int = 1,
+        skip_to: int = 0,
     ) -> None:
         world = 1 if job.strategy == "dp" else len(job.devices)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -102,6 +103,7 @@ class WorkerGroup:
                 devices=job.devices,
                 rendezvous=str(folder / "rendezvous"),
                 threads=threads,
+                skip_to=skip_to,
             )
             ours, end = forker.start(Order(spec, every_step, file_limit_bytes))
             ours.setblocking(False)

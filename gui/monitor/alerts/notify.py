@@ -3,14 +3,12 @@ one (Linux), else through the system tray. A machine with neither is fine: the w
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QSystemTrayIcon
 
+from engine.contract.notices import has_session_bus
 from gui.monitor.alerts.channels import Channel, TrayChannel
 from gui.monitor.alerts.watcher import Alert, Alerts
 
@@ -25,7 +23,7 @@ SENT = "Sent. Where nothing appears, look whether the desktop is set to “do no
 
 def find_channel(parent: QObject) -> Channel | None:
     """The best way to this desktop, None where there is none."""
-    if _has_session_bus():
+    if has_session_bus():
         # D-Bus takes time to load, which most openings of the window never need.
         from PySide6.QtDBus import QDBusConnection
 
@@ -37,14 +35,6 @@ def find_channel(parent: QObject) -> Channel | None:
     if QSystemTrayIcon.isSystemTrayAvailable() and QSystemTrayIcon.supportsMessages():
         return TrayChannel(parent)
     return None
-
-
-def _has_session_bus() -> bool:
-    """Whether there is a bus to connect to. Without this look libdbus might try to start one."""
-    if not sys.platform.startswith("linux"):
-        return False
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return bool(os.environ.get("DBUS_SESSION_BUS_ADDRESS") or (runtime and Path(runtime, "bus").exists()))
 
 
 class DesktopNotices(QObject):

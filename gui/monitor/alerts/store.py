@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from engine.contract import paths
+from engine.contract.decoding import NOT_DECODED
 from gui.monitor.alerts.rules import DEFAULTS, KINDS, KindId, Rule, problems
 
 
@@ -33,7 +34,7 @@ class RuleStore:
             return rules, ""
         except OSError as error:
             return rules, f"The rules for alerts cannot be read ({error.strerror}: {self.path}); the defaults hold."
-        except msgspec.DecodeError as error:
+        except NOT_DECODED as error:
             return rules, self._set_aside(str(error))
         wrong = [str(problem) for rule in kept for problem in problems(rule)]
         if wrong:
@@ -46,7 +47,7 @@ class RuleStore:
         text = msgspec.json.format(msgspec.json.encode(_File(tuple(rules[kind] for kind in KINDS))))
         part = self.path.with_name(self.path.name + ".part")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            paths.make_folder(self.path.parent)
             part.write_bytes(text + b"\n")
             os.replace(part, self.path)
         except OSError as error:

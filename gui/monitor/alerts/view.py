@@ -20,6 +20,7 @@ from gui.monitor.alerts.cards import AlertCards
 from gui.monitor.alerts.history_table import HistoryModel, HistoryTable
 from gui.monitor.alerts.rule_row import RuleRow
 from gui.monitor.alerts.rules import KINDS, KindId
+from gui.monitor.alerts.run_notices import RunNotices
 from gui.monitor.alerts.watcher import Alerts
 from gui.monitor.alerts.words import count
 
@@ -38,6 +39,7 @@ class AlertsView(QWidget):
         self.history = HistoryModel(self)
         self.table = HistoryTable(self.history)
         self.rows: dict[KindId, RuleRow] = {}
+        self.runs = RunNotices()
         self._count = _muted()
         self._kept = _muted()
         self._problem = QLabel(wordWrap=True)
@@ -93,6 +95,11 @@ class AlertsView(QWidget):
         titles = max(row.on.sizeHint().width() for row in self.rows.values())
         for row in self.rows.values():
             row.on.setFixedWidth(titles)
+        rules.addSpacing(10)
+        about = _muted()
+        about.setText("told whether or not a window is open")
+        rules.addLayout(_heading("Runs", about, self.runs.test))
+        rules.addWidget(self.runs)
         rules.addStretch(1)
         for half in (alerts, rules):
             widget = QWidget()

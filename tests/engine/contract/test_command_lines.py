@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cli.arguments import add_train, gather
+from engine.cli.arguments import add_resume, add_train, gather
 from engine.contract.catalogue import load_catalogue
 from engine.contract.checks import model_file_sha256
-from engine.contract.command import command_line
+from engine.contract.command import command_line, resume_line
+from engine.contract.going_on import CHANGEABLE as OF_A_RUN
 from engine.contract.job import FIELDS, Job, job_from_values
 
 
@@ -122,3 +123,16 @@ def test_that_the_command_says_that_the_model_file_is_trusted(tmp_path: Path) ->
     assert "--trust-model-file" in command_line(trusted)
     assert job_of(command_line(trusted)) == trusted
     assert "--trust-model-file" not in command_line(Job(dataset="/data", model=str(program)))
+
+
+@given(st.fixed_dictionaries({}, optional={name: values_of(name) for name in OF_A_RUN.intersection(CHANGEABLE)}))
+def test_that_the_command_that_resumes_a_run_changes_what_it_says(changes: dict[str, Any]) -> None:
+    program, verb, run, *words = shlex.split(resume_line("20261121-1405-resnet18-beef", changes))
+    assert (program, verb, run) == ("footplate", "resume", "20261121-1405-resnet18-beef")
+    parser = argparse.ArgumentParser()
+    add_resume(parser)
+    options, options.unknown = parser.parse_known_args(words)
+    values, problems = gather(options)
+    assert problems == []
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in changes.items()}
+    assert values == plain

@@ -10,13 +10,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from engine.contract import paths
 from engine.contract.run_index import RunIndex, find_run
 from engine.contract.run_notes import change_notes
-from engine.contract.runs import RunFolder, RunSummary, SupervisorFile
+from engine.contract.runs import RunFolder, RunSummary, SupervisorFile, process_start
 from tests.gui.run.written import a_run, story, write
 
 
@@ -79,15 +78,16 @@ def test_that_an_interrupted_run_that_a_supervisor_takes_up_is_running() -> None
     run.write_supervisor(SupervisorFile(pid=1, start_time=0.0, endpoint="unix:/nowhere"))
     age([run])
     assert read()[run.run_id].state == "interrupted"
-    own = psutil.Process()
-    run.write_supervisor(SupervisorFile(pid=own.pid, start_time=own.create_time(), endpoint="unix:/nowhere"))
+    run.write_supervisor(
+        SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")
+    )
     assert read()[run.run_id].state == "running"
 
 
 def test_that_a_run_that_goes_on_is_never_taken_from_the_index() -> None:
     run = a_run(8, None)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        started = psutil.Process(process.pid).create_time()
+        started = process_start(process.pid)
         run.write_supervisor(SupervisorFile(pid=process.pid, start_time=started, endpoint="unix:/nowhere"))
         age([run])
         assert read()[run.run_id].state == "running"

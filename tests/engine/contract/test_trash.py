@@ -10,11 +10,10 @@ import time
 from pathlib import Path
 from urllib.parse import unquote
 
-import psutil
 import pytest
 
 from engine.contract import paths
-from engine.contract.runs import RunFolder, SupervisorFile, create_run
+from engine.contract.runs import RunFolder, SupervisorFile, create_run, process_start
 from engine.contract.trash import CannotTrash, Holding, holding, put_back, trash_run
 from tests.gui.run.written import a_run, job
 
@@ -78,7 +77,7 @@ def test_that_two_runs_of_one_name_have_places_of_their_own(own_trash: Path) -> 
 def test_that_a_run_that_goes_on_stays() -> None:
     run = a_run(8, None)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        started = psutil.Process(process.pid).create_time()
+        started = process_start(process.pid)
         run.write_supervisor(SupervisorFile(pid=process.pid, start_time=started, endpoint="unix:/nowhere"))
         with pytest.raises(CannotTrash, match="stop it first"):
             trash_run(run)
@@ -97,8 +96,9 @@ def test_that_a_run_that_is_starting_stays() -> None:
 
 def test_that_a_run_whose_supervisor_still_ends_stays() -> None:
     run = a_run(8)
-    own = psutil.Process()
-    run.write_supervisor(SupervisorFile(pid=own.pid, start_time=own.create_time(), endpoint="unix:/nowhere"))
+    run.write_supervisor(
+        SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")
+    )
     with pytest.raises(CannotTrash, match="goes on"):
         trash_run(run)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,11 @@ from tests.engine.supervisor.supervised import Start, Supervised
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts a supervisor with the tiny worker: start("forever", world_size, "spawn", "tcp")."""
+    """Starts a supervisor with the tiny worker: start("forever", world_size, "spawn", "tcp", restarts=3)."""
     started: list[Supervised] = []
 
-    def starter(behaviour: str, world_size: int = 1, *words: str) -> Supervised:
-        started.append(Supervised(behaviour, world_size, *words))
+    def starter(behaviour: str, world_size: int = 1, *words: str, **fields: Any) -> Supervised:
+        started.append(Supervised(behaviour, world_size, *words, **fields))
         return started[-1]
 
     yield starter

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -23,23 +24,29 @@ ROOT = HERE.parents[2]
 PATIENCE_S = 30.0
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Waits on a condition of another process, which cannot be waited for otherwise."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, f"in vain waited for: {what}"
         time.sleep(0.01)
 
 
 class Supervised:
-    """A supervisor process with the tiny worker, and its run."""
+    """A supervisor process with the tiny worker, and its run, which is not restarted unless the job's `fields` say so."""
 
-    def __init__(self, behaviour: str, world_size: int, *words: str) -> None:
+    def __init__(self, behaviour: str, world_size: int, *words: str, **fields: Any) -> None:
         strategy = "ddp" if world_size > 1 else "single"
-        self.run: RunFolder = create_run(Job(name=behaviour, strategy=strategy, devices=("cpu",) * world_size))
-        with (self.run.path / "supervisor.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(HERE / "tiny_supervisor.py"), str(self.run.path), *words],
+        values = {"name": behaviour, "strategy": strategy, "devices": ("cpu",) * world_size, "restarts": 0}
+        self.run: RunFolder = create_run(Job(**(values | fields)))
+        self.words = words
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Starts the supervisor of the run's next execution."""
+        with (self.run.path / "supervisor.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, str(HERE / "tiny_supervisor.py"), str(self.run.path), *self.words],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,

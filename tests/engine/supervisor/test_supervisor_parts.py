@@ -6,19 +6,22 @@ import selectors
 import signal
 import socket
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess, Nvml, Snapshot
-from engine.contract.events import Failed
+from engine.contract.events import ENCODE, CheckpointSaved, Failed, RunFinished, Validation
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
+from engine.contract.runs import create_run
+from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.supervisor import failures
+from engine.supervisor.attempts import world_size
 from engine.supervisor.endpoint import open_endpoint
 from engine.supervisor.environment import run_devices
+from engine.supervisor.results import Results
 from engine.supervisor.sampling import Sampler, samples_of
-from engine.supervisor.supervisor import world_size
 from engine.supervisor.worker_process import worker_environment
 
 A, B = "GPU-aaaa", "GPU-bbbb"
@@ -122,6 +125,31 @@ def test_that_an_abort_by_pytorch_may_follow_from_another_ranks_fault(tmp_path: 
     for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
         assert failures.weight_of_death(failures.death(0, -number, log), -number) == failures.CERTAIN
     assert failures.weight_of_death(failures.death(1, 3, tmp_path / "none.log"), 3) == failures.OWN
+
+
+def test_that_the_results_of_executions_before_count_however_this_one_ends() -> None:
+    def saved(kind: Literal["last", "best"], epoch: int) -> CheckpointSaved:
+        path = f"checkpoints/{kind}.pt"
+        (run.path / path).touch()
+        return CheckpointSaved(kind=kind, path=path, epoch=epoch, step=epoch, bytes=1, seconds=0.0)
+
+    def validated(epoch: int) -> Validation:
+        return Validation(epoch=epoch, step=epoch, measures={"top1": epoch / 10}, pictures=1, seconds=0.0)
+
+    run = create_run(Job())
+    results = Results(run)
+    assert (results.best, results.best_epoch, results.checkpoints) == ({}, None, ())
+    for event in (validated(1), validated(2), saved("best", 1), saved("last", 2)):
+        results.take(event)
+    assert (results.best, results.best_epoch) == ({"top1": 0.1}, 1), "it is what best.pt holds"
+    assert results.checkpoints == ("checkpoints/best.pt", "checkpoints/last.pt")
+    results.take_last_word(WorkerDone(stopped=True, best={"top1": 0.2}, best_epoch=2))
+    finished = RunFinished(n=1, outcome="paused", best=results.best, best_epoch=results.best_epoch)
+    run.events_file.write_bytes(ENCODE.encode(finished) + b"\n")
+    (run.path / "checkpoints/best.pt").unlink()
+    later = Results(run)
+    later.take_last_word(None)
+    assert (later.best, later.best_epoch, later.checkpoints) == ({"top1": 0.2}, 2, ("checkpoints/last.pt",))
 
 
 def test_that_a_worker_without_a_log_is_still_told_of_in_words(tmp_path: Path) -> None:

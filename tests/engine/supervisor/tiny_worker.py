@@ -11,8 +11,17 @@ import sys
 import time
 from pathlib import Path
 
-from engine.contract.events import AnyEvent, CheckpointSaved, EpochStarted, Failed, LogLine, StepMetrics
-from engine.contract.protocol import ENCODE, Frames, Stop
+from engine.contract.events import (
+    AnyEvent,
+    CheckpointSaved,
+    EpochStarted,
+    Failed,
+    FailureKind,
+    LogLine,
+    StepMetrics,
+)
+from engine.contract.protocol import ENCODE, Frames, Pause, Stop
+from engine.contract.runs import RunFolder
 from engine.contract.worker import TO_WORKER, Heartbeat, WorkerDone, WorkerSpec
 
 
@@ -31,7 +40,7 @@ class Tiny:
         if not select.select([self.channel], [], [], wait_s)[0]:
             return False
         data = self.channel.recv(4096)
-        return not data or any(isinstance(TO_WORKER.decode(line), Stop) for line in self.frames.feed(data))
+        return not data or any(isinstance(TO_WORKER.decode(line), Stop | Pause) for line in self.frames.feed(data))
 
     def train(self, steps: int, wait_s: float = 0.0) -> bool:
         for step in range(1, steps + 1):
@@ -40,6 +49,21 @@ class Tiny:
             if self.spec.rank == 0:
                 self.say(step_metrics(step))
         return False
+
+    @property
+    def attempt(self) -> int:
+        """How many times the last rank has started, by its log."""
+        log = RunFolder(self.spec.run_folder).worker_log(self.spec.world_size - 1)
+        return log.read_text().count("begins") if log.exists() else 0
+
+    def save(self, step: int) -> None:
+        Path(self.spec.run_folder, "checkpoints", "last.pt").write_bytes(b"weights")
+        self.say(CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=1, step=step, bytes=7, seconds=0.0))
+
+    def fail(self, kind: FailureKind, step: int) -> int:
+        """Reports a failure, as a worker does that sees what befell it."""
+        self.say(Failed(cause=f"a failure of the kind {kind}", rank=self.spec.rank, step=step, kind=kind))
+        return 1
 
 
 def step_metrics(step: int) -> StepMetrics:
@@ -57,7 +81,8 @@ def step_metrics(step: int) -> StepMetrics:
 def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a case per behaviour)
     behaviour, _, number = spec.job.name.partition(" ")
     tiny = Tiny(spec, channel)
-    print(f"rank {spec.rank} of {spec.world_size} begins")
+    checkpoint = Path(spec.job.resume_from).name or "nothing"
+    print(f"rank {spec.rank} of {spec.world_size} begins from {checkpoint}, past step {spec.skip_to}", flush=True)
     tiny.say(EpochStarted(epoch=1))
     stopped = False
     match behaviour:
@@ -86,6 +111,23 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
             return 1
         case "lost":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "die":
+            while tiny.attempt <= int(number) and not stopped:
+                if spec.rank == spec.world_size - 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                stopped = tiny.train(1, 0.01)
+            stopped = stopped or tiny.train(20, 0.005)
+        case "save_and_die" | "save_the_same_and_die" if tiny.attempt <= int(number):
+            tiny.save(tiny.attempt if behaviour == "save_and_die" else 1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "memory" if (spec.job.microbatches or spec.job.accumulation) < int(number):
+            return tiny.fail("out_of_memory", 1)
+        case "not_finite" if tiny.attempt <= int(number):
+            return tiny.fail("not_finite", 7 * tiny.attempt)
+        case "mistake":
+            return tiny.fail("error", 1)
+        case "save_and_die" | "memory" | "not_finite":
+            stopped = tiny.train(20, 0.005)
         case "linger":
             tiny.say(WorkerDone(stopped=False, best={}, best_epoch=None))
             channel.close()
@@ -100,7 +142,6 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
         case _:
             stopped = tiny.train(10**9, 0.01)
     if spec.rank == 0:
-        Path(spec.run_folder, "checkpoints", "last.pt").write_bytes(b"weights")
-        tiny.say(CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=1, step=1, bytes=7, seconds=0.0))
+        tiny.save(1)
     tiny.say(WorkerDone(stopped=stopped, best={"top1": 0.5} if spec.rank == 0 else {}, best_epoch=1))
     return 0

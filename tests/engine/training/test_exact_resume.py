@@ -14,6 +14,7 @@ import torch
 from engine.contract.events import CheckpointSaved, EpochStarted, PhaseChanged, StepMetrics, Validation
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
+from tests.support.same_states import differences
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -81,26 +82,12 @@ def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
     return content
 
 
-def _differences(ours: Any, theirs: Any, where: str = "") -> list[str]:
-    """Where two checkpoints are not the same to the bit."""
-    if isinstance(theirs, torch.Tensor):
-        return [] if torch.equal(ours, theirs) else [where]
-    if isinstance(theirs, dict):
-        assert ours.keys() == theirs.keys(), where
-        return [name for key in theirs for name in _differences(ours[key], theirs[key], f"{where}/{key}")]
-    if isinstance(theirs, list | tuple):
-        assert len(ours) == len(theirs), where
-        pairs = enumerate(zip(ours, theirs, strict=True))
-        return [name for number, pair in pairs for name in _differences(*pair, f"{where}/{number}")]
-    return [] if ours == theirs else [where]
-
-
 def _assert_same_end(rest: Any, whole: Any) -> None:
     ours, theirs = _content(rest), _content(whole)
     for content in (ours, theirs):
         content["job"].pop("resume_from")
-    assert not _differences(ours, theirs)
-    assert not _differences(_content(rest, "best.pt"), _content(whole, "best.pt"))
+    assert not differences(ours, theirs)
+    assert not differences(_content(rest, "best.pt"), _content(whole, "best.pt"))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""Every fault has a cause in plain words."""
+"""Every fault has a cause in plain words, and is known for what it is owed to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,15 @@ import torch
 from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
+from engine.strategies.memory import DoesNotFit
 from engine.tasks.base import TaskError
-from engine.training.faults import cause
+from engine.training.faults import cause, kind
 from engine.training.tally import NotFinite
+
+
+def _spec(job: Job) -> WorkerSpec:
+    """The orders of the second of two workers."""
+    return WorkerSpec(run_folder="", job=job, rank=1, world_size=2, devices=job.devices, rendezvous="", threads=1)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +44,7 @@ from engine.training.tally import NotFinite
     ],
 )
 def test_that_a_fault_is_told_in_words(job: Callable[..., Job], error: Exception, words: str) -> None:
-    chosen = job(cpus=2, strategy="ddp")
-    spec = WorkerSpec(run_folder="", job=chosen, rank=1, world_size=2, devices=chosen.devices, rendezvous="", threads=1)
-    assert words in cause(error, spec, "at step 12")
+    assert words in cause(error, _spec(job(cpus=2, strategy="ddp")), "at step 12")
 
 
 TWO_HEADS = """
@@ -92,3 +97,57 @@ def test_that_what_a_strategy_demands_of_a_model_is_told_in_words(
     group = start(job(cpus=2, **fields, **model_file(text)))
     assert any(group.finish())
     assert any(words in failed.cause for failed in group.of(Failed)), group.of(Failed)
+
+
+KINDS: list[tuple[Exception, str]] = [
+    (NotFinite(5, "The loss", True), "not_finite"),
+    (torch.OutOfMemoryError("CUDA out of memory"), "out_of_memory"),
+    (MemoryError(), "out_of_memory"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out_of_memory"),
+    (torch.AcceleratorError("CUDA error: out of memory"), "out_of_memory"),
+    (DoesNotFit(1), "out_of_memory"),
+    (torch.AcceleratorError("CUDA error: unspecified launch failure"), "fault"),
+    (torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered"), "fault"),
+    (RuntimeError("CUDA error: an illegal memory access was encountered"), "fault"),
+    (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), "fault"),
+    (torch.distributed.DistBackendError("NCCL error in: ProcessGroupNCCL.cpp, unhandled cuda error"), "fault"),
+    (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"), "fault"),
+    (torch.AcceleratorError("CUDA error: device-side assert triggered"), "error"),
+    (torch.AcceleratorError("CUDA error: no kernel image is available for execution on the device"), "error"),
+    (RuntimeError("Expected to have finished reduction in the prior iteration"), "error"),
+    (TaskError("model", "No such weights.", "Train from scratch."), "error"),
+    (PermissionError(13, "Permission denied", "/x/y"), "error"),
+]
+
+
+@pytest.mark.parametrize(("error", "expected"), KINDS)
+def test_that_a_failure_is_known_for_what_it_is_owed_to(
+    job: Callable[..., Job], error: Exception, expected: str
+) -> None:
+    assert kind(error, _spec(job(cpus=2, strategy="ddp"))) == expected
+
+
+def test_that_a_failed_gpu_is_named(job: Callable[..., Job]) -> None:
+    chosen = job(devices=("GPU-1", "GPU-2"), strategy="ddp")
+    error = torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be ...")
+    assert cause(error, _spec(chosen), "at step 12").startswith(
+        "GPU 1 of the run (GPU-2) failed at step 12: CUDA error: uncorrectable ECC error encountered. "
+    )
+
+
+def test_that_the_loss_of_a_peer_is_a_fault_of_the_machines(job: Callable[..., Job], start: Callable[..., Any]) -> None:
+    group = start(job(cpus=2, strategy="ddp", epochs=100_000))
+    group.read_steps(3)
+    group.sockets[1].shutdown(2)  # at which that worker vanishes
+    assert group.finish() == [1, None]
+    (failed,) = group.of(Failed)
+    assert failed.kind == "fault"
+    assert failed.cause.startswith("Lost touch with another worker ")
+
+
+def test_that_an_error_of_the_job_is_told_as_one(
+    job: Callable[..., Job], start: Callable[..., Any], tmp_path: Path
+) -> None:
+    group = start(job(dataset=str(tmp_path / "nowhere")))
+    assert group.finish() == [1]
+    assert group.of(Failed)[0].kind == "error"

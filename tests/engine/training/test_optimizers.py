@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from engine.contract.job import Job
 from engine.training.optimizers import Updater, joined
+from tests.support.same_states import differences
 
 CPU = torch.device("cpu")
 
@@ -287,3 +288,51 @@ def test_that_the_states_of_parts_join_to_that_of_the_whole() -> None:
         assert torch.equal(again["state"][name]["momentum_buffer"], state["momentum_buffer"])
         assert torch.equal(again["ema"][name], whole["ema"][name])
     assert again["schedule"] == whole["schedule"] == 1
+
+
+SKIPPING: dict[str, Any] = {"on_not_finite": "skip", "optimizer": "adamw", "learning_rate": 0.01, "ema_decay": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("loss", "gradient", "skipped"),
+    [
+        (0.5, 1.0, False),
+        (math.nan, 1.0, True),
+        (math.inf, 1.0, True),
+        (None, math.nan, True),
+        (0.5, -math.inf, True),
+        (None, 1.0, False),
+    ],
+)
+def test_that_a_step_that_is_not_finite_moves_the_schedule_alone_where_it_is_to_be_skipped(
+    loss: float | None, gradient: float, skipped: bool
+) -> None:
+    model = _model()
+    updater = _updater(model, **SKIPPING)
+    _step(model, updater)
+    before, rate = copy.deepcopy((model.state_dict(), updater.state_dict())), updater.learning_rate
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 1.0)
+    next(model.parameters()).grad[0, 0] = gradient  # type: ignore[index]
+    updater.step(None if loss is None else torch.tensor(loss))
+    assert updater.skipped == skipped
+    assert updater.updates == 2 - skipped
+    assert updater.learning_rate < rate
+    after = (model.state_dict(), updater.state_dict())
+    assert before[1].pop("schedule") + 1 == after[1].pop("schedule")
+    assert (not differences(before, after)) == skipped
+
+
+@pytest.mark.parametrize(("loss", "gradient"), [(math.nan, math.nan), (0.5, math.inf)])
+def test_that_fp16s_scaler_sees_to_gradients_and_never_to_a_loss_that_is_not_finite(
+    loss: float, gradient: float
+) -> None:
+    model = _model()
+    updater = _updater(model, precision="fp16", **SKIPPING)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, gradient)
+    updater.step(torch.tensor(loss))
+    assert all(map(torch.equal, before, model.parameters()))
+    assert updater.skipped == math.isnan(loss)
+    assert updater.state_dict()["scaler"]["scale"] == (65536.0 if updater.skipped else 32768.0)

@@ -98,6 +98,7 @@ def test_that_a_run_over_three_strategies_is_that_of_one(
     gate.unlink()
     goes_on = job(**DDP, **fields, resume_from=_path(first))
     second = _interrupted(start(goes_on, every_step=True), gate, after=9)
+    assert [group.of(Planned)[0].from_step for group in (first, second)] == [0, len(first.losses)]
     assert _last(second)["epoch"] == 2
     assert 0 < _last(second)["done"] < 6
     third = start(job(**SINGLE, **fields, resume_from=_path(second)), every_step=True).completed()
@@ -192,6 +193,7 @@ def test_that_an_epoch_begins_anew_where_its_order_is_another(
     first = _interrupted(start(job(**fields, accumulation=2), every_step=True), gate, after=3)
     rest = start(job(**fields, batch_size=24, resume_from=_path(first)), every_step=True).completed()
     assert [metrics.step for metrics in rest.of(StepMetrics)] == [1, 2, 3]
+    assert rest.of(Planned)[0].from_step == 0
     (warned,) = rest.of(Warned)
     assert warned.code == "epoch_anew"
     assert warned.message.startswith("Epoch 1 begins anew: ")
@@ -280,8 +282,8 @@ def test_that_of_a_damaged_last_pt_the_one_before_it_is_gone_on_from(
     failing = start(job(**fields, resume_from=_path(whole)))
     assert failing.finish() == [1] * cpus
     assert failing.of(Failed)[0].cause == (
-        f"{folder / 'last.pt'} is not a checkpoint, or a damaged one: its checksum is missing or does not fit. "
-        "Give a run's last.pt."
+        f"{folder / 'last.pt'} is damaged, and so is what was kept before it (epoch-2-step-8.pt, epoch-1-step-4.pt). Train "
+        "anew; its best.pt, where that is whole, may be set as the weights file."
     )
 
 
@@ -296,6 +298,15 @@ def test_that_a_pipeline_goes_on_with_the_cuts_that_it_had(job: Make, start: Sta
     write_checkpoint(moved, Path(_path(first)))
     rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
     assert rest.of(Planned)[0].cut.cuts == tuple(others[:1])
+    assert rest.of(Planned)[0].cut.segments != planned.cut.segments
+
+
+def test_that_a_pipeline_that_goes_on_alike_is_not_measured_anew(job: Make, start: Start) -> None:
+    fields: dict[str, Any] = {"cpus": 2, "strategy": "pipeline", "microbatches": 2}
+    first = start(job(**fields)).completed()
+    (planned,) = first.of(Planned)
+    rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
+    assert rest.of(Planned)[0].cut == planned.cut
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])

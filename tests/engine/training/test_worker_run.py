@@ -24,7 +24,7 @@ from engine.contract.events import (
     Warned,
 )
 from engine.contract.job import Job
-from engine.contract.protocol import CheckpointNow, Stop
+from engine.contract.protocol import CheckpointNow, Pause, Stop
 from engine.contract.worker import WorkerDone
 
 Make = Callable[..., Job]
@@ -174,22 +174,33 @@ def test_that_best_loads_with_plain_torchvision_and_is_as_good(
     assert right / len(files) == pytest.approx(group.done.best["top1"], abs=1e-9)
 
 
-@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
-def test_that_stop_ends_all_ranks_at_the_same_step(
-    job: Make, start: Start, model_file: Write, tmp_path: Path, *, strategy: str, cpus: int
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "command", "phase"),
+    [("single", 1, Stop(), "stopping"), ("ddp", 2, Stop(), "stopping"), ("single", 1, Pause(), "pausing")],
+)
+def test_that_stop_and_pause_end_all_ranks_at_the_same_step(
+    job: Make,
+    start: Start,
+    model_file: Write,
+    tmp_path: Path,
+    *,
+    strategy: str,
+    cpus: int,
+    command: Stop | Pause,
+    phase: str,
 ) -> None:
     gate = tmp_path / "gate"
     fields = model_file(GATED.format(gate=str(gate)))
     group = start(job(cpus=cpus, strategy=strategy, epochs=1000, **fields), every_step=True)
     group.read_steps(3)
-    group.send(Stop(), rank=cpus - 1)  # one rank alone learns of it
+    group.send(command, rank=cpus - 1)  # one rank alone learns of it
     gate.touch()
     assert group.finish() == [0] * cpus
     assert [done.stopped for done in group.of(WorkerDone)] == [True] * cpus
     # The command may be read just after the step that it found under way.
     assert _last(group)["step"] in (4, 5)
     assert group.of(StepMetrics)[-1].step == _last(group)["step"]
-    assert group.of(PhaseChanged)[-1].phase == "stopping"
+    assert group.of(PhaseChanged)[-1].phase == phase
 
 
 def test_that_stop_breaks_a_validation_off(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:

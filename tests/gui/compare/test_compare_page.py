@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible, QImage
@@ -17,7 +16,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, RunFinished, StepMetrics
-from engine.contract.runs import RunFolder, SupervisorFile
+from engine.contract.runs import RunFolder, SupervisorFile, process_start
 from gui import theme
 from gui.compare.model import CompareModel
 from gui.compare.page import ComparePage
@@ -135,7 +134,7 @@ def test_that_other_runs_take_the_place_of_those_before(show: Callable[..., Comp
 
 def test_that_a_run_that_goes_on_is_read_again(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
     going, ended = run_of(40, None), run_of(40)
-    started = psutil.Process().create_time()
+    started = process_start(os.getpid())
     going.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=started, endpoint="unix:/nowhere"))
     page = show(going, ended)
     assert page._again.isActive()

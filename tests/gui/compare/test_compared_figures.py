@@ -7,7 +7,6 @@ import pytest
 
 from engine.contract.devices import CPU, DeviceSample
 from engine.contract.events import ENCODE, AnyEvent, DevicesSampled
-from gui.compare.compared import rising
 from gui.compare.rows import Row, rows
 from tests.gui.compare.runs import at, compared, drawing, run_of, validating
 
@@ -57,11 +56,6 @@ def test_that_epochs_have_fractions() -> None:
     run = compared(run_of(40))
     np.testing.assert_allclose(run.places(run.data.steps, "epoch")[[0, 9, 39]], [0.1, 1.0, 4.0])
     np.testing.assert_allclose(run.places(run.data.validations, "epoch"), [1.0, 2.0, 3.0, 4.0])
-
-
-def test_that_steps_done_again_after_an_interruption_count_once() -> None:
-    x, y = rising(np.array([1.0, 2, 3, 4, 3, 4, 5]), np.array([1.0, 2, 30, 40, 3, 4, 5]))
-    assert x.tolist() == y.tolist() == [1, 2, 3, 4, 5]
 
 
 def test_that_the_best_of_each_row_is_marked() -> None:

@@ -154,7 +154,6 @@ def test_that_a_name_is_checked_before_it_is_watched(open_hosts: Open) -> None:
 def test_that_names_that_somebody_wrote_into_the_settings_are_checked_too(open_hosts: Open, tmp_path: Path) -> None:
     settings = Settings(tmp_path / "settings")
     settings.set("hosts", "ws2 -oProxyCommand=reboot a;b")
-    settings.save()
     assert open_hosts().names == ("ws2",)
 
 

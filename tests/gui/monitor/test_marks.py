@@ -7,16 +7,15 @@ import shutil
 import time
 from collections.abc import Iterator
 
-import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract import paths
-from engine.contract.events import RunFinished
-from engine.contract.runs import RunFolder, SupervisorFile
+from engine.contract.events import PhaseChanged, RunFinished, Waiting
+from engine.contract.runs import RunFolder, SupervisorFile, create_run, process_start
 from gui.monitor.marks import RunMarks
 from tests.gui.devices.snapshots import UUIDS
-from tests.gui.run.written import a_run, write
+from tests.gui.run.written import a_run, job, story, write
 
 
 @pytest.fixture
@@ -34,8 +33,9 @@ def read(marks: RunMarks, qtbot: QtBot) -> None:
 def going_on(**changes: object) -> RunFolder:
     """A run whose supervisor is this process."""
     run = a_run(20, None, **changes)
-    own = psutil.Process()
-    run.write_supervisor(SupervisorFile(pid=own.pid, start_time=own.create_time(), endpoint="unix:/nowhere"))
+    run.write_supervisor(
+        SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")
+    )
     return run
 
 
@@ -121,3 +121,60 @@ def test_that_a_home_that_cannot_be_read_has_no_marks(marks: RunMarks, qtbot: Qt
     folder.write_text("not a folder")
     read(marks, qtbot)
     assert marks.marks == ()
+
+
+def test_that_every_execution_of_a_run_has_a_beginning_and_an_end_of_its_own(marks: RunMarks, qtbot: QtBot) -> None:
+    now = time.time()
+    run = create_run(job(name="flowers"))
+    first = list(story(job(devices=(UUIDS[0],)), 40, "paused", begun=now - 9000))
+    second = list(story(job(devices=("cpu",)), 40, None, begun=now - 6000, from_step=20, execution=2))
+    third = list(story(job(devices=(UUIDS[1],)), 40, "stopped", begun=now - 3000, from_step=40, execution=3))
+    write(run.events_file, [*first, *second, *third])
+    read(marks, qtbot)
+    assert [(mark.devices, mark.state, mark.start) for mark in marks.marks] == [
+        ((UUIDS[0],), "paused", now - 9000),
+        (("cpu",), "interrupted", now - 6000),
+        ((UUIDS[1],), "stopped", now - 3000),
+    ]
+    assert [mark.end for mark in marks.marks] == [part[-1].time for part in (first, second, third)]
+    assert {(mark.run_id, mark.name) for mark in marks.marks} == {(run.run_id, "flowers")}
+
+
+def test_that_a_paused_run_holds_nothing_until_it_goes_on(marks: RunMarks, qtbot: QtBot) -> None:
+    run = a_run(20, "paused", name="flowers", devices=(UUIDS[0],))
+    read(marks, qtbot)
+    assert (marks.marks[0].state, marks.holding()) == ("paused", {})
+    last = run.last_event()
+    assert last is not None
+    goes_on = list(story(job(devices=(UUIDS[1],)), 40, None, begun=time.time(), from_step=20, execution=2))
+    own = os.getpid()
+    run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere", execution=2))
+    assert run.state() == "starting"  # it has not said so in its log
+    marks.refresh()
+    qtbot.waitUntil(lambda: marks._reading is None, timeout=20_000)
+    assert marks.holding() == {}
+    write(run.events_file, goes_on, first_n=last.n + 1)
+    read(marks, qtbot)
+    assert marks.holding() == {UUIDS[1]: "flowers"}
+    assert [mark.state for mark in marks.marks] == ["paused", "running"]
+
+
+def test_that_a_run_in_line_holds_nothing_and_begins_when_it_comes_to_its_devices(
+    marks: RunMarks, qtbot: QtBot
+) -> None:
+    now = time.time()
+    started, *rest = story(job(devices=(UUIDS[0],)), 40, None, begun=now - 100)
+    started.time = now - 5000
+    run = create_run(job(name="flowers", devices=(UUIDS[0],)))
+    own = os.getpid()
+    run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere"))
+    starting = PhaseChanged(time=now - 5000, phase="starting")
+    write(run.events_file, [started, starting, Waiting(time=now - 4999, place=2), Waiting(time=now - 4000, place=1)])
+    read(marks, qtbot)
+    (waiting,) = marks.marks
+    assert (waiting.state, waiting.devices, marks.holding()) == ("waiting", (), {})
+    assert marks.supervisors() == {own: "flowers"}
+    write(run.events_file, [PhaseChanged(time=now - 100, phase="starting"), *rest], first_n=5)
+    read(marks, qtbot)
+    (running,) = marks.marks
+    assert (running.state, running.start, marks.holding()) == ("running", now - 100, {UUIDS[0]: "flowers"})

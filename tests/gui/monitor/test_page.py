@@ -117,6 +117,7 @@ def test_that_runs_are_marked_where_they_began_and_ended(watching: Watching) -> 
     watching.marks.marks = (
         RunMark("r1", "flowers", (full_gpu(0).uuid,), "finished", START - 50, START - 20),
         RunMark("r2", "birds", (full_gpu(1).uuid,), "running", START - 10),
+        RunMark("r3", "cars", (), "waiting", START - 5),
     )
     watching.marks.changed.emit()
     watching.page.refresh()

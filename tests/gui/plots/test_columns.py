@@ -21,6 +21,23 @@ def test_that_a_column_keeps_every_value_while_it_grows() -> None:
     assert column.last == 101
 
 
+def test_that_a_column_that_is_shortened_grows_again_and_leaves_the_views_of_before_alone() -> None:
+    column = Column(1)
+    column.extend(range(10))
+    before = column.values
+    column.shorten(20)
+    assert len(column) == 10
+    column.shorten(4)
+    assert (column.values.tolist(), column.last) == ([0, 1, 2, 3], 3)
+    column.extend([7, 8, 9])
+    assert column.values.tolist() == [0, 1, 2, 3, 7, 8, 9]
+    assert before.tolist() == list(range(10))
+    column.shorten(0)
+    assert len(column) == 0
+    column.append(5)
+    assert column.values.tolist() == [5]
+
+
 def test_that_a_missing_value_is_nan_and_never_zero() -> None:
     column = Column()
     assert np.isnan(column.last)

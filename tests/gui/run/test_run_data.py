@@ -78,7 +78,7 @@ def test_that_the_log_marks_warnings_errors_and_losses() -> None:
 
 
 def test_that_a_run_under_way_tells_epoch_step_speed_and_time_left() -> None:
-    status = status_of(part(20), "running", stopping=False)
+    status = status_of(part(20), "running")
     assert status.word == "Running"
     assert status.text == "Running · epoch 2 of 4"
     assert (status.epoch, status.epochs, status.step, status.steps) == (2, 4, 20, 40)
@@ -96,15 +96,15 @@ def test_that_a_run_under_way_tells_epoch_step_speed_and_time_left() -> None:
 def test_that_a_run_under_way_says_what_it_is_doing(phase: str, expected: str) -> None:
     data = part(20)
     data.apply(PhaseChanged(n=10_000, phase=phase))  # type: ignore[arg-type]
-    assert status_of(data, "running", stopping=False).text == expected
+    assert status_of(data, "running").text == expected
 
 
 def test_that_a_run_that_is_told_to_stop_says_so_until_its_devices_are_free() -> None:
     data = part(20)
-    assert status_of(data, "running", stopping=True).text.startswith("Stopping after 20 steps")
+    assert status_of(data, "running", "stop").text.startswith("Stopping after 20 steps")
     data.apply(DevicesFree(n=10_000, seconds=0.2, verified=True))
     data.apply(RunFinished(n=10_001, outcome="stopped"))
-    ended = status_of(data, "stopped", stopping=True)
+    ended = status_of(data, "stopped", "stop")
     assert ended.text == "Stopped after 20 steps · devices are free"
     assert ended.devices_free is True
     assert not ended.active
@@ -113,17 +113,17 @@ def test_that_a_run_that_is_told_to_stop_says_so_until_its_devices_are_free() ->
 def test_that_memory_that_could_not_be_looked_at_is_not_called_free() -> None:
     data = part(20)
     data.apply(DevicesFree(n=10_000, seconds=0.2, verified=False))
-    assert status_of(data, "stopped", stopping=False).text == "Stopped after 20 steps · the workers are gone"
+    assert status_of(data, "stopped").text == "Stopped after 20 steps · the workers are gone"
 
 
 def test_that_a_failure_is_told_by_its_cause_as_the_supervisor_weighed_it() -> None:
     data = part(20)
     data.apply(Failed(n=10_000, cause="gloo: connection closed by peer", rank=0))
-    running = status_of(data, "running", stopping=False)
+    running = status_of(data, "running")
     assert (running.word, running.text) == ("Stopping", "Stopping: gloo: connection closed by peer")
-    assert status_of(data, "failed", stopping=False).text == "Failed: gloo: connection closed by peer"
+    assert status_of(data, "failed").text == "Failed: gloo: connection closed by peer"
     data.apply(RunFinished(n=10_001, outcome="failed", cause="Out of memory on NVIDIA H200 at step 20"))
-    assert status_of(data, "failed", stopping=False).text == "Failed: Out of memory on NVIDIA H200 at step 20"
+    assert status_of(data, "failed").text == "Failed: Out of memory on NVIDIA H200 at step 20"
 
 
 @pytest.mark.parametrize(
@@ -138,11 +138,11 @@ def test_that_a_past_run_reads_as_what_became_of_it(steps: int, outcome: str | N
     run = a_run(steps, outcome)  # type: ignore[arg-type]
     if outcome is None:
         _grow_old(run)
-    assert status_of(taken_in(run), run.state(), stopping=False).text == text
+    assert status_of(taken_in(run), run.state()).text == text
 
 
 def test_that_a_run_that_has_said_nothing_is_starting() -> None:
-    status = status_of(RunData(), "starting", stopping=False)
+    status = status_of(RunData(), "starting")
     assert status.word == "Starting"
     assert (status.step, status.fraction, status.seconds_left) == (None, None, None)
     assert RunStatus().text.startswith("Idle")

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+from msgspec import structs
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import LogLine, Planned
-from engine.contract.runs import RunFolder, create_run
+from engine.contract.events import AnyEvent, LogLine, Planned, StepMetrics
+from engine.contract.runs import RunFolder, SupervisorFile, create_run, process_start
 from gui import theme
 from gui.plots.plot import LinePlot
+from gui.plots.smoothing import Smoother
 from gui.run.data import Line
 from gui.run.loading import loading_code
 from gui.run.log_view import LogView
 from gui.run.page import RunPage
 from gui.run.store import RunStore
-from tests.gui.run.written import a_run, job, write
+from tests.gui.run.written import a_run, job, story, write
 
 Open = Callable[[RunFolder], RunPage]
 
@@ -250,3 +254,39 @@ def test_that_a_job_without_a_first_event_still_has_a_title(page: RunPage, qtbot
     qtbot.waitUntil(lambda: page.charts is not None, timeout=3000)
     assert "ResNet-18 · flowers · Single device on CPU" in texts(page)
     qtbot.waitUntil(lambda: "Starting" in texts(page), timeout=3000)
+
+
+def test_that_a_run_that_goes_on_keeps_its_curves_and_says_so(show: Open, qtbot: QtBot) -> None:
+    run = a_run(60, "paused")
+    page = show(run)
+    assert page.charts is not None
+    page.header.smoothing.setValue(90)
+    assert page.result.isVisible()
+    qtbot.waitUntil(lambda: "validation 0.5" in page.charts.loss.accessibleDescription(), timeout=5000)  # type: ignore[union-attr]
+    last = page.store.data.last_n
+    on_two = job(strategy="ddp", devices=("cpu", "cpu"))
+    # As many steps as before, of which a plot could think that nothing has changed.
+    again = list(story(on_two, 60, None, begun=time.time() - 60, from_step=30, execution=2))
+    own = os.getpid()
+    supervisor = SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere", execution=2)
+    run.write_supervisor(supervisor)
+    write(run.events_file, [_worse(event) for event in again], first_n=last + 1)
+    qtbot.waitUntil(lambda: len(page.store.data.steps.loss) == 60 and page.store.data.cuts == 1, timeout=10_000)
+    qtbot.waitUntil(lambda: not page.result.isVisible(), timeout=5000)
+    shown = texts(page)
+    assert "DistributedDataParallel on 2 CPU workers" in shown
+    assert "Went on at " in shown
+    assert "⚠ 3 pictures could not be read and are left out (2 times)" in shown
+    line = page.charts.loss._lines["train"]
+    fresh = Smoother(0.9)
+    qtbot.waitUntil(lambda: len(line.y) == 60, timeout=5000)
+    np.testing.assert_allclose(line.smoothed, fresh.update(page.store.data.steps.loss.values))
+    assert line.smoothed[-1] > 50
+
+
+def _worse(event: AnyEvent) -> AnyEvent:
+    return structs.replace(event, loss=100.0) if isinstance(event, StepMetrics) else event
+
+
+def test_that_the_axis_says_what_its_time_leaves_out(page: RunPage) -> None:
+    assert "waiting in line are left out" in page.header.axis.toolTip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -159,14 +160,15 @@ def test_that_a_run_is_asked_to_read_with_more_loader_workers(
         store.stop()
 
 
-def test_that_a_run_told_to_stop_before_it_can_be_reached_stops(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+@pytest.mark.parametrize(("asked", "outcome"), [("stop", "stopped"), ("pause", "paused")])
+def test_that_a_run_asked_before_it_can_be_reached_does_as_it_was_asked(
+    store: RunStore, qtbot: QtBot, supervise: list[Supervised], asked: str, outcome: str
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
     with qtbot.waitSignal(store.finished, timeout=30_000) as ended:
-        store.stop()
-    assert ended.args == ["stopped"]
+        getattr(store, asked)()
+    assert ended.args == [outcome]
 
 
 def test_that_a_supervisor_that_is_killed_leaves_an_interrupted_run(
@@ -262,16 +264,112 @@ def test_that_a_run_without_a_reachable_supervisor_is_followed_through_its_file(
     assert len(store.data.steps.loss) == 12
 
 
-def test_that_a_run_that_is_resumed_goes_on_with_its_curves(store: RunStore, qtbot: QtBot) -> None:
+def test_that_a_run_that_somebody_goes_on_with_is_followed_on_by_itself(store: RunStore, qtbot: QtBot) -> None:
     run = a_run(20, "stopped")
     loaded(store, qtbot, run)
-    first = store.data.last_n
-    again = [event for event in story(job(), 30, "completed") if not isinstance(event, StepMetrics) or event.step > 20]
-    write(run.events_file, again, first_n=first + 1)
-    loaded(store, qtbot, run)
+    last = store.data.last_n
+    ended: list[str] = []
+    store.finished.connect(ended.append)
+    with qtbot.assertNotEmitted(store.opened):
+        write(run.events_file, story(job(), 30, "completed", from_step=15, execution=2), first_n=last + 1)
+        qtbot.waitUntil(lambda: store.status.word == "Completed", timeout=10_000)
     assert store.data.steps.step.values.tolist() == list(range(1, 31))
-    assert store.status.word == "Completed"
     assert (store.data.steps.seconds.values >= 0).all()
+    assert store.data.executions == 2
+
+
+def test_that_the_run_that_is_shown_already_is_not_opened_anew(store: RunStore, qtbot: QtBot) -> None:
+    run = a_run(20, "stopped")
+    loaded(store, qtbot, run)
+    data = store.data
+    with qtbot.assertNotEmitted(store.opened):
+        store.open(RunFolder(run.path))
+    assert store.data is data
+
+
+def test_that_a_run_that_has_just_been_started_is_starting_until_it_has_a_supervisor(
+    store: RunStore, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(20, "paused")
+    loaded(store, qtbot, run)
+    assert store.status.word == "Paused"
+    last = store.data.last_n
+    store.expect()
+    qtbot.waitUntil(lambda: store.status.word == "Starting", timeout=5000)
+    assert store.active
+    write(run.events_file, story(job(), 30, "failed", from_step=15, execution=2, cause="a fault"), first_n=last + 1)
+    qtbot.waitUntil(lambda: store.status.text == "Failed: a fault", timeout=4000)  # sooner than it is given up
+    monkeypatch.setattr("gui.run.store._EXPECTED_S", 0.3)
+    store.expect()
+    qtbot.waitUntil(lambda: store.status.word == "Starting", timeout=4000)
+    qtbot.waitUntil(lambda: store.status.text == "Failed: a fault", timeout=4000)
+
+
+def test_that_a_run_that_is_taken_away_stays_on_screen_as_it_was(store: RunStore, qtbot: QtBot) -> None:
+    run = a_run(20, "completed")
+    loaded(store, qtbot, run)
+    qtbot.waitUntil(store._watch.isActive, timeout=5000)
+    shutil.rmtree(run.path)
+    with qtbot.waitSignal(store._watch.timeout, timeout=5000):
+        pass
+    store.remind()
+    with qtbot.waitSignal(store.changed, timeout=5000):
+        pass
+    assert store.status.word == "Completed"
+
+
+def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
+    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    one = begin(supervise, "forever")
+    store.open(one.run)
+    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.steps.loss) > 5, timeout=20_000)
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        store.pause()
+        assert store.status.word == "Pausing"
+    assert ended.args == ["paused"]
+    assert (store.status.word, store.status.devices_free, store.status.resumable) == ("Paused", True, True)
+    one.process.wait(20)
+    one.process = one.start()
+    qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.word == "Running", timeout=20_000)
+    assert store.active
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        store.pause()
+        store.stop()
+        assert store.status.word == "Stopping"
+    assert ended.args == ["stopped"]
+    told = [event for event in one.run.events() if isinstance(event, StepMetrics)]
+    assert store.data.steps.seconds.values[-1] < told[-1].time - told[0].time + 60
+    assert store.data.last_n == sum(1 for _ in one.run.events())
+
+
+def test_that_a_run_in_line_says_whom_it_waits_for_and_leaves_the_line_when_stopped(
+    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    ahead = begin(supervise, "forever")
+    qtbot.waitUntil(lambda: ahead.run.state() == "running", timeout=20_000)
+    one = begin(supervise, "forever 2")
+    store.open(one.run)
+    qtbot.waitUntil(lambda: store.status.word == "Waiting", timeout=20_000)
+    assert store.status.text == "Waiting · next in line for the CPU, behind forever"
+    assert store.status.devices_free
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        store.stop()
+    assert ended.args == ["stopped"]
+    assert ahead.run.state() == "running"
+
+
+def test_that_a_run_in_line_trains_once_its_devices_are_free(
+    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    ahead = begin(supervise, "forever")
+    qtbot.waitUntil(lambda: ahead.run.state() == "running", timeout=20_000)
+    store.open(begin(supervise, "train 40").run)
+    qtbot.waitUntil(lambda: store.status.word == "Waiting", timeout=20_000)
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        ahead.process.terminate()
+    assert ended.args == ["completed"]
+    assert len(store.data.steps.step) == 40
 
 
 def test_that_stopping_a_past_run_or_none_does_nothing(store: RunStore, qtbot: QtBot) -> None:

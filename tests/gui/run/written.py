@@ -60,9 +60,19 @@ def write(path: Path, events: Iterable[AnyEvent], first_n: int = 1) -> None:
             stream.write(ENCODE.encode(event) + b"\n")
 
 
-def story(chosen: Job, steps: int, outcome: Outcome | None, cause: str = "") -> Iterator[AnyEvent]:
-    """Everything that a run of `steps` steps over `EPOCHS` epochs says, a step every `STEP_S`."""
-    begun = time.time() - 3600
+def story(
+    chosen: Job,
+    steps: int,
+    outcome: Outcome | None,
+    cause: str = "",
+    *,
+    begun: float | None = None,
+    from_step: int = 0,
+    execution: int = 1,
+) -> Iterator[AnyEvent]:
+    """Everything that a run of `steps` steps over `EPOCHS` epochs says, a step every `STEP_S`; or of what an execution
+    says that goes on after `from_step` of them. It is `begun` an hour ago, where nothing else is said."""
+    begun = time.time() - 3600 if begun is None else begun
     per_epoch = max(1, steps // EPOCHS)
     ids = tuple(dict.fromkeys(chosen.devices))
     yield RunStarted(
@@ -73,16 +83,17 @@ def story(chosen: Job, steps: int, outcome: Outcome | None, cause: str = "") -> 
         world_size=len(chosen.devices),
         environment={"torch": "2.15"},
         supervisor_pid=1,
+        execution=execution,
     )
     yield PhaseChanged(time=begun, phase="preparing")
     yield Planned(
-        time=begun, epochs=EPOCHS, steps_per_epoch=per_epoch, train_pictures=8 * steps, val_pictures=20,
-        classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
+        time=begun, epochs=EPOCHS, from_step=from_step, steps_per_epoch=per_epoch, train_pictures=8 * steps,
+        val_pictures=20, classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
     )  # fmt: skip
     yield PhaseChanged(time=begun, phase="training")
     yield Warned(time=begun, code="unreadable", message="3 pictures could not be read and are left out")
-    for step in range(1, steps + 1):
-        now = begun + step * STEP_S
+    for step in range(from_step + 1, steps + 1):
+        now = begun + (step - from_step) * STEP_S
         epoch = (step - 1) // per_epoch + 1
         if (step - 1) % per_epoch == 0:
             yield EpochStarted(time=now, epoch=epoch)
@@ -106,12 +117,13 @@ def story(chosen: Job, steps: int, outcome: Outcome | None, cause: str = "") -> 
                 yield CheckpointSaved(
                     time=now, kind=kind, path=f"checkpoints/{kind}.pt", epoch=epoch, step=step, bytes=45_000_000, seconds=0.1
                 )  # fmt: skip
-    end = begun + steps * STEP_S + 1
+    end = begun + (steps - from_step) * STEP_S + 1
     yield LogLine(time=end, text="That was all")
     if outcome == "failed":
         yield Failed(time=end, cause=cause, rank=0, step=steps)
     if outcome is not None:
         yield DevicesFree(time=end, seconds=0.4, verified=True)
         yield RunFinished(
-            time=end, outcome=outcome, cause=cause, seconds=end - begun, best={"top1": 0.8, "loss": 0.5}, best_epoch=3
-        )
+            time=end, outcome=outcome, execution=execution, cause=cause, seconds=end - begun,
+            best={"top1": 0.8, "loss": 0.5}, best_epoch=3,
+        )  # fmt: skip

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from PySide6.QtWidgets import QAbstractButton, QLabel
 from pytestqt.qtbot import QtBot
 
-from engine.contract.job import Job
-from engine.contract.run_notes import change_notes, read_notes
-from engine.contract.runs import RunFolder, create_run, job_to_resume
+from engine.contract.events import PhaseChanged, RunFinished
+from engine.contract.run_notes import read_notes
+from engine.contract.runs import RunFolder, create_run
 from gui.runs.page import RunsPage
-from tests.gui.run.written import a_run, job
+from tests.gui.run.written import a_run, job, write
 from tests.gui.runs.conftest import Refresh, column, interrupted, select
 
 
@@ -30,44 +29,27 @@ def test_that_an_interrupted_run_is_told_with_what_it_was_doing(page: RunsPage, 
     assert "while training, epoch 4 of 4, step 60." in said
 
 
-def test_that_resume_asks_for_a_run_that_goes_on_from_the_last_checkpoint(
-    page: RunsPage, refresh: Refresh, qtbot: QtBot
-) -> None:
-    run = interrupted(learning_rate=0.5, name="night shift")
+def test_that_resume_has_the_run_go_on(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+    run = interrupted(name="night shift")
     refresh()
     with qtbot.waitSignal(page.resume_wanted) as wanted:
         button(page, "Resume night shift").click()
-    assert wanted.args[0] == job(learning_rate=0.5, name="night shift", resume_from=str(run.checkpoints / "last.pt"))
+    assert wanted.args[0].path == run.path
 
 
-def test_that_a_run_without_a_checkpoint_starts_again(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    interrupted(checkpoint=False, seed=7)
+def test_that_to_fork_an_interrupted_run_is_not_to_see_to_it_but_to_go_on_is(page: RunsPage, refresh: Refresh) -> None:
+    run = interrupted(60)
+    create_run(job(resume_from=str(run.checkpoints / "last.pt")))
     refresh()
-    with qtbot.waitSignal(page.resume_wanted) as wanted:
-        button(page, "Resume").click()
-    assert wanted.args[0] == job(seed=7)
-
-
-def test_that_a_run_that_was_renamed_is_resumed_under_its_name() -> None:
-    run = interrupted(name="before")
-    change_notes(run.path, name="after")
-    resumed = job_to_resume(run)
-    assert resumed is not None
-    assert resumed.name == "after"
-    run.job_file.write_text("no = [ job")
-    assert job_to_resume(run) is None
-
-
-def test_that_a_run_that_another_has_gone_on_from_is_seen_to(page: RunsPage, refresh: Refresh) -> None:
-    run = interrupted()
-    refresh()
+    assert page.interrupted.count == 1
     assert page.interrupted.isVisible()
-    resumed = job_to_resume(run)
-    assert isinstance(resumed, Job)
-    create_run(resumed)
+    last = run.last_event()
+    assert last is not None
+    write(run.events_file, [PhaseChanged(time=last.time + 1, phase="pausing")], last.n + 1)
+    write(run.events_file, [RunFinished(time=last.time + 2, outcome="paused", execution=2)], last.n + 2)
     refresh()
     assert not page.interrupted.isVisible()
-    assert "Interrupted" in column(page, "State")
+    assert "Paused" in column(page, "State")
 
 
 def test_that_a_run_that_is_left_as_it_is_stays_in_the_list_alone(
@@ -96,26 +78,10 @@ def test_that_many_interrupted_runs_take_no_more_room_than_a_few(page: RunsPage,
     assert set(column(page, "State")) == {"Interrupted"}
 
 
-@pytest.mark.parametrize(("outcome", "offered"), [("stopped", True), ("failed", True), ("completed", False)])
-def test_that_what_did_not_come_to_its_end_can_be_resumed(
-    page: RunsPage, refresh: Refresh, qtbot: QtBot, outcome: str, offered: bool
-) -> None:
-    run = a_run(8, outcome)  # type: ignore[arg-type]
-    (run.checkpoints / "last.pt").write_bytes(b"weights")
-    refresh()
-    select(page, run)
-    assert page.acts.resume.isEnabled() == offered
-    if offered:
-        with qtbot.waitSignal(page.resume_wanted) as wanted:
-            page.acts.resume.trigger()
-        assert wanted.args[0].resume_from == str(run.checkpoints / "last.pt")
-    else:
-        assert "come to its end" in page.acts.resume.toolTip()
-
-
 def test_that_a_run_that_goes_on_is_neither_resumed_nor_deleted(page: RunsPage, refresh: Refresh) -> None:
     run = create_run(job())
     refresh()
     select(page, RunFolder(run.path))
     assert not page.acts.resume.isEnabled()
+    assert not page.acts.change.isEnabled()
     assert not page.acts.delete.isEnabled()

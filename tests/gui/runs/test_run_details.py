@@ -41,11 +41,12 @@ def test_that_the_jobs_changed_fields_and_the_checkpoints_are_shown(
         "Clip gradients": "1",
         "Pretrained weights": "yes",
     }
-    disk = shown(page)["On the disk"]
-    assert disk.keys() == {"last.pt", "best.pt", "The whole folder"}
-    assert disk["last.pt"].startswith("3.0 MiB · ")
-    assert disk["best.pt"].startswith("2.0 KiB · ")
-    assert disk["The whole folder"].startswith("3.0 MiB")
+    checkpoints = shown(page)["Checkpoints"]
+    assert checkpoints.keys() == {"last.pt", "best.pt"}
+    assert checkpoints["last.pt"].startswith("epoch 4, step 8 · ")
+    assert checkpoints["last.pt"].endswith(" · 3.0 MiB")
+    assert checkpoints["best.pt"].endswith(" · 2.0 KiB")
+    assert shown(page)["On the disk"] == {"The whole folder": "3.0 MiB"}
 
 
 def test_that_a_run_without_a_checkpoint_and_one_whose_folder_is_gone_say_so(

@@ -1,0 +1,8 @@
+"""What decoding raises for bytes that a fault of the disk, or somebody else, has made into something else."""
+
+from __future__ import annotations
+
+import msgspec
+
+NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""All that msgspec's decoders raise: for bytes that are no UTF-8 it is Python's own error."""

@@ -1,0 +1,87 @@
+"""When the dataset folder on screen is looked through, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from engine.contract import checks
+from engine.contract.catalogue import Catalogue
+from engine.contract.dataset import DatasetReport
+from engine.contract.job import Job
+from gui.form.dataset_card import DatasetCard
+from gui.form.row import FieldRow
+
+FIELDS = ("dataset", "val_fraction", "seed")
+"""The fields on which the findings about the folder depend."""
+
+_TYPING_MS = 250
+"""A folder's name is looked up once nothing has been typed for so long."""
+
+
+class Inspection(QObject):
+    """Asks for the folder to be looked through whenever it, or how it is divided, has changed.
+
+    Signals: wanted(str, float, int) - this folder, with this validation share and seed ("" for none); changed() - what is
+    known of it.
+    Attributes: checking - whether it is still being looked through; report - the findings, None while there are none.
+    """
+
+    wanted = Signal(str, float, int)
+    changed = Signal()
+
+    def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, catalogue: Catalogue, parent: QObject) -> None:
+        super().__init__(parent)
+        self.checking = False
+        self.report: DatasetReport | None = None
+        self._rows = rows
+        self._card = card
+        self._catalogue = catalogue
+        self._asked_for: tuple[Any, ...] | None = None
+        self._soon = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._soon.timeout.connect(self._ask)
+        card.cancelled.connect(self._cancel)
+        for name in FIELDS:
+            rows[name].edited.connect(self._edited)
+
+    def set_report(self, report: DatasetReport | None) -> None:
+        self.report = report
+        self.checking = False
+        if report is not None:
+            self._card.show_report(report)
+        self.changed.emit()
+
+    def _shown(self) -> tuple[Any, ...]:
+        return tuple(self._rows[name].value() for name in FIELDS)
+
+    def _edited(self) -> None:
+        if self._shown() == self._asked_for:
+            return
+        self.report = None
+        self._asked_for = None
+        self.checking = bool(self._rows["dataset"].value())
+        self._soon.start()
+
+    def _ask(self) -> None:
+        shown = self._shown()
+        if shown == self._asked_for:
+            return
+        self._asked_for = shown
+        folder, val_fraction, seed = shown
+        wrong = [p for p in checks.problems(Job(dataset=folder), self._catalogue) if p.field == "dataset"]
+        if wrong or not isinstance(val_fraction, float) or not 0 < val_fraction < 1:
+            self.checking = False
+            self._card.clear()
+            self.wanted.emit("", 0.0, 0)
+        else:
+            self.checking = True
+            self.wanted.emit(folder, val_fraction, seed)
+        self.changed.emit()
+
+    def _cancel(self) -> None:
+        self.checking = False
+        self.wanted.emit("", 0.0, 0)
+        self._card.clear("Not looked through. Training can start, but problems with the pictures show only then.")
+        self.changed.emit()

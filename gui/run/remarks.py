@@ -1,0 +1,100 @@
+"""What the user should know of a run besides its state: that it went on or started again, and what it warned of."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from engine.contract.events import RunStarted
+from gui.devices.parts import ElidedLabel
+from gui.run.data import RunData, Warnings, attempt_words
+from gui.run.status import first_sentence
+from gui.run.words import devices_words
+
+_WARNINGS = 3
+"""So many kinds of warnings are shown; the log has all."""
+
+_FIRST = ("out_of_memory", "step_skipped", "steps_passed_over")
+"""Kinds that change what is trained or how; of the others the newest are shown where there is room."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One line."""
+
+    kind: Literal["muted", "warning"]
+    text: str
+
+
+def remarks(data: RunData) -> list[Remark]:
+    """All that there is to remark of a run that has said `data`."""
+    found = [Remark("muted", text) for text in (_went_on(data), _restarted(data)) if text]
+    newest_first = reversed(data.warnings.values())
+    shown = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _FIRST)[:_WARNINGS]
+    return found + [Remark("warning", _warned(each)) for each in shown]
+
+
+class RemarksView(QWidget):
+    """A quiet line for each remark; hidden where there are none."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._shown: list[Remark] = []
+        self._lines: list[ElidedLabel] = []
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(2)
+        self.hide()
+
+    def show_data(self, data: RunData) -> None:
+        """Shows what is to be remarked of a run now."""
+        found = remarks(data)
+        if found == self._shown:
+            return
+        self._shown = found
+        while len(self._lines) < len(found):
+            self._lines.append(ElidedLabel())
+            self._layout.addWidget(self._lines[-1])
+        for line, remark in zip(self._lines, found, strict=False):
+            line.setText(f"⚠ {remark.text}" if remark.kind == "warning" else remark.text)
+            line.setToolTip(remark.text)
+            line.setObjectName(remark.kind)
+            line.style().polish(line)
+        for place, line in enumerate(self._lines):
+            line.setVisible(place < len(found))
+        self.setVisible(bool(found))
+
+
+def _went_on(data: RunData) -> str:
+    if data.executions < 2 or data.started is None:
+        return ""
+    times = "" if data.executions == 2 else f" {data.executions - 1} times, last"
+    return f"Went on{times} at {_clock(data.started.time)} on {_devices(data.started)}"
+
+
+def _restarted(data: RunData) -> str:
+    if not data.restarts or data.restarting is not None:  # of which the state tells already
+        return ""
+    newest = data.restarts[-1]
+    often = "once" if len(data.restarts) == 1 else f"{len(data.restarts)} times, last"
+    changed = f" ({attempt_words(newest)} from then on)" if newest.changes else ""
+    return f"Restarted {often} at step {newest.step:,}{changed}: {first_sentence(newest.cause)}"
+
+
+def _warned(warnings: Warnings) -> str:
+    more = f" ({warnings.count} times)" if warnings.count > 1 else ""
+    return f"{warnings.newest.message.rstrip('.')}{more}"
+
+
+def _devices(started: RunStarted) -> str:
+    return devices_words(started.job.devices, {device.id: device.name for device in started.devices})
+
+
+def _clock(seconds: float) -> str:
+    """The time of day, with the date where that is another."""
+    then, now = time.localtime(seconds), time.localtime()
+    today = then[:3] == now[:3]
+    return time.strftime("%H:%M" if today else "%Y-%m-%d %H:%M", then)

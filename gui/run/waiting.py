@@ -1,0 +1,73 @@
+"""What a run in line waits for, in words: its place, its devices, and the runs before it by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from engine.contract import paths
+from engine.contract.devices import CPU
+from engine.contract.events import Waiting
+from engine.contract.run_notes import read_notes
+from engine.contract.runs import RunFolder
+from gui.monitor.topology_words import gpu_names, listed
+from gui.run.words import model_title
+
+_NAMED = 2
+"""So many of the runs before it are named; of more, the first, and how many there are besides."""
+
+
+class RunNames:
+    """What runs are called, each looked up once: its own name, else its model and dataset."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def __call__(self, run_id: str) -> str:
+        if run_id not in self._known:
+            self._known[run_id] = _name(RunFolder(paths.runs_folder() / run_id))
+        return self._known[run_id]
+
+
+def in_line_words(
+    waiting: Waiting, devices: Sequence[str], titles: Mapping[str, str], name_of: Callable[[str], str]
+) -> str:
+    """ "2nd in line for GPU 0, behind ResNet-50 on flowers".
+
+    `devices` are those of the run's job, `titles` what GPUs are called, by UUID, as far as they are known.
+    """
+    words = f"{_place(waiting.place)} in line for {_devices(devices, titles)}"
+    if waiting.held:
+        return f"{words}, held back until it is released"
+    reasons = [f"behind {_runs(waiting.behind, name_of)}"] if waiting.behind else []
+    return ", ".join([words, *reasons, *waiting.others])
+
+
+def _place(place: int) -> str:
+    if place == 1:
+        return "next"
+    ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place}{ending}"
+
+
+def _devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:
+    gpus = [device for device in dict.fromkeys(devices) if device != CPU]
+    if not gpus:
+        return "the CPU"
+    if any(gpu not in titles for gpu in gpus):
+        return "its GPU" if len(gpus) == 1 else f"its {len(gpus)} GPUs"
+    return gpu_names([titles[gpu] for gpu in gpus])
+
+
+def _runs(run_ids: Sequence[str], name_of: Callable[[str], str]) -> str:
+    if len(run_ids) > _NAMED:
+        return f"{name_of(run_ids[0])} and {len(run_ids) - 1} more runs"
+    return listed(name_of(run_id) for run_id in run_ids)
+
+
+def _name(run: RunFolder) -> str:
+    job = run.job()
+    given = read_notes(run.path).name
+    if job is None:
+        return given or run.run_id
+    return (job.name if given is None else given) or f"{model_title(job.model)} on {Path(job.dataset).name}"

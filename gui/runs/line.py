@@ -1,0 +1,104 @@
+"""The line of waiting runs as the window shows it, and taking runs out of it. To be called away from the window's thread."""
+
+from __future__ import annotations
+
+import select
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.contract import queue
+from engine.contract.connection import NotRunning, RunConnection
+from engine.contract.events import Waiting
+from engine.contract.going_on import go_on, job_to_go_on
+from engine.contract.launch import start_supervisor
+from engine.contract.protocol import Stop
+from engine.contract.queue import Ticket
+from engine.contract.runs import RunFolder
+from gui.run.words import devices_words
+from gui.runs.words import lately, title
+
+PATIENCE_S = 30.0
+"""How long a run that waits may take to end."""
+_LOOK_S = 0.05
+
+
+class CannotReturn(Exception):  # noqa: N818  (a state of things more than an error)
+    """The run cannot be put back into the line; the text says why, in words for the user."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run in line, in words. `waits_for` is what stands between it and its devices."""
+
+    run_id: str
+    folder: str
+    name: str
+    devices: str
+    waits_for: str
+    since: str
+    held: bool
+
+
+def line_now() -> list[Place]:
+    """The runs that wait, in their order. To be called away from the window's thread. Raises CannotQueue, OSError."""
+    tickets = queue.waiting()
+    names: dict[str, str] = {}
+    folders = {ticket.run_id: Path(ticket.folder) for ticket in tickets}
+    for run_id in {behind for ticket in tickets for behind in ticket.behind} | folders.keys():
+        folder = folders.get(run_id) or next(iter(folders.values())).parent / run_id
+        summary = RunFolder(folder).summary()
+        names[run_id] = title(summary) if summary is not None else run_id
+    return [_place(ticket, names) for ticket in tickets]
+
+
+def _place(ticket: Ticket, names: dict[str, str]) -> Place:
+    last = RunFolder(ticket.folder).last_event()
+    others = last.others if isinstance(last, Waiting) else ()
+    behind = [f"“{names[run_id]}”" for run_id in ticket.behind]
+    released = ("your release",) if ticket.held else ()
+    return Place(
+        run_id=ticket.run_id,
+        folder=ticket.folder,
+        name=names[ticket.run_id],
+        devices=devices_words(ticket.devices),
+        waits_for=", ".join((*released, *behind, *others)) or "its turn",
+        since=lately(ticket.since),
+        held=ticket.held,
+    )
+
+
+def take_out(folder: str) -> None:
+    """Stops a run that waits, and returns once nobody runs it any more. Raises OSError."""
+    run = RunFolder(folder)
+    deadline = time.monotonic() + PATIENCE_S
+    with suppress(NotRunning), RunConnection(run) as connection:
+        connection.send(Stop())
+        while not connection.closed and time.monotonic() < deadline:
+            select.select([connection], [], [], _LOOK_S)
+            connection.receive_lines()
+    supervisor = run.supervisor()
+    while supervisor is not None and supervisor.alive():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{run.run_id} has not ended {PATIENCE_S:.0f} s after it was asked to.")
+        time.sleep(_LOOK_S)
+
+
+def put_back(folder: str) -> None:
+    """Has a run that was taken out stand in line again, at its end. Raises CannotReturn, OSError."""
+    _go_on(RunFolder(folder), {})
+
+
+def start_now(folder: str) -> None:
+    """Has a run that waits start beside those that have its devices, as its job then says. Raises CannotReturn, OSError."""
+    take_out(folder)
+    _go_on(RunFolder(folder), {"start": "at_once"})
+
+
+def _go_on(run: RunFolder, changes: dict[str, str]) -> None:
+    job, problems = job_to_go_on(run, changes)
+    if job is None:
+        raise CannotReturn(" ".join(map(str, problems)))
+    go_on(run, job)
+    start_supervisor(run)

@@ -1,0 +1,202 @@
+"""The workers that are left without their supervisor, above all runs: what each holds, and a button that ends it."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from engine.contract.devices import Snapshot
+from engine.contract.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
+from engine.contract.runs import RunFolder
+from gui import icons, theme
+from gui.background import Background, in_background
+from gui.devices.words import gib, gpu_title
+from gui.runs.words import title
+
+LOOK_EVERY_S = 10.0
+"""A look goes through all processes of the machine, some 20 ms on a thread."""
+
+_MOST = 3
+"""So many have a line of their own; all can be ended with one button."""
+
+
+def named_orphans() -> dict[Orphan, str]:
+    """The workers left alone, with the names of their runs. To be called away from the window's thread."""
+    found = {}
+    for orphan in find_orphans():
+        run = RunFolder(orphan.folder).summary()
+        found[orphan] = title(run) if run is not None else orphan.run_id
+    return found
+
+
+class Orphans(QFrame):
+    """Hidden where there are none.
+
+    Signals: told(str) - in words for the user: what went wrong; when some are found out of sight, that there are.
+    """
+
+    told = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("card")
+        self.setAccessibleName("Workers without a supervisor")
+        self._orphans: dict[Orphan, str] = {}
+        self._ending: set[Orphan] = set()
+        self._memory: dict[int, list[tuple[str, int | None]]] = {}
+        self._looking: Background | None = None
+        self._looked_at: float | None = None
+        self._again = False
+        self._rows: dict[Orphan, _Row] = {}
+        self.all = QPushButton("End all")
+        self.all.setAccessibleName("End all workers without a supervisor")
+        self.all.clicked.connect(lambda: self._end(list(self._orphans)))
+        self._more = QLabel()
+        self._last = QWidget()
+        last = QHBoxLayout(self._last)
+        last.setContentsMargins(0, 0, 0, 0)
+        last.addWidget(self._more, 1)
+        last.addWidget(self.all)
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(12, 6, 8, 6)
+        self._layout.setSpacing(2)
+        self._layout.addWidget(self._last)
+        self.hide()
+
+    @property
+    def count(self) -> int:
+        return len(self._orphans)
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Looks for them on a thread, unless that was done within the last `LOOK_EVERY_S` and is not wanted `at_once`."""
+        now = time.monotonic()
+        fresh = self._looked_at is not None and now - self._looked_at < LOOK_EVERY_S
+        if self._looking is not None:
+            self._again = self._again or at_once
+        elif at_once or not fresh:
+            self._looked_at = now
+            self._looking = in_background(named_orphans, self, self._looked, self._not_looked)
+
+    def set_machine(self, snapshot: Snapshot) -> None:
+        """Takes in what they hold of the GPUs."""
+        if not self._orphans or snapshot.foreign_pids:
+            return
+        memory: dict[int, list[tuple[str, int | None]]] = {}
+        for gpu in snapshot.gpus:
+            for process in gpu.processes or ():
+                memory.setdefault(process.pid, []).append((gpu_title(gpu), process.memory_used_bytes))
+        held = {orphan.pid: memory[orphan.pid] for orphan in self._orphans if orphan.pid in memory}
+        if held != self._memory:
+            self._memory = held
+            self._show()
+
+    def close_work(self) -> None:
+        """Waits for a look that goes on, for the end of the window. What is being ended is not waited for."""
+        if self._looking is not None:
+            self._again = False
+            self._looking.finish()
+
+    def words(self, orphan: Orphan) -> str:
+        """ "A worker of dusk (rank 0, pid 123) is left without its supervisor and holds 4.1 GiB of GPU 0."."""
+        held = " and ".join(
+            name if used is None else f"{gib(used)} of {name}" for name, used in self._memory.get(orphan.pid, [])
+        )
+        holds = f" and holds {held}" if held else ""
+        return f"A worker of {self._orphans[orphan]} (rank {orphan.rank}, pid {orphan.pid}) is left without its supervisor{holds}."
+
+    def _looked(self, orphans: dict[Orphan, str]) -> None:
+        self._looking = None
+        if orphans != self._orphans:
+            new = [orphan for orphan in orphans if orphan not in self._orphans]
+            self._orphans = orphans
+            self._ending &= orphans.keys()
+            self._show()
+            if new and not self.isVisible():
+                self._tell(new)
+        if self._again:
+            self._again = False
+            self.look(at_once=True)
+
+    def _tell(self, new: list[Orphan]) -> None:
+        others = f" So are {len(new) - 1:,} more." if len(new) > 1 else ""
+        self.told.emit(f"{self.words(new[0])}{others} Runs (Ctrl+3) ends {'them' if others else 'it'}.")
+
+    def _not_looked(self, error: Exception) -> None:
+        self._looking = None
+        raise error
+
+    def _end(self, orphans: list[Orphan]) -> None:
+        """Ends them on a thread each, since one that does not listen takes its time."""
+        for orphan in orphans:
+            if orphan not in self._ending:
+                self._ending.add(orphan)
+                self._start_ending(orphan)
+        self._show()
+
+    def _start_ending(self, orphan: Orphan) -> None:
+        def over() -> None:
+            self._ending.discard(orphan)
+            self._show()
+            self.look(at_once=True)
+
+        def failed(error: Exception) -> None:
+            over()
+            if not isinstance(error, CannotEnd):
+                raise error
+            self.told.emit(str(error))
+
+        in_background(lambda: end_orphan(orphan), self, lambda _none: over(), failed)
+
+    # What is shown
+
+    def _show(self) -> None:
+        shown = list(self._orphans)[:_MOST]
+        for orphan in [orphan for orphan in self._rows if orphan not in shown]:
+            self._rows.pop(orphan).deleteLater()
+        for place, orphan in enumerate(shown):
+            row = self._rows.get(orphan)
+            if row is None:
+                row = self._rows[orphan] = _Row(orphan)
+                row.end.clicked.connect(lambda _on=False, orphan=orphan: self._end([orphan]))
+            if self._layout.indexOf(row) != place:
+                self._layout.insertWidget(place, row)
+            row.say(self.words(orphan), self._orphans[orphan], ending=orphan in self._ending)
+        left = len(self._orphans) - _MOST
+        self._more.setText(f"{left:,} more." if left > 0 else "")
+        self._last.setVisible(len(self._orphans) > 1)
+        self.all.setEnabled(any(orphan not in self._ending for orphan in self._orphans))
+        self.setVisible(bool(self._orphans))
+
+
+class _Row(QWidget):
+    """One of them, and the button that ends it."""
+
+    def __init__(self, orphan: Orphan) -> None:
+        super().__init__()
+        self._orphan = orphan
+        self._mark = QLabel()
+        self._mark.setAccessibleName("Warning")
+        self._text = QLabel(wordWrap=True)
+        self._text.setTextFormat(Qt.TextFormat.PlainText)
+        self._text.setToolTip(orphan.folder)
+        self.end = QPushButton("End")
+        self.end.setToolTip(f"Asks it to end, and kills it after {PATIENCE_S:.0f} s")
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        layout.addWidget(self._mark)
+        layout.addWidget(self._text, 1)
+        layout.addWidget(self.end)
+        theme.notifier.changed.connect(self._paint)
+        self._paint()
+
+    def say(self, words: str, name: str, *, ending: bool) -> None:
+        self._text.setText(words)
+        self.end.setText("Ending …" if ending else "End")
+        self.end.setEnabled(not ending)
+        self.end.setAccessibleName(f"End the worker of {name}, rank {self._orphan.rank}, pid {self._orphan.pid}")
+
+    def _paint(self) -> None:
+        self._mark.setPixmap(icons.pixmap("warning", theme.colors().warning, 16, self.devicePixelRatioF()))

@@ -1,0 +1,394 @@
+"""The runs that wait for their devices, above the list of all: in which order, for what, and how that is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QIcon, QKeyEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QFrame,
+    QHeaderView,
+    QLabel,
+    QPushButton,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract import queue
+from engine.contract.queue import CannotQueue
+from engine.contract.runs import RunFolder
+from gui import icons, theme
+from gui.background import Background, in_background
+from gui.flow import FlowLayout
+from gui.question import QuestionBar
+from gui.runs.line import CannotReturn, Place, line_now, put_back, start_now, take_out
+from gui.runs.words import many
+
+LOOK_EVERY_MS = 1000
+"""While some wait and are in sight; else as often as the list of runs is read."""
+
+_ROWS_SHOWN = 4
+_WIDEST_NAME, _PADDING = 170, 5
+_Index = QModelIndex | QPersistentModelIndex
+_NOTHING = QModelIndex()
+
+
+class LineModel(QAbstractTableModel):
+    """A row for each run in line, in its order."""
+
+    COLUMNS = ("Place", "Run", "Devices", "Waits for", "Since")
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.places: list[Place] = []
+
+    def show_places(self, places: list[Place]) -> None:
+        self.beginResetModel()
+        self.places = places
+        self.endResetModel()
+
+    def row(self, run_id: str) -> int | None:
+        return next((row for row, place in enumerate(self.places) if place.run_id == run_id), None)
+
+    def rowCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(self.places)
+
+    def columnCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(self.COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+        return self.COLUMNS[section] if role == Qt.ItemDataRole.DisplayRole else None
+
+    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        place = self.places[index.row()]
+        texts = (str(index.row() + 1), place.name, place.devices, place.waits_for, place.since)
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+            return texts[index.column()]
+        if role == Qt.ItemDataRole.DecorationRole and index.column() == 0:
+            return _icon("pause" if place.held else "clock")
+        return None
+
+
+class LineTable(QTableView):
+    """Shows a `LineModel`.
+
+    Signals: wanted(str) - by a key, what is to be done with the chosen run: up, down, first, hold, remove or show.
+    """
+
+    wanted = Signal(str)
+
+    _KEYS: ClassVar[dict[tuple[int, Qt.KeyboardModifier], str]] = {
+        (Qt.Key.Key_Up, Qt.KeyboardModifier.AltModifier): "up",
+        (Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier): "down",
+        (Qt.Key.Key_Home, Qt.KeyboardModifier.AltModifier): "first",
+        (Qt.Key.Key_H, Qt.KeyboardModifier.NoModifier): "hold",
+        (Qt.Key.Key_Delete, Qt.KeyboardModifier.NoModifier): "remove",
+        (Qt.Key.Key_Return, Qt.KeyboardModifier.NoModifier): "show",
+        (Qt.Key.Key_Enter, Qt.KeyboardModifier.KeypadModifier): "show",
+    }
+
+    def __init__(self, model: LineModel) -> None:
+        super().__init__()
+        self._model = model
+        self.setAccessibleName("Runs in line")
+        self.setModel(model)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+        self.setWordWrap(False)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 10)
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        header.setSectionResizeMode(LineModel.COLUMNS.index("Waits for"), QHeaderView.ResizeMode.Stretch)
+        header.setSectionResizeMode(1, QHeaderView.ResizeMode.Interactive)
+        self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PADDING}px; }}")
+        self.doubleClicked.connect(lambda _index: self.wanted.emit("show"))
+
+    def chosen(self) -> Place | None:
+        row = self.currentIndex().row()
+        return self._model.places[row] if 0 <= row < len(self._model.places) else None
+
+    def choose(self, run_id: str) -> None:
+        """Makes that run the current one, else the first."""
+        row = self._model.row(run_id) or 0
+        if self._model.places:
+            self.setCurrentIndex(self._model.index(row, 0))
+
+    def fit(self) -> None:
+        """Is as high as its rows, of which a few are in sight at once, with room for the names."""
+        self.setColumnWidth(1, min(_WIDEST_NAME, self.sizeHintForColumn(1) + 2 * _PADDING))
+        rows = min(_ROWS_SHOWN, max(1, self._model.rowCount()))
+        self.setFixedHeight(
+            self.horizontalHeader().sizeHint().height() + rows * self.verticalHeader().defaultSectionSize() + 2
+        )
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        wanted = self._KEYS.get((event.key(), event.modifiers()))
+        if wanted is not None:
+            self.wanted.emit(wanted)
+        else:
+            super().keyPressEvent(event)
+
+
+class QueueView(QWidget):
+    """Hidden while no run waits and nothing of the line is to be told.
+
+    Signals:
+        run_chosen(RunFolder): a run is to be shown.
+        changed(): a run has left the line or stands in it again.
+        told(str): what went wrong, in words for the user.
+    """
+
+    run_chosen = Signal(object)
+    changed = Signal()
+    told = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.model = LineModel(self)
+        self.table = LineTable(self.model)
+        self.removed = _RemovedBar()
+        self._count = QLabel()
+        self._count.setObjectName("muted")
+        self.buttons = {
+            "up": _button("Up", "Moves the run before the one that stands before it (Alt+Up)"),
+            "down": _button("Down", "Moves the run behind the one that stands after it (Alt+Down)"),
+            "first": _button("First", "Moves the run to the head of the line (Alt+Home)"),
+            "hold": _button("Hold", ""),
+            "start": _button("Start now", "Starts the run beside those that have its devices"),
+            "remove": _button("Remove", "Takes the run out of the line; it can be put back (Delete)"),
+        }
+        self._card = QFrame()
+        self._card.setObjectName("card")
+        self._looking: Background | None = None
+        self._again = False
+        self._complaint = ""
+        self._last_removed: tuple[Place, int] | None = None
+        self._returning: tuple[str, int] | None = None
+        self._timer = QTimer(self, interval=LOOK_EVERY_MS)
+        self._lay_out()
+        self._connect()
+        self.hide()
+
+    def look(self) -> None:
+        """Looks at the line on a thread; where that is going on, once more afterwards."""
+        if self._looking is not None:
+            self._again = True
+            return
+        self._looking = in_background(line_now, self, self._looked, self._not_looked)
+
+    def act(self, wanted: str) -> None:
+        """Does what a button or a key of the table asks for with the chosen run."""
+        place = self.table.chosen()
+        if place is None:
+            return
+        run_id = place.run_id
+        match wanted:
+            case "show":
+                self.run_chosen.emit(RunFolder(place.folder))
+            case "up":
+                self._do(lambda: queue.move(run_id, -1))
+            case "down":
+                self._do(lambda: queue.move(run_id, 1))
+            case "first":
+                self._do(lambda: queue.move(run_id, -len(self.model.places)))
+            case "hold":
+                self._do(lambda: queue.release(run_id) if place.held else queue.hold(run_id))
+            case "start":
+                in_background(lambda: start_now(place.folder), self, lambda _none: self._back(), self._not_done)
+            case "remove":
+                self._remove(place)
+
+    def close_work(self) -> None:
+        """Waits for a look that goes on, for the end of the window."""
+        self._again = False
+        self._timer.stop()
+        if self._looking is not None:
+            self._looking.finish()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._timer.start()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._timer.stop()
+
+    # Making it
+
+    def _lay_out(self) -> None:
+        heading = QLabel("In line")
+        heading.setObjectName("heading")
+        top = FlowLayout(spacing=8, line_spacing=4)
+        for widget in (heading, self._count, *self.buttons.values()):
+            top.addWidget(widget)
+        inside = QVBoxLayout(self._card)
+        inside.setContentsMargins(12, 6, 8, 6)
+        inside.setSpacing(4)
+        inside.addLayout(top)
+        inside.addWidget(self.table)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(6)
+        layout.addWidget(self._card)
+        layout.addWidget(self.removed)
+
+    def _connect(self) -> None:
+        for wanted, button in self.buttons.items():
+            button.clicked.connect(lambda _on=False, wanted=wanted: self.act(wanted))
+        self.table.wanted.connect(self.act)
+        self.table.selectionModel().currentChanged.connect(lambda _now, _before: self._show_buttons())
+        self.removed.yes.clicked.connect(self._put_back)
+        self.removed.no.clicked.connect(self._forget_removed)
+        self._timer.timeout.connect(self.look)
+        theme.notifier.changed.connect(self.table.viewport().update)
+
+    # The line
+
+    def _looked(self, places: list[Place]) -> None:
+        self._looking = None
+        self._complaint = ""
+        if places != self.model.places:
+            chosen = self.table.chosen()
+            self.model.show_places(places)
+            self.table.choose(chosen.run_id if chosen is not None else "")
+            self.table.fit()
+            self._count.setText(f"{many(len(places))} {'waits' if len(places) == 1 else 'wait'}")
+        self._show_buttons()
+        self._show_what_there_is()
+        self._see_to_one_put_back()
+        if self._again:
+            self._again = False
+            self.look()
+
+    def _not_looked(self, error: Exception) -> None:
+        self._looking = None
+        if not isinstance(error, CannotQueue | OSError):
+            raise error
+        if str(error) != self._complaint:
+            self._complaint = str(error)
+            self.told.emit(f"The line of waiting runs cannot be looked at: {error}")
+
+    def _show_what_there_is(self) -> None:
+        self._card.setVisible(bool(self.model.places))
+        self.setVisible(bool(self.model.places) or not self.removed.isHidden())
+
+    def _show_buttons(self) -> None:
+        place = self.table.chosen()
+        row = self.model.row(place.run_id) if place is not None else None
+        held = place is not None and place.held
+        self.buttons["hold"].setText("Release" if held else "Hold")
+        self.buttons["hold"].setToolTip(
+            "Lets the run go on waiting for its devices alone (H)"
+            if held
+            else "Has the others go before the run, which keeps its place, until you release it (H)"
+        )
+        last = len(self.model.places) - 1
+        for wanted, button in self.buttons.items():
+            at_its_end = (wanted in ("up", "first") and row == 0) or (wanted == "down" and row == last)
+            had_focus = button.hasFocus()
+            button.setEnabled(row is not None and not at_its_end)
+            if had_focus and not button.isEnabled():
+                self.table.setFocus()
+            button.setAccessibleName(f"{button.text()}: {place.name}" if place is not None else button.text())
+
+    # What is done with it
+
+    def _do(self, function: Callable[[], object]) -> None:
+        in_background(function, self, lambda _done: self.look(), self._not_done)
+
+    def _not_done(self, error: Exception) -> None:
+        if not isinstance(error, CannotQueue | CannotReturn | OSError):
+            raise error
+        self.told.emit(f"That could not be done: {error}")
+        self.look()
+
+    def _remove(self, place: Place) -> None:
+        row = self.model.row(place.run_id) or 0
+        self._last_removed = place, row
+        self.removed.say("info", f"Taking “{place.name}” out of the line …", "", "Close")
+        self.removed.no.setFocus()
+        in_background(lambda: take_out(place.folder), self, lambda _none: self._gone(place), self._not_gone)
+
+    def _gone(self, place: Place) -> None:
+        if self._last_removed is not None and self._last_removed[0] == place:
+            self.removed.say("ok", f"“{place.name}” is out of the line; it stays in the list.", "Put back", "Close")
+            self._show_what_there_is()
+        self.look()
+        self.changed.emit()
+
+    def _not_gone(self, error: Exception) -> None:
+        self._forget_removed()
+        self._not_done(error)
+
+    def _put_back(self) -> None:
+        if self._last_removed is None:
+            return
+        place, row = self._last_removed
+        self._forget_removed()
+        self._returning = place.run_id, row
+        in_background(lambda: put_back(place.folder), self, lambda _none: self._back(), self._not_done)
+
+    def _back(self) -> None:
+        self.look()
+        self.changed.emit()
+
+    def _see_to_one_put_back(self) -> None:
+        """A run that comes back stands at the end of the line: it goes to where it was."""
+        if self._returning is None:
+            return
+        run_id, before = self._returning
+        row = self.model.row(run_id)
+        if row is not None:
+            self._returning = None
+            self.table.choose(run_id)
+            if row > before:
+                self._do(lambda: queue.move(run_id, before - row))
+
+    def _forget_removed(self) -> None:
+        self._last_removed = None
+        self.removed.hide()
+        self._show_what_there_is()
+        self.table.setFocus()
+
+
+class _RemovedBar(QuestionBar):
+    """Says that a run was taken out of the line, and offers to put it back."""
+
+    def __init__(self) -> None:
+        super().__init__("Taking a run out of the line")
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.no.click()
+        else:
+            super().keyPressEvent(event)
+
+
+def _icon(name: str) -> QIcon:
+    """In a colour that is seen on a row that is chosen, too."""
+    scheme = theme.colors()
+    made = QIcon(icons.icon(name, scheme.text if name == "pause" else scheme.accent))
+    for ratio in (1.0, 2.0):
+        made.addPixmap(icons.pixmap(name, scheme.accent_text, 16, ratio), QIcon.Mode.Selected)
+    return made
+
+
+def _button(text: str, tip: str) -> QPushButton:
+    button = QPushButton(text)
+    button.setToolTip(tip)
+    return button

@@ -1,0 +1,109 @@
+"""What training costs for a thousand files up to a million: `python tests/benchmarks/many_files.py [--files N ...]`.
+
+Makes folders of that many small JPEGs in a hundred classes (hard links to a few), and trains mnist_cnn on each for
+`--seconds`, batch 64 at 28 px on the CPU, with pictures decoded anew in every epoch, so that a small folder gains nothing
+from having been gone through before. Tells the pictures per second past the first second of training, how long the
+first step took to come, and the most memory that the worker had. The aim is that it is flat: at least 0.9 of the
+smallest folder's pictures per second, and at most 64 bytes of memory for each file more, which is its path's length; the
+exit code is 1 where it is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.contract.events import StepMetrics
+from engine.contract.job import Job
+from tests.benchmarks.folder_scan import make
+from tests.support.timed_runs import where
+from tests.support.worker_group import Forker, WorkerGroup
+
+AIM_RATE, AIM_BYTES = 0.9, 64
+WARM_S = 1.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Pictures per second, seconds to the first step, and the most bytes that the worker had in memory."""
+
+    rate: float
+    first_step_s: float
+    memory: int
+
+
+def train(forker: Forker, data: Path, folder: Path, seconds: float) -> Cost:
+    job = Job(
+        dataset=str(data), model="mnist_cnn", image_size=28, batch_size=64, epochs=100_000, picture_cache="off",
+        checkpoint_minutes=0,
+    )  # fmt: skip
+    begun = time.monotonic()
+    group = WorkerGroup(forker, job, folder)
+    times: list[tuple[float, int]] = []
+
+    def enough(_rank: int, message: Any) -> bool:
+        if isinstance(message, StepMetrics):
+            times.append((time.monotonic(), message.step))
+        return bool(times) and times[-1][0] - times[0][0] >= seconds
+
+    try:
+        group.read(enough, 600)
+        (worker,) = psutil.Process(forker.pid).children()
+        status = Path(f"/proc/{worker.pid}/status").read_text()
+    finally:
+        group.close()
+    first, last = next(told for told in times if told[0] - times[0][0] >= WARM_S), times[-1]
+    rate = (last[1] - first[1]) * job.batch_size / (last[0] - first[0])
+    peak = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
+    return Cost(rate, times[0][0] - begun, peak)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--seconds", type=float, default=15.0)
+    chosen = parser.parse_args()
+    print(f"{where()}, load {os.getloadavg()[0]:.1f}; {chosen.seconds:g} s each")
+    print(f"{'files':>10} {'pictures/s':>11} {'first step':>11} {'MiB':>7} {'bytes/file':>11}")
+    met = True
+    least: tuple[int, Cost] | None = None
+    forker = Forker()
+    try:
+        for files in sorted(chosen.files):
+            with tempfile.TemporaryDirectory(prefix="many_files") as name:
+                folder = Path(name)
+                (folder / "data").mkdir()
+                os.environ |= {"FOOTPLATE_CACHE": f"{name}/cache", "FOOTPLATE_HOME": f"{name}/home"}
+                make(folder / "data", files, separate=False)
+                train(
+                    forker, folder / "data", folder / "warm", 1.5
+                )  # so that the system has read what there is to read
+                cost = train(forker, folder / "data", folder / "run", chosen.seconds)
+                shutil.rmtree(folder / "data")
+            few, little = least = least or (files, cost)
+            each = (cost.memory - little.memory) / (files - few) if files > few else 0.0
+            print(
+                f"{files:10,} {cost.rate:11,.0f} {cost.first_step_s:9.2f} s {cost.memory / 2**20:7,.0f} {each:11.0f}",
+                flush=True,
+            )
+            met &= cost.rate >= AIM_RATE * little.rate
+            met &= files < 100_000 or each <= AIM_BYTES
+    finally:
+        forker.close()
+    print(f"aims ({AIM_RATE} of the smallest folder's speed, {AIM_BYTES} bytes per file): {'met' if met else 'MISSED'}")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

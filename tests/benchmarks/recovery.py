@@ -1,0 +1,170 @@
+"""How long it takes until a run that lost a rank trains again, and until a run that is stopped or paused has let go.
+
+    python tests/benchmarks/recovery.py [--times N] [--model NAME ...]
+
+Trains under DistributedDataParallel on two CPU workers, started by a preloaded parent as the window's runs are, and in
+turn, N times for each model: sends SIGKILL to the worker of rank 1, and takes the time until the rank is named and until
+the first step's metrics of the workers that were started again have come; sends a pause, has the run go on, sends a stop,
+and takes the time until the devices are free, the last state being saved. All times are of events as they reach a client.
+The aims: named and training again within 2 s, devices free within 3 s; the exit code is 1 where one is missed once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import psutil
+
+from engine.contract import paths
+from engine.contract.connection import RunConnection
+from engine.contract.events import (
+    AnyEvent,
+    CheckpointSaved,
+    DevicesFree,
+    Failed,
+    Planned,
+    Restarting,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+)
+from engine.contract.going_on import last_execution
+from engine.contract.job import Job
+from engine.contract.launch import Preloader
+from engine.contract.protocol import Pause, Stop, Welcome
+from engine.contract.runs import RunFolder, create_run
+from tests.support.timed_runs import where
+
+AIMS_S = {
+    "killed -> named": 2.0,
+    "killed -> first step again": 2.0,
+    "pause -> devices free": 3.0,
+    "stop -> devices free": 3.0,
+}
+STEPS = 5
+"""Steps that a run makes before something is done to it."""
+SIZES = {"mnist_cnn": 28, "resnet18": 64}
+
+
+class Follower:
+    """One execution of `run`, followed as it goes."""
+
+    def __init__(self, preloader: Preloader, run: RunFolder) -> None:
+        execution = last_execution(run) + 1
+        preloader.start_run(run)
+        while last_execution(run) < execution:
+            time.sleep(0.005)
+        self.run = run
+        self.connection = RunConnection(run, 1)
+        self._stream = self._events()
+        self.until(lambda event: isinstance(event, RunStarted) and event.execution == execution)
+
+    def until(self, wanted: Callable[[AnyEvent], object]) -> float:
+        """Waits for such an event; when it came."""
+        for event in self._stream:
+            if wanted(event):
+                return time.monotonic()
+            if isinstance(event, Failed):
+                sys.exit(f"{event.cause}\nSee {self.run.path}")
+        sys.exit(f"the run has ended; see {self.run.path}")
+
+    def train(self) -> None:
+        """Waits until some steps are made and there is a checkpoint to go on from."""
+        self.until(lambda event: isinstance(event, StepMetrics))
+        self.until(lambda event: isinstance(event, CheckpointSaved) and event.kind == "last")
+        self.until(lambda event: isinstance(event, StepMetrics))
+
+    def kill_a_rank(self) -> tuple[float, float]:
+        """Seconds until rank 1 was named, and until training went on."""
+        supervisor = self.run.supervisor()
+        assert supervisor is not None
+        (worker,) = [one for one in psutil.Process(supervisor.pid).children() if one.name() == "footplate-w1"]
+        killed = time.monotonic()
+        worker.send_signal(signal.SIGKILL)
+        named = self.until(lambda event: isinstance(event, Restarting) and event.rank == 1)
+        self.until(lambda event: isinstance(event, Planned))
+        return named - killed, self.until(lambda event: isinstance(event, StepMetrics)) - killed
+
+    def end(self, command: Pause | Stop) -> float:
+        """Seconds until the devices were free."""
+        asked = time.monotonic()
+        self.connection.send(command)
+        free = self.until(lambda event: isinstance(event, DevicesFree))
+        self.until(lambda event: isinstance(event, RunFinished))
+        self.connection.close()
+        return free - asked
+
+    def _events(self) -> Iterator[AnyEvent]:
+        while not self.connection.closed:
+            select.select([self.connection], [], [], 60.0)
+            for message in self.connection.receive():
+                if not isinstance(message, Welcome):
+                    yield message  # type: ignore[misc]
+
+
+def measure(preloader: Preloader, model: str) -> dict[str, float]:
+    """One turn: a kill, a pause and a stop of one run."""
+    size = SIZES.get(model, 64)
+    run = create_run(
+        Job(
+            dataset=str(paths.sample_dataset()),
+            model=model,
+            image_size=size,
+            strategy="ddp",
+            devices=("cpu", "cpu"),
+            epochs=10_000,
+            checkpoint_steps=STEPS,
+        )
+    )
+    follower = Follower(preloader, run)
+    follower.train()
+    named, again = follower.kill_a_rank()
+    follower.train()
+    paused = follower.end(Pause())
+    follower = Follower(preloader, run)
+    follower.train()
+    return dict(zip(AIMS_S, (named, again, paused, follower.end(Stop())), strict=True))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--model", nargs="+", default=list(SIZES))
+    options = parser.parse_args()
+    print(where())
+    met = True
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
+        preloader = Preloader()
+        preloader.start()
+        while not preloader.ready:
+            select.select([preloader], [], [], 60.0)
+            preloader.poll()
+        for model in options.model:
+            turns = [measure(preloader, model) for _ in range(options.times)]
+            print(f"{model}, {SIZES.get(model, 64)} px, two CPU ranks under DDP, {len(turns)} times:")
+            for name, aim in AIMS_S.items():
+                seconds = [turn[name] for turn in turns]
+                met = met and max(seconds) <= aim
+                verdict = "met" if max(seconds) <= aim else "missed"
+                print(
+                    f"  {name:27} median {statistics.median(seconds):.2f} s, most {max(seconds):.2f} s"
+                    f"  (aim {aim:g} s: {verdict})"
+                )
+        preloader.close()
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,317 @@
+"""Runs that outlive what befalls them: restarts within an execution, pauses, and further executions in the same folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.contract import queue
+from engine.contract.events import (
+    AnyEvent,
+    CommandReceived,
+    DevicesFree,
+    Failed,
+    PhaseChanged,
+    Restarting,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+    Waiting,
+)
+from engine.contract.going_on import go_on, job_to_go_on
+from engine.contract.job import Job
+from engine.contract.launch import start_supervisor
+from engine.contract.protocol import Command, Pause, Stop
+from engine.contract.runs import create_run
+from tests.engine.supervisor.supervised import Start, Supervised, events, wait_until
+
+
+def of(kind: type, told: list[AnyEvent]) -> list[AnyEvent]:
+    return [event for event in told if isinstance(event, kind)]
+
+
+def restarts(told: list[AnyEvent]) -> list[Restarting]:
+    return [event for event in told if isinstance(event, Restarting)]
+
+
+def beginnings(supervised: Supervised, *, rank: int = 0) -> list[str]:
+    """From where each start of a rank went."""
+    lines = supervised.run.worker_log(rank).read_text().splitlines()
+    return [line.partition(" begins ")[2] for line in lines if " begins " in line]
+
+
+def ended(supervised: Supervised, *commands: Command) -> list[AnyEvent]:
+    """Sends `commands` once the run trains; all that the run has told at its end."""
+    with supervised.connect() as connection:
+        stream = events(connection)
+        next(event for event in stream if isinstance(event, RunStarted) and event.execution == _executions(supervised))
+        next(event for event in stream if isinstance(event, StepMetrics))
+        for command in commands:
+            connection.send(command)
+        list(stream)
+    return supervised.wait()
+
+
+def trains(supervised: Supervised) -> bool:
+    return any(isinstance(event, StepMetrics) for event in supervised.run.events())
+
+
+def _executions(supervised: Supervised) -> int:
+    content = supervised.run.supervisor()
+    return content.execution if content is not None else 0
+
+
+def goes_on(supervised: Supervised, **changes: object) -> None:
+    """Has the run go on as a user does who changes its job."""
+    job, problems = job_to_go_on(supervised.run, changes)
+    assert job is not None, problems
+    go_on(supervised.run, job)
+    execution = _executions(supervised) + 1
+    supervised.process = supervised.start()
+    wait_until(lambda: _executions(supervised) == execution, "the next execution")
+
+
+# Restarts
+
+
+@pytest.mark.parametrize("words", [(), pytest.param(("spawn",), marks=pytest.mark.long)])
+def test_that_a_run_starts_again_from_its_last_checkpoint_when_a_rank_dies(
+    start: Start, words: tuple[str, ...]
+) -> None:
+    supervised = start("die 2", 2, *words, restarts=3)
+    (supervised.run.checkpoints / "last.pt").touch()
+    told = supervised.wait()
+    assert supervised.process.returncode == 0, supervised.log
+    assert supervised.run.state() == "completed"
+    assert of(Failed, told) == []
+    assert [(e.rank, e.kind, e.attempt, e.most, e.changes) for e in restarts(told)] == [
+        (1, "fault", 1, 3, {}),
+        (1, "fault", 2, 3, {}),
+    ]
+    assert all("SIGKILL" in event.cause for event in restarts(told))
+    assert beginnings(supervised, rank=1) == ["from last.pt, past step 0"] * 3
+    assert len(of(RunStarted, told)) == len(of(DevicesFree, told)) == 1, "it is one execution"
+
+
+def test_that_a_rank_that_dies_again_and_again_is_the_runs_failure(start: Start) -> None:
+    supervised = start("die 9", 2, restarts=2)
+    told = supervised.wait()
+    assert supervised.process.returncode == 1
+    assert [event.attempt for event in restarts(told)] == [1, 2]
+    (failed,) = of(Failed, told)
+    assert isinstance(failed, Failed)
+    assert "SIGKILL" in failed.cause
+    assert "started again 2 times before, without a new checkpoint" in failed.cause
+    assert isinstance(told[-1], RunFinished)
+    assert (told[-1].outcome, told[-1].cause) == ("failed", failed.cause)
+
+
+def test_that_a_new_checkpoint_makes_the_count_begin_anew(start: Start) -> None:
+    supervised = start("save_and_die 3", restarts=1)
+    told = supervised.wait()
+    assert supervised.run.state() == "completed"
+    assert [(event.attempt, event.most) for event in restarts(told)] == [(1, 1)] * 3
+    assert beginnings(supervised)[:2] == ["from nothing, past step 0", "from last.pt, past step 0"]
+
+
+def test_that_a_checkpoint_of_the_same_step_again_is_not_a_new_one(start: Start) -> None:
+    told = start("save_the_same_and_die 9", restarts=1).wait()
+    assert [event.attempt for event in restarts(told)] == [1]
+    assert len(of(Failed, told)) == 1
+
+
+@pytest.mark.parametrize("behaviour", ["mistake", "not_finite 1"])
+def test_that_what_would_come_again_is_not_tried_again(start: Start, behaviour: str) -> None:
+    told = start(behaviour, 2, restarts=3).wait()
+    assert restarts(told) == []
+    assert len(of(Failed, told)) == 1
+
+
+def test_that_a_loss_that_is_no_number_is_rolled_back_from_and_its_steps_are_passed_over(start: Start) -> None:
+    supervised = start("not_finite 2", on_not_finite="roll_back", restarts=0)
+    told = supervised.wait()
+    assert supervised.run.state() == "completed"
+    assert [(e.kind, e.step, e.attempt) for e in restarts(told)] == [("not_finite", 7, 1), ("not_finite", 14, 2)]
+    assert beginnings(supervised) == [f"from nothing, past step {step}" for step in (0, 7, 14)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "needed", "changes"),
+    [
+        ({"strategy": "ddp", "batch_size": 12}, 6, [{"accumulation": 2}, {"accumulation": 4}, {"accumulation": 6}]),
+        (
+            {"strategy": "pipeline", "batch_size": 32, "microbatches": 4},
+            16,
+            [{"microbatches": 8}, {"microbatches": 16}],
+        ),
+    ],
+)
+def test_that_several_ranks_out_of_memory_go_on_with_smaller_parts(
+    start: Start, fields: dict[str, object], needed: int, changes: list[dict[str, int]]
+) -> None:
+    supervised = start(f"memory {needed}", 2, restarts=0, **fields)
+    told = supervised.wait()
+    assert supervised.run.state() == "completed", supervised.log
+    assert [event.changes for event in restarts(told)] == changes
+    assert [event.attempt for event in restarts(told)] == list(range(1, len(changes) + 1))
+    job = supervised.run.job()
+    assert job is not None
+    for field, value in changes[-1].items():
+        assert getattr(job, field) == value, "it holds for later executions, too"
+
+
+def test_that_memory_that_a_single_picture_is_too_much_for_is_the_runs_failure(start: Start) -> None:
+    told = start("memory 99", 2, batch_size=4).wait()
+    assert [event.changes for event in restarts(told)] == [{"accumulation": 2}]
+    (failed,) = of(Failed, told)
+    assert "out_of_memory" in str(failed)
+
+
+@pytest.mark.parametrize(("command", "outcome"), [(Stop(), "stopped"), (Pause(), "paused")])
+def test_that_a_run_that_is_starting_again_still_heeds_its_user(start: Start, command: Command, outcome: str) -> None:
+    supervised = start("die 9999", 2, restarts=1000)
+    with supervised.connect() as connection:
+        stream = events(connection)
+        next(event for event in stream if isinstance(event, Restarting) and event.attempt == 3)
+        connection.send(command)
+        list(stream)
+    finished = supervised.wait()[-1]
+    assert isinstance(finished, RunFinished)
+    assert finished.outcome in (outcome, "failed"), "a rank may die while it is asked to end"
+    assert finished.seconds < 60
+
+
+# Pausing and going on
+
+
+def test_that_a_pause_lets_go_of_the_devices_and_says_so(start: Start) -> None:
+    supervised = start("forever", 2)
+    told = ended(supervised, Pause())
+    assert supervised.process.returncode == 0
+    assert supervised.run.state() == "paused"
+    assert [event.command for event in told if isinstance(event, CommandReceived)] == ["pause"]
+    assert "pausing" in [event.phase for event in told if isinstance(event, PhaseChanged)]
+    finished = told[-1]
+    assert isinstance(finished, RunFinished)
+    assert (finished.outcome, finished.cause, finished.checkpoints) == ("paused", "", ("checkpoints/last.pt",))
+
+
+@pytest.mark.parametrize(("second", "outcome"), [(Pause(), "paused"), (Stop(), "stopped")])
+def test_that_a_second_word_hurries_a_pause(start: Start, second: Command, outcome: str) -> None:
+    supervised = start("deaf", 1, "quick")
+    with supervised.connect() as connection:
+        stream = events(connection)
+        next(event for event in stream if type(event).__name__ == "LogLine")
+        connection.send(Pause())
+        connection.send(second)
+        list(stream)
+    finished = supervised.wait()[-1]
+    assert isinstance(finished, RunFinished)
+    assert finished.outcome == outcome
+    assert "ended by a signal" in finished.cause
+
+
+def test_that_a_paused_run_goes_on_in_its_folder_as_the_next_execution(start: Start) -> None:
+    supervised = start("forever", 2)
+    before = ended(supervised, Pause())
+    goes_on(supervised, devices=["cpu"], strategy="single")
+    assert supervised.run.state() in ("starting", "running")
+    told = ended(supervised, Stop())
+    assert told[: len(before)] == before
+    assert [event.n for event in told] == list(range(1, len(told) + 1))
+    first, second = of(RunStarted, told)
+    assert isinstance(first, RunStarted)
+    assert isinstance(second, RunStarted)
+    assert (first.execution, second.execution) == (1, 2)
+    assert (first.world_size, second.world_size) == (2, 1)
+    assert [(e.execution, e.outcome) for e in told if isinstance(e, RunFinished)] == [(1, "paused"), (2, "stopped")]
+    assert beginnings(supervised) == ["from nothing, past step 0", "from last.pt, past step 0"]
+
+
+def test_that_a_run_whose_supervisor_was_killed_goes_on_with_its_numbers(start: Start) -> None:
+    supervised = start("forever")
+    with supervised.connect() as connection:
+        next(event for event in events(connection) if isinstance(event, StepMetrics))
+        supervised.process.send_signal(signal.SIGKILL)
+        supervised.process.wait()
+    assert supervised.run.state() == "interrupted"
+    goes_on(supervised)
+    told = ended(supervised, Pause())
+    assert [event.n for event in told] == list(range(1, len(told) + 1))
+    assert [event.execution for event in told if isinstance(event, RunStarted)] == [1, 2]
+    assert supervised.run.state() == "paused"
+
+
+def test_that_two_supervisors_never_run_one_run(start: Start) -> None:
+    supervised = start("forever")
+    with supervised.connect() as connection:
+        stream = events(connection)
+        next(event for event in stream if isinstance(event, StepMetrics))
+        second = start_supervisor(supervised.run)
+        wait_until(lambda: "run by another process already" in supervised.log, "the refusal")
+        wait_until(lambda: not psutil.pid_exists(second), "the second one to go")
+        connection.send(Stop())
+        list(stream)
+    told = supervised.wait()
+    assert [event.n for event in told] == list(range(1, len(told) + 1))
+    assert len(of(RunStarted, told)) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
+def test_that_a_run_belongs_to_the_first_of_two_supervisors_from_their_first_moment_on() -> None:
+    import fcntl
+
+    run = create_run(Job())
+    ours = os.open(run.path, os.O_RDONLY)
+    fcntl.flock(ours, fcntl.LOCK_EX)
+    second = start_supervisor(run)
+    wait_until(lambda: not psutil.pid_exists(second), "the second one to go")
+    os.close(ours)
+    assert "run by another process already" in (run.path / "supervisor.log").read_text()
+    assert not run.supervisor_file.exists()
+    assert not run.events_file.exists()
+
+
+# Waiting
+
+
+def test_that_a_run_waits_for_the_one_before_it_without_pytorch_and_answers_at_once(start: Start) -> None:
+    first = start("forever")
+    wait_until(lambda: trains(first), "the first one to train")
+    second, third = start("forever"), start("forever")
+    wait_until(lambda: {second.run.state(), third.run.state()} == {"waiting"}, "the others to wait")
+    waiting = second.run.last_event()
+    assert isinstance(waiting, Waiting)
+    assert first.run.run_id in waiting.behind
+    assert psutil.Process(second.process.pid).children() == []
+    loaded = Path(f"/proc/{second.process.pid}/maps").read_text()
+    assert "libtorch" not in loaded
+
+    with third.connect() as connection:
+        connection.send(Pause())
+        told = list(events(connection))
+    assert third.run.state() == "paused"
+    free = next(event for event in told if isinstance(event, DevicesFree))
+    assert (free.verified, free.seconds < 1.0) == (True, True)
+    third.wait()
+    assert third.run.run_id not in {ticket.run_id for ticket in queue.waiting()}
+
+    ended(first, Pause())
+    told = ended(second, Stop())
+    assert isinstance(told[0], RunStarted)
+    assert [type(event) for event in told[:4]] == [RunStarted, PhaseChanged, Waiting, PhaseChanged]
+
+
+def test_that_a_run_that_starts_at_once_waits_for_nobody(start: Start) -> None:
+    first = start("forever")
+    wait_until(lambda: trains(first), "the first one to train")
+    second = start("forever", start="at_once")
+    wait_until(lambda: trains(second), "the second one to train")
+    assert first.run.state() == "running"
+    assert of(Waiting, ended(second, Stop())) == []
+    ended(first, Stop())

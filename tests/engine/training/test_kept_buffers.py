@@ -1,0 +1,98 @@
+"""What a step moves besides the weights is put back where it does not count."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine.training.finite import not_finite, not_finite_buffers
+from engine.training.kept_buffers import KeptBuffers
+from engine.training.randomness import KeptStreams
+from tests.support.same_states import differences
+
+INF = float("inf")
+RUNNING = "norm.running_mean"
+
+
+class Counting(nn.Module):
+    """Counts its passes by putting another tensor in the place of a buffer, and has one that is not there yet."""
+
+    count: Tensor
+    late: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.frozen = nn.BatchNorm1d(3)
+        self.frozen.train(False)
+        self.register_buffer("count", torch.zeros(1))
+        self.register_buffer("late", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count = self.count + 1
+        self.late = x.mean().detach() if self.late is None else self.late + 1
+        made: Tensor = self.norm(self.frozen(x))
+        return made
+
+
+def _buffers(model: nn.Module) -> dict[str, Any]:
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+
+def test_that_buffers_are_as_they_were_however_a_model_moves_them() -> None:
+    model = Counting()
+    kept = KeptBuffers(model)
+    for _ in range(3):
+        kept.keep()
+        before = _buffers(model)
+        model(torch.randn(4, 3))
+        model(torch.randn(4, 3))
+        moved = _buffers(model)
+        kept.restore()
+        assert _buffers(model).keys() == before.keys()
+        assert not differences(_buffers(model), before)
+        assert not any(torch.equal(moved[name], before[name]) for name in ("count", RUNNING))
+        model(torch.randn(4, 3))  # the step that counts
+    assert int(model.count) == 3
+    assert int(model.norm.num_batches_tracked) == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("anybodys", [True, False])
+def test_that_streams_go_back_to_where_they_stood(anybodys: bool) -> None:
+    streams = KeptStreams(torch.device("cpu"), anybodys=anybodys)
+    streams.keep()
+    drawn = torch.rand(1), np.random.rand(), random.random()
+    streams.restore()
+    again = torch.rand(1), np.random.rand(), random.random()
+    assert again[0] == drawn[0]
+    assert (again[1:] == drawn[1:]) == anybodys
+
+
+@pytest.mark.parametrize(
+    ("state", "name"),
+    [
+        ({"a": torch.ones(3), "steps": torch.tensor(4), "rate": 0.1}, ""),
+        ({"a": torch.tensor([1.0, INF]), "b": torch.tensor([INF])}, "a"),
+        ({"a": torch.ones(1), "inner": {"b": {"c": torch.tensor([0.0, float("nan")])}}}, "inner.b.c"),
+        ({"a": torch.tensor([INF, -INF])}, "a"),
+        ({"a": torch.full((4,), 3e38)}, ""),
+        ({"a": torch.full((4,), 1e308, dtype=torch.float64)}, ""),
+        ({"a": torch.full((4,), 6e4, dtype=torch.float16)}, ""),
+        ({"a": torch.tensor([1.0, INF], dtype=torch.bfloat16)}, "a"),
+        ({"a": torch.ones(2, dtype=torch.bfloat16)}, ""),
+        ({"mask": torch.tensor([INF])}, ""),
+    ],
+)
+def test_that_numbers_that_are_not_finite_are_found_wherever_they_are(state: dict[str, Any], name: str) -> None:
+    assert not_finite(state, {"mask"}) == name
+
+
+def test_that_buffers_that_are_not_finite_are_named() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+    model[1].register_buffer("mask", torch.tensor([0.0, -INF]))
+    assert not_finite_buffers(model) == ["1.mask"]

@@ -1,0 +1,258 @@
+"""Losses and gradients that are no numbers: steps that are skipped or passed over, and states that are not written."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from engine.contract.events import (
+    CheckpointSaved,
+    EpochStarted,
+    Failed,
+    Planned,
+    StepMetrics,
+    Validation,
+    Warned,
+)
+from engine.contract.job import Job
+from tests.support.same_states import differences
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+Write = Callable[[str], dict[str, str]]
+
+SPOILT = """
+import torch
+from torch import nn
+
+class Spoilt(nn.Module):
+    '''A white picture makes NaN of what comes in, of the loss alone, or of the gradients alone.'''
+    def __init__(self, classes):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 4, 3), {norm}, nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(576, classes))
+
+    def forward(self, x):
+        white = x.amin((1, 2, 3), keepdim=True) > {white}
+        {spoil}
+        return y
+
+def build_model(num_classes):
+    return Spoilt(num_classes)
+"""
+SPOILING = {
+    "input": "y = self.layers(torch.where(white, float('nan'), x))",
+    "loss": "y = torch.where(white.flatten(1), float('nan'), self.layers(x))",
+    "gradient": "y = self.layers(x); y = y + torch.where(white.flatten(1), y * 0, torch.ones_like(y)).sqrt()",
+}
+STEPS = 6
+
+
+@pytest.fixture
+def spoilt(pictures: Path, tmp_path: Path) -> Path:
+    """The pictures, one of which is white."""
+    folder = tmp_path / "spoilt"
+    shutil.copytree(pictures, folder)
+    Image.new("RGB", (16, 16), (255, 255, 255)).save(folder / "train/green/5.png")
+    return folder
+
+
+@pytest.fixture
+def spoilt_job(job: Make, model_file: Write, spoilt: Path) -> Make:
+    """A job whose model the white picture spoils as `spoil` says; with `norm` the model has BatchNorm."""
+
+    def make(spoil: str, *, norm: bool = True, always: bool = False, **fields: Any) -> Job:
+        layer, white = ("nn.BatchNorm2d(4)" if norm else "nn.Identity()"), "-100.0" if always else "1.5"
+        text = SPOILT.format(norm=layer, white=white, spoil=SPOILING[spoil])
+        return job(**{"dataset": str(spoilt), "epochs": 2, "loader_workers": 1} | fields, **model_file(text))
+
+    return make
+
+
+def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(group.folder / "checkpoints" / name, weights_only=True)
+    return content
+
+
+def _warned(group: Any, code: str) -> list[str]:
+    return [warning.message for warning in group.of(Warned) if warning.code == code]
+
+
+def _left_out(group: Any) -> list[int]:
+    """The steps of two epochs that rank 0 told nothing of."""
+    return sorted(set(range(1, 2 * STEPS + 1)) - {metrics.step for metrics in group.of(StepMetrics)})
+
+
+def _is_finite(content: dict[str, Any]) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in content["model"].values())
+
+
+def _rates(group: Any) -> dict[int, float]:
+    return {metrics.step: metrics.learning_rate for metrics in group.of(StepMetrics)}
+
+
+@pytest.mark.parametrize("spoil", ["input", "gradient", pytest.param("loss", marks=pytest.mark.long)])
+def test_that_a_skipped_step_is_as_if_it_had_not_been_made_but_for_the_schedule(
+    spoilt_job: Make, start: Start, spoil: str
+) -> None:
+    fields = {"optimizer": "adamw", "ema_decay": 0.9, "checkpoint_steps": 1, "keep_checkpoints": 100}
+    group = start(spoilt_job(spoil, on_not_finite="skip", **fields), every_step=True).completed()
+    first, second = _left_out(group)
+    assert first <= STEPS < second
+    assert _warned(group, "step_skipped") == [
+        f"Step {step} is skipped, since its loss or a gradient is NaN or infinite: the weights stay as they were."
+        for step in (first, second)
+    ]
+    assert all(map(math.isfinite, group.losses))
+    name = f"epoch-2-step-{second - 1}.pt"
+    before, after = _content(group, name), _content(group, f"epoch-2-step-{second}.pt")
+    for kept in ("model", "optimizer"):
+        one, other = before[kept], after[kept]
+        if kept == "optimizer":
+            assert other.pop("schedule") == one.pop("schedule") + 1 == second
+        assert not differences(one, other)
+    # The run that passes over the second of them is this one from there on.
+    resumed = spoilt_job(spoil, resume_from=str(group.folder / "checkpoints" / name), **fields)
+    passed = start(resumed, every_step=True, skip_to=second).completed()
+    assert passed.losses == group.losses[second - 2 :]
+    assert _rates(passed) == {step: rate for step, rate in _rates(group).items() if step > second}
+    assert [told.measures for told in passed.of(Validation)] == [told.measures for told in group.of(Validation)][1:]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "spoil"),
+    [
+        ("ddp", 2, "loss"),
+        pytest.param("pipeline", 2, "input", marks=pytest.mark.long),
+        pytest.param("ddp", 2, "gradient", marks=pytest.mark.long),
+        pytest.param("fsdp", 2, "loss", marks=pytest.mark.long),
+        pytest.param("fsdp", 2, "gradient", marks=pytest.mark.long),
+        pytest.param("model_parallel", 2, "input", marks=pytest.mark.long),
+        pytest.param("hsdp", 4, "loss", marks=pytest.mark.long),
+        pytest.param("ddp_pipeline", 4, "input", marks=pytest.mark.long),
+    ],
+)
+def test_that_all_ranks_skip_the_same_steps_under_every_strategy(
+    spoilt_job: Make, start: Start, strategy: str, cpus: int, spoil: str
+) -> None:
+    norm = spoil == "input"  # of which statistics are taken, of microbatches under a pipeline
+    single = start(spoilt_job(spoil, norm=norm, on_not_finite="skip"), every_step=True).completed()
+    fields = {"microbatches": 3} if "pipeline" in strategy else {}
+    job = spoilt_job(spoil, norm=norm, on_not_finite="skip", strategy=strategy, cpus=cpus, **fields)
+    group = start(job, every_step=True).completed()
+    assert len(_left_out(single)) == 2
+    assert _left_out(group) == _left_out(single)
+    assert len(_warned(group, "step_skipped")) == 2
+    assert _is_finite(_content(group))
+    assert group.losses == pytest.approx(single.losses, rel=0.5 if norm else 1e-4)
+    if not norm:
+        assert group.done.best == pytest.approx(single.done.best, rel=1e-4)
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
+def test_that_too_many_skipped_steps_in_a_row_end_the_run(
+    spoilt_job: Make, start: Start, strategy: str, cpus: int
+) -> None:
+    fields = {"strategy": strategy, "cpus": cpus, "on_not_finite": "skip", "batch_size": 6}
+    group = start(spoilt_job("loss", always=True, **fields))
+    assert group.finish() == [1] * cpus
+    assert len(_warned(group, "step_skipped")) == 10
+    for failed in group.of(Failed):
+        assert (failed.kind, failed.step) == ("not_finite", 11)
+        assert failed.cause.startswith(
+            "After 10 skipped steps in a row, the loss or a gradient became NaN or infinite at step 11. "
+        )
+
+
+def test_that_a_step_that_is_not_finite_ends_a_run_that_is_to_roll_back_which_then_passes_over_it(
+    spoilt_job: Make, start: Start
+) -> None:
+    fields = {"checkpoint_steps": 2, "on_not_finite": "roll_back", "schedule": "step", "learning_rate": 0.01}
+    group = start(spoilt_job("loss", **fields), every_step=True)
+    assert group.finish() == [1]
+    (failed,) = group.of(Failed)
+    assert failed.kind == "not_finite"
+    assert failed.step is not None
+    last = group.folder / "checkpoints/last.pt"
+    saved = _content(group)["step"] if last.exists() else 0
+    assert saved < failed.step <= STEPS
+    # Up to the middle of the second epoch, over the white picture in it, too.
+    again = start(
+        spoilt_job("loss", **fields, resume_from=str(last) if saved else ""), every_step=True, skip_to=2 * STEPS - 1
+    ).completed()
+    assert again.of(Planned)[0].from_step == saved
+    assert [told.epoch for told in again.of(EpochStarted)] == [1, 2]
+    assert [(told.epoch, told.step) for told in again.of(Validation)] == [(1, STEPS), (2, 2 * STEPS)]
+    assert [metrics.step for metrics in again.of(StepMetrics)] == [2 * STEPS]
+    first = "Step 6 is passed over: its" if saved + 1 == STEPS else f"Steps {saved + 1} to 6 are passed over: their"
+    assert _warned(again, "steps_passed_over") == [
+        f"{steps} pictures led to a loss that is NaN or infinite."
+        for steps in (first, "Steps 7 to 11 are passed over: their")
+    ]
+    assert _rates(again) == {2 * STEPS: pytest.approx(0.001)}
+    assert (_content(again)["epoch"], _content(again)["step"]) == (2, 2 * STEPS)
+
+
+def test_that_a_state_that_is_not_finite_is_never_written_over_the_last_good_one(
+    spoilt_job: Make, start: Start
+) -> None:
+    """Gradients spoil the weights in a step whose own loss is good, after which a checkpoint is due."""
+    fields = {"checkpoint_steps": 1, "keep_checkpoints": 100, "seed": 1}
+    group = start(spoilt_job("gradient", **fields), every_step=True)
+    assert group.finish() == [1]
+    (failed,) = group.of(Failed)
+    assert failed.step is not None
+    step = failed.step - 1
+    assert step > 1
+    (told,) = _warned(group, "checkpoint_not_finite")
+    assert told.startswith(f"last.pt is not written anew: after step {step} model.layers.")
+    assert [saved.step for saved in group.of(CheckpointSaved) if saved.kind == "last"][-1] == step - 1
+    names = [path.name for path in (group.folder / "checkpoints").iterdir()]
+    assert "last.pt" in names
+    assert _content(group)["step"] == step - 1
+    assert all(_is_finite(_content(group, name)) for name in names if name != "best.pt")
+
+
+MASKED = """
+import torch
+from torch import nn
+
+class Masked(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(768, classes)
+        self.register_buffer("mask", torch.full((2, 2), float("-inf")).triu(1))
+        self.register_buffer("spoilt", torch.zeros(1))
+        self.trained = False
+
+    def forward(self, x):
+        self.trained |= self.training
+        if {spoils} and self.trained:
+            self.spoilt.fill_(float("nan"))
+        return self.layer(x.flatten(1))
+
+def build_model(num_classes):
+    return Masked(num_classes)
+"""
+
+
+def test_that_buffers_that_are_meant_to_be_infinite_are_written_and_others_are_not(
+    job: Make, start: Start, model_file: Write
+) -> None:
+    group = start(job(epochs=2, **model_file(MASKED.format(spoils=False)))).completed()
+    assert not group.of(Warned)
+    assert {saved.kind for saved in group.of(CheckpointSaved)} == {"last", "best"}
+    group = start(job(epochs=2, **model_file(MASKED.format(spoils=True)))).completed()
+    told = _warned(group, "checkpoint_not_finite")
+    assert {message.partition(" ")[0] for message in told} == {"last.pt", "best.pt"}
+    assert all("spoilt holds numbers" in message for message in told)
+    assert not group.of(CheckpointSaved)
+    assert group.done.best == {}
+    assert not list((group.folder / "checkpoints").iterdir())

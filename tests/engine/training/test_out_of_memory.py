@@ -1,0 +1,255 @@
+"""A device without enough memory: the step that ran out is made again in smaller parts, and so are those after it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from engine.contract.events import Failed, StepMetrics, Validation, Warned
+from engine.contract.job import Job
+from engine.strategies.memory import DoesNotFit, in_parts_that_fit, ran_out
+from tests.support.same_states import differences
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+Write = Callable[[str], dict[str, str]]
+
+LIMITED = """
+import random
+import torch
+from torch import nn
+
+def _as_a_gpu():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+def _as_the_cpu():
+    torch.empty(1 << 50)
+
+def _for_real():
+    torch.empty(1 << 50, device="cuda")
+
+class Limited(nn.Module):
+    '''Has no memory for more than so many pictures at once in `where`, from its pass `since` there on; it has moved
+    statistics and drawn random numbers by then.'''
+    def __init__(self, classes):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(784, classes))
+        self.passes = 0
+
+    def forward(self, x):
+        made = self.layers(x) + 0.01 * random.random() * self.training
+        if self.training == {training}:
+            self.passes += 1
+            if self.passes >= {since} and len(x) > {most}:
+                {how}()
+        return made
+
+def build_model(num_classes):
+    return Limited(num_classes)
+"""
+
+
+def _limited(most: int, *, training: bool = True, since: int = 1, how: str = "_as_the_cpu") -> str:
+    return LIMITED.format(most=most, training=training, since=since, how=how)
+
+
+def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(group.folder / "checkpoints" / name, weights_only=True)
+    return content
+
+
+def _told(group: Any) -> list[str]:
+    return [warning.message for warning in group.of(Warned) if warning.code == "out_of_memory"]
+
+
+def _assert_same_end(ours: Any, theirs: Any) -> None:
+    one, other = _content(ours), _content(theirs)
+    assert not [name for part in ("model", "optimizer", "random") for name in differences(one[part], other[part], part)]
+
+
+@pytest.mark.parametrize("how", ["_as_the_cpu", pytest.param("_as_a_gpu", marks=pytest.mark.long)])
+def test_that_a_first_step_without_memory_gives_the_training_in_smaller_parts_to_the_bit(
+    job: Make, start: Start, model_file: Write, how: str
+) -> None:
+    fields = {"epochs": 2, "optimizer": "adamw", "ema_decay": 0.5, **model_file(_limited(3, how=how))}
+    group = start(job(**fields), every_step=True).completed()
+    from_the_start = start(job(accumulation=4, **fields), every_step=True).completed()
+    assert _told(from_the_start) == []
+    assert _told(group) == [
+        "The CPU ran out of memory at step 1: each batch is now gone through in 4 parts of 3 pictures, which gives the "
+        "same training, but for BatchNorm, which sees one part at a time. A smaller image size, bf16 or activation "
+        "checkpointing needs less memory."
+    ]
+    assert group.losses == from_the_start.losses
+    assert [told.measures for told in group.of(Validation)] == [told.measures for told in from_the_start.of(Validation)]
+    _assert_same_end(group, from_the_start)
+    assert _content(group)["job"]["accumulation"] == 4
+    # A run that goes on from it, with the job as it was, does not run out again; one that wants other parts has them.
+    again = start(job(**fields | {"epochs": 3}, resume_from=str(group.folder / "checkpoints/last.pt"))).completed()
+    assert _told(again) == [
+        "Each batch is gone through in 4 parts, to which the run that this one goes on from had come when memory ran out."
+    ]
+    assert (_content(again)["job"]["accumulation"], _content(again)["parts"]["asked"]) == (4, 1)
+    last = str(again.folder / "checkpoints/last.pt")
+    finer = start(job(**fields | {"epochs": 4}, accumulation=6, resume_from=last)).completed()
+    assert _told(finer) == []
+    assert _content(finer)["job"]["accumulation"] == 6
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU on this machine")
+def test_that_a_gpu_without_memory_trains_on_in_smaller_parts(job: Make, start: Start, model_file: Write) -> None:
+    gpu = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    fields = {"devices": (gpu,), "epochs": 2, "precision": "fp32", "compile": "off"}
+    fields |= model_file(_limited(3, since=3, how="_for_real").replace("nn.Dropout(0.3)", "nn.Identity()"))
+    group = start(job(**fields), every_step=True).completed()
+    (told,) = _told(group)
+    assert told.startswith(
+        "GPU 0 of the run ran out of memory at step 3: each batch is now gone through in 4 parts of 3"
+    )
+    whole = start(job(**fields, accumulation=4), every_step=True).completed()
+    assert group.losses[0] == pytest.approx(whole.losses[0], rel=0.02)
+    assert group.losses[2:] == pytest.approx(whole.losses[2:], rel=0.3)
+
+
+def test_that_a_later_step_without_memory_is_as_that_of_a_run_that_goes_on_in_smaller_parts(
+    job: Make, start: Start, model_file: Write
+) -> None:
+    fields = {"epochs": 2, "clip_norm": 0.5, **model_file(_limited(3, since=9))}
+    kept = {"checkpoint_steps": 8, "keep_checkpoints": 10}
+    group = start(job(**fields, **kept), every_step=True).completed()
+    (told,) = _told(group)
+    assert told.startswith(
+        "The CPU ran out of memory at step 9: each batch is now gone through in 4 parts of 3 pictures"
+    )
+    assert [metrics.step for metrics in group.of(StepMetrics)] == list(range(1, 13))
+    before = group.folder / "checkpoints/epoch-2-step-8.pt"
+    assert _content(group, before.name)["job"]["accumulation"] == 1
+    rest = start(job(**fields, accumulation=4, resume_from=str(before)), every_step=True).completed()
+    assert rest.losses == group.losses[8:]
+    assert _told(rest) == []
+    _assert_same_end(group, rest)
+
+
+def test_that_a_validation_without_memory_goes_on_in_smaller_parts(job: Make, start: Start, model_file: Write) -> None:
+    limited = start(job(epochs=2, **model_file(_limited(3, training=False))), every_step=True).completed()
+    assert _told(limited) == [
+        "The CPU ran out of memory in the validation after step 6: each batch of it is now gone through in 4 parts, "
+        "which gives the same measures."
+    ]
+    whole = start(job(epochs=2, **model_file(_limited(100))), every_step=True).completed()
+    assert limited.losses == whole.losses
+    assert [told.pictures for told in limited.of(Validation)] == [21, 21]
+    for ours, theirs in zip(limited.of(Validation), whole.of(Validation), strict=True):
+        assert ours.measures == pytest.approx(theirs.measures, rel=1e-5)
+    assert _content(limited)["parts"] == {"asked": 1, "evaluation": 4}
+
+
+def test_that_a_single_picture_that_does_not_fit_fails_with_what_to_do(
+    job: Make, start: Start, model_file: Write
+) -> None:
+    group = start(job(**model_file(_limited(0, since=3))), every_step=True)
+    assert group.finish() == [1]
+    (failed,) = group.of(Failed)
+    assert (failed.kind, failed.step) == ("out_of_memory", 3)
+    assert failed.cause == (
+        "Out of memory on the CPU at step 3, even with a single picture at a time. Set a smaller image size, choose bf16 "
+        "or activation checkpointing, a smaller model, or a device with more memory."
+    )
+    assert "DefaultCPUAllocator" in (group.folder / failed.traceback_file).read_text()
+    assert _told(group) == []
+
+
+@pytest.mark.parametrize("training", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
+def test_that_one_of_several_workers_fails_of_its_memory_and_has_enough_with_more_parts(
+    job: Make, start: Start, model_file: Write, *, strategy: str, training: bool
+) -> None:
+    fields = {"cpus": 2, "strategy": strategy, **model_file(_limited(3, training=training))}
+    group = start(job(**fields), every_step=True)
+    assert group.finish() == [1, 1]
+    assert {failed.step for failed in group.of(Failed)} == {1 if training else 6}
+    assert "out_of_memory" in {failed.kind for failed in group.of(Failed)}
+    # The last batch of the validation has 9 pictures, which leave the second rank's last part empty.
+    enough = start(job(accumulation=5, **fields), every_step=True).completed()
+    assert _told(enough) == []
+    assert enough.of(Validation)[0].pictures == 21
+
+
+def test_that_parts_are_halved_until_they_hold_one_picture_and_nothing_lasting_is_made_twice() -> None:
+    tried: list[int] = []
+
+    def fits(parts: int) -> str:
+        tried.append(parts)
+        if parts < 3:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return "made"
+
+    assert in_parts_that_fit(fits, 1, 3) == ("made", 3)
+    assert tried == [1, 2, 3]
+    with pytest.raises(DoesNotFit):
+        in_parts_that_fit(fits, 1, 2)
+    tried.clear()
+    with pytest.raises(torch.OutOfMemoryError):
+        in_parts_that_fit(fits, 1, 3, undone=lambda: False)
+    assert tried == [1]
+
+
+def test_that_what_the_failed_passes_held_is_free_before_the_next_try() -> None:
+    alive: list[bool] = []
+    held: list[Any] = []
+
+    class Activation:
+        itself: Any = None
+
+    def make(parts: int) -> None:
+        alive.extend(reference() is not None for reference in held)
+        activation = Activation()
+        activation.itself = activation  # as a traceback's frames hold each other
+        held.append(weakref.ref(activation))
+        if parts < 4:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    in_parts_that_fit(make, 1, 8)
+    assert len(held) == 3
+    assert not any(alive)
+
+
+def test_that_batchnorm_which_takes_no_single_picture_is_named() -> None:
+    layer = torch.nn.BatchNorm1d(3)
+
+    def make(parts: int) -> torch.Tensor:
+        if parts < 4:
+            raise MemoryError
+        made: torch.Tensor = layer(torch.ones(4 // parts, 3))
+        return made
+
+    with pytest.raises(DoesNotFit) as caught:
+        in_parts_that_fit(make, 1, 4)
+    assert caught.value.pictures == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (MemoryError(), True),
+        (RuntimeError("cuBLAS failed: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), True),
+        (torch.AcceleratorError("CUDA error: out of memory"), True),
+        (torch.distributed.DistBackendError("NCCL error\nLast error:\nCuda failure 2 'out of memory'"), True),
+        (RuntimeError("shape '[3]' is invalid"), False),
+        (ValueError("DefaultCPUAllocator"), False),
+    ],
+)
+def test_that_running_out_of_memory_is_known_by_its_errors(error: Exception, is_memory: bool) -> None:
+    assert ran_out(error) == is_memory
+
+
+def test_that_pytorchs_own_error_for_main_memory_is_known() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 50)
+    assert ran_out(caught.value)

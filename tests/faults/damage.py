@@ -1,0 +1,163 @@
+"""What is done to the disk under a run, and looking at what the run says meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import pytest
+
+from engine.contract.connection import RunConnection
+from engine.contract.events import AnyEvent, StepMetrics, Warned
+from engine.contract.protocol import Welcome
+from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
+from tests.faults.real_runs import RealRun
+
+_Kind = TypeVar("_Kind", bound=AnyEvent)
+
+
+STEPWISE = """
+import os
+import time
+from pathlib import Path
+
+from torch import nn
+
+GATE = Path(os.environ["FOOTPLATE_HOME"], "gate")
+
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2))
+        self.head = nn.Linear(32, classes)
+        self.steps = 0
+
+    def forward(self, pictures):
+        if self.training:
+            self.steps += 1
+            print("step", self.steps, flush=True)
+            while GATE.exists() and int(GATE.read_text()) < self.steps:
+                time.sleep(0.005)
+        return self.head(self.stem(pictures))
+
+
+def build_model(num_classes):
+    return Net(num_classes)
+"""
+"""A small network that makes so many steps as a file beside the runs says, and all where there is none."""
+
+
+class Gate:
+    """Lets the training of `STEPWISE` in the runs of `home` go on up to a step, with whose checkpoint it then waits."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / "gate"
+
+    def up_to(self, step: int, run: RealRun | None = None, *, saved: bool = True) -> None:
+        """`step` counts from the start of the worker. Waits until it is made, and `saved`, where `run` is given."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        part = self._file.with_suffix(".part")
+        part.write_text(str(step))
+        part.replace(self._file)
+        if run is not None:
+            log = run.folder.worker_log(0)
+            wait_until(lambda: log.exists() and f"step {step + 1}\n" in log.read_text(), f"step {step}")
+            if saved:
+                run.wait_for_checkpoint(step)
+
+    def open(self) -> None:
+        self.up_to(1 << 60)
+
+
+def stepwise_file(folder: Path) -> dict[str, str]:
+    """Writes the network to `folder`; the fields of a job that name it and allow it to run."""
+    path = folder / "stepwise.py"
+    path.write_text(STEPWISE)
+    return {"model": str(path), "model_file_sha256": hashlib.sha256(STEPWISE.encode()).hexdigest()}
+
+
+class Listener:
+    """What a run says to a client from now on, whatever becomes of its file."""
+
+    def __init__(self, run: RealRun) -> None:
+        self.heard: list[AnyEvent] = []
+        wait_until(lambda: (found := run.folder.supervisor()) is not None and found.alive(), "the supervisor")
+        self._connection = RunConnection(run.folder, from_n=1)
+
+    def wait_for(self, kind: type[_Kind], such: Callable[[_Kind], bool] = lambda event: True) -> _Kind:
+        """The first such event that is heard."""
+        place = 0
+        while True:
+            for event in self.heard[place:]:
+                if isinstance(event, kind) and such(event):
+                    return event
+            place = len(self.heard)
+            assert not self._connection.closed, f"{kind.__name__} never came: {self.heard[-5:]}"
+            assert select.select([self._connection], [], [], PATIENCE_S)[0], f"in vain waited for {kind.__name__}"
+            messages = self._connection.receive()
+            self.heard += [message for message in messages if not isinstance(message, Welcome)]  # type: ignore[misc]
+
+    def wait_for_warning(self, code: str) -> Warned:
+        return self.wait_for(Warned, lambda event: event.code == code)
+
+    def wait_for_steps(self, count: int) -> None:
+        """Waits for the news of a step so many steps after the latest that was heard of."""
+        latest = max((event.step for event in self.heard if isinstance(event, StepMetrics)), default=0)
+        self.wait_for(StepMetrics, lambda event: event.step >= latest + count)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def some(cases: Iterable[Any], everyday: Collection[Any]) -> list[Any]:
+    """All of `cases` as parameters, of which those that are not of every day take their time among the long proofs."""
+    return [case if case in everyday else pytest.param(case, marks=pytest.mark.long) for case in cases]
+
+
+@contextmanager
+def listening(run: RealRun) -> Iterator[Listener]:
+    listener = Listener(run)
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def fill(disk: Path) -> Path:
+    """A file that takes all the room that is left."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as stream:
+        for block in (1 << 16, 1 << 10, 1):
+            try:
+                while stream.write(bytes(block)) == block:
+                    pass
+            except OSError:
+                continue
+    return filler
+
+
+def mount(*words: str) -> None:
+    """Mounts something, or skips the test where that is not allowed."""
+    if os.name != "posix" or not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root may mount a file system")
+    done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
+
+
+def unmount(place: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def limit_files(process: psutil.Process, size: int | None) -> None:
+    """No file that `process` writes to may grow beyond so many bytes from now on; None lifts it. It needs no root."""
+    _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
+    process.rlimit(psutil.RLIMIT_FSIZE, (hard if size is None else size, hard))

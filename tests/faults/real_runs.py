@@ -1,0 +1,421 @@
+"""Real runs on the CPU, what befalls them, and how they are looked at: from outside, by their files and processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import psutil
+import torch
+
+from engine.contract.connection import RunConnection
+from engine.contract.events import EVENT, AnyEvent, CheckpointSaved, RunFinished, StepMetrics
+from engine.contract.going_on import go_on, job_to_go_on
+from engine.contract.launch import start_supervisor
+from engine.contract.protocol import Command
+from engine.contract.runs import RunFolder
+from engine.supervisor.hanging import Limits
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, wait_until
+from tests.faults.starting import Order
+from tests.support.same_states import differences
+
+MARK = "FOOTPLATE_TEST_RUN"
+"""What processes that a run starts inherit, by which they are known as its own."""
+
+AT_ONCE_S = 2.0
+"""Within this time a worker is gone whose supervisor was killed: the kernel ends it, and a busy machine is slow to."""
+
+MODEL = '''
+"""A small network that does at a moment what a file named "hold" beside the runs asks for, on one rank."""
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from engine.data import pictures as data
+
+HOLD = Path(os.environ["FOOTPLATE_HOME"], "hold")
+fsync, replace, decode = os.fsync, os.replace, data.decode
+
+
+def asked():
+    try:
+        return HOLD.read_text()
+    except OSError:
+        return ""
+
+
+def ask(moment):
+    own = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    if asked().startswith(f"{moment} {own} "):
+        HOLD.with_name("held").touch()
+        DOES[asked().split()[-1]]()
+
+
+def wait():
+    before = asked()
+    while asked() == before:
+        time.sleep(0.005)
+
+
+def ignore():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    wait()
+
+
+def block():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ctypes.PyDLL(None).sleep(3600)  # native code that keeps the interpreter's lock
+
+
+def crash():
+    ctypes.string_at(0)
+
+
+def crash_once():
+    HOLD.unlink()
+    crash()
+
+
+def throw():
+    HOLD.unlink()
+    (reader,) = (thread for thread in threading.enumerate() if thread.name == "batches")
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(reader.ident), ctypes.py_object(BufferError))
+
+
+DOES = {"wait": wait, "ignore": ignore, "block": block, "crash": crash, "crash_once": crash_once, "throw": throw}
+
+
+def ask_and_sync(file):
+    name = Path(os.readlink(f"/proc/self/fd/{file}")).name
+    if name.endswith(".part"):
+        ask(f"syncing{name}")
+    fsync(file)
+
+
+def ask_and_replace(source, target):
+    ask(f"renaming{Path(source).name}")
+    replace(source, target)
+
+
+def ask_and_decode(content, size, channels):
+    ask("decoding")
+    return decode(content, size, channels)
+
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2))
+        self.head = nn.Linear(32, classes)
+        self.steps = 0
+
+    def forward(self, pictures):
+        self.steps += self.training
+        if self.training:
+            ask("training")
+            ask(f"step{self.steps}")
+        elif self.steps:  # a strategy tries what it makes of the model beforehand, in no training
+            ask("validating")
+        return self.head(self.stem(pictures))
+
+
+def build_model(num_classes):
+    ask("building")
+    os.fsync, os.replace, data.decode = ask_and_sync, ask_and_replace, ask_and_decode
+    return Net(num_classes)
+'''
+
+_Kind = TypeVar("_Kind", bound=AnyEvent)
+
+
+class Hold:
+    """Has `MODEL` do something at a moment: "building"; "decoding" a picture; in a forward pass "training" or
+    "validating", or in that of a process's fifth step "step5"; or once a checkpoint has been written
+    "syncing.last.pt.part", "renaming.best.pt.part" and the like."""
+
+    def __init__(self, home: Path) -> None:
+        self._asked, self._reached = home / "hold", home / "held"
+
+    def ask(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
+        """`what` is "wait", until something else is asked; "ignore", which is deaf to SIGTERM too; "block", which waits in native code besides; "crash"
+        natively, or "crash_once"; or "throw" a BufferError into the thread that reads pictures ahead."""
+        self._asked.parent.mkdir(parents=True, exist_ok=True)
+        self._reached.unlink(missing_ok=True)
+        self._asked.with_suffix(".part").write_text(f"{moment} {rank} {what}")
+        self._asked.with_suffix(".part").replace(self._asked)
+
+    def wait_until_reached(self) -> None:
+        wait_until(self._reached.exists, f"the moment of {self._asked.read_text()}")
+
+    def release(self) -> None:
+        self._asked.unlink(missing_ok=True)
+
+
+class Starter:
+    """The process that supervisors are forked from (see `starting`)."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.starting"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+
+    def start(self, order: Order) -> int:
+        """Starts a supervisor; its pid."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+
+class RealRun:
+    """A run, started by `begin` and gone on with by `go_on`, as often as need be.
+
+    `limits` and `deadline_s` are for its supervisor; see `Order`.
+    """
+
+    def __init__(
+        self, starter: Starter, folder: RunFolder, *, limits: Limits | None = None, deadline_s: float | None = None
+    ) -> None:
+        self.folder = folder
+        self.limits = limits
+        self.deadline_s = deadline_s
+        self.pid = 0
+        self._starter = starter
+        self._told: list[AnyEvent] = []
+        self._read_to = 0
+
+    # Starting it
+
+    def begin_anew(self) -> RealRun:
+        """Starts the supervisor as a terminal's command does, which takes seconds to import what it needs."""
+        self.pid = start_supervisor(self.folder)
+        return self
+
+    def begin(self) -> RealRun:
+        """Starts the supervisor, and waits for nothing."""
+        folder = str(self.folder.path.absolute())
+        environment = os.environ | {MARK: folder}
+        order = Order(folder, environment, limits=self.limits, deadline_s=self.deadline_s)
+        self.pid = self._starter.start(order)
+        return self
+
+    def go_on(self, **changes: Any) -> RealRun:
+        """Goes on with the run that has ended, as `footplate resume` does."""
+        job, problems = job_to_go_on(self.folder, changes)
+        assert job is not None, problems
+        go_on(self.folder, job)
+        return self.begin()
+
+    def send(self, command: Command) -> None:
+        with RunConnection(self.folder, from_n=1 << 60) as connection:
+            connection.send(command)
+
+    # What it tells
+
+    @property
+    def told(self) -> list[AnyEvent]:
+        """All that stands in its log by now."""
+        if self.folder.events_file.exists():
+            with self.folder.events_file.open("rb") as stream:
+                stream.seek(self._read_to)
+                for line in stream:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._told.append(EVENT.decode(line))
+                    self._read_to += len(line)
+        return self._told
+
+    def all(self, kind: type[_Kind], since: int = 0) -> list[_Kind]:
+        """All events of a kind in the log, after the one of number `since`."""
+        return [event for event in self.told if isinstance(event, kind) and event.n > since]
+
+    @property
+    def last_n(self) -> int:
+        return self.told[-1].n if self.told else 0
+
+    def wait_for(
+        self,
+        kind: type[_Kind],
+        such: Callable[[_Kind], bool] = lambda event: True,
+        *,
+        since: int = 0,
+        patience_s: float = PATIENCE_S,
+    ) -> _Kind:
+        """Waits until the log tells of such an event after number `since`; the first of them."""
+        found: list[_Kind] = []
+
+        def there() -> bool:
+            over = self.all(RunFinished, since)  # before the others, since more may be told meanwhile
+            found[:] = [event for event in self.all(kind, since) if such(event)]
+            if not found:
+                assert not over, f"{kind.__name__} never came: {over}\n{self.logs()}"
+            return bool(found)
+
+        wait_until(there, f"{kind.__name__} in {self.folder.path}", patience_s)
+        return found[0]
+
+    def wait_for_step(self, step: int, since: int = 0) -> StepMetrics:
+        return self.wait_for(StepMetrics, lambda event: event.step >= step, since=since)
+
+    def wait_for_checkpoint(self, step: int = 1, since: int = 0) -> CheckpointSaved:
+        return self.wait_for(CheckpointSaved, lambda event: event.kind == "last" and event.step >= step, since=since)
+
+    @property
+    def saved(self) -> int:
+        """The step of the last.pt that was told of last, 0 for none."""
+        return next((event.step for event in reversed(self.all(CheckpointSaved)) if event.kind == "last"), 0)
+
+    def finished(self, since: int = 0, patience_s: float = PATIENCE_S) -> RunFinished:
+        """Waits until the execution is over and nothing of it is left."""
+        finished = self.wait_for(RunFinished, since=since, patience_s=patience_s)
+        self.wait_until_none_is_left()
+        return finished
+
+    def completed(self, since: int = 0, patience_s: float = PATIENCE_S) -> RealRun:
+        finished = self.finished(since, patience_s)
+        assert finished.outcome == self.folder.state() == "completed", f"{finished}\n{self.logs()}"
+        assert finished.cause == ""
+        return self
+
+    def logs(self) -> str:
+        return "\n".join(f"{path.name}: {path.read_text()[-4000:]}" for path in self.folder.path.glob("*.log"))
+
+    # Its processes
+
+    def processes(self) -> list[psutil.Process]:
+        """All that runs of it, known by what it prints to or by what it has inherited."""
+        return [process for process in _others() if self._owns(process)]
+
+    def workers(self) -> dict[int, psutil.Process]:
+        """The workers by rank."""
+        named = [(process, _name(process)) for process in self.processes()]
+        return {int(name[11:]): process for process, name in named if name.startswith("footplate-w")}
+
+    def wait_for_workers(self, count: int = 1, but: set[int] = frozenset()) -> dict[int, psutil.Process]:  # type: ignore[assignment]
+        """Waits for so many workers whose pids are not among those; by rank."""
+        found: dict[int, psutil.Process] = {}
+
+        def there() -> bool:
+            found.clear()
+            found.update({rank: process for rank, process in self.workers().items() if process.pid not in but})
+            return len(found) == count
+
+        wait_until(there, f"{count} workers of {self.folder.path}")
+        return found
+
+    def kill_all(self) -> None:
+        """SIGKILL to all of its processes, before any of them can see another die."""
+        for process in self.processes():
+            kill(process.pid)
+
+    def wait_until_none_is_left(self) -> None:
+        wait_until(lambda: not self.processes(), f"the end of {self.processes()}")
+
+    def assert_gone_at_once(self) -> None:
+        """Nothing of it is left, but what the kernel has not taken away yet of processes that have ended."""
+        wait_until(lambda: not self.processes(), f"the end of {self.processes()}", AT_ONCE_S)
+
+    def _owns(self, process: psutil.Process) -> bool:
+        folder = str(self.folder.path.absolute())
+        try:
+            if process.pid == self.pid:
+                return True
+            printed = os.readlink(f"/proc/{process.pid}/fd/1")
+            return printed.startswith(f"{folder}{os.sep}") or process.environ().get(MARK) == folder
+        except (OSError, psutil.Error):
+            return False
+
+    # What it leaves
+
+    @property
+    def last(self) -> Path:
+        return self.folder.checkpoints / "last.pt"
+
+    def part(self, name: str = "last.pt") -> Path:
+        """What a checkpoint is written as before it is renamed."""
+        return self.folder.checkpoints / f".{name}.part"
+
+    @property
+    def end(self) -> End:
+        """What the run has come to."""
+        return End(_content(self.last), _content(self.folder.checkpoints / "best.pt"))
+
+    def remove_socket(self) -> None:
+        """What a supervisor that was killed leaves for the next to remove."""
+        supervisor = self.folder.supervisor()
+        if supervisor is not None and not supervisor.alive():
+            Path(supervisor.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What the last.pt and the best.pt of a run hold, but for where it began, how often it may start again, and where
+    the model was measured to be cut best."""
+
+    last: dict[str, Any]
+    best: dict[str, Any]
+
+
+def assert_same_end(ours: End, theirs: End) -> None:
+    """To the bit: weights, the optimizer's state, random states, measures, the place in the training."""
+    for mine, other in ((ours.last, theirs.last), (ours.best, theirs.best)):
+        found = differences(mine, other)
+        assert not found, found
+
+
+def _content(checkpoint: Path) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(checkpoint, weights_only=True)
+    content.pop("cut", None)  # with the seconds that were measured
+    if "job" in content:
+        for field in ("resume_from", "restarts", "cuts"):
+            content["job"].pop(field)
+    return content
+
+
+def _others() -> Iterator[psutil.Process]:
+    return (process for process in psutil.process_iter() if process.pid != os.getpid() and is_alive(process))
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, to a process that may have ended by now."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,75 @@
+"""Imports PyTorch once, then forks the supervisor of a run for each `Order` on stdin, as the window's warm parent does.
+
+Answers each order with the supervisor's pid. The supervisors live on when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+import msgspec
+
+from engine import linux
+from engine.supervisor import ending, group, imports, stdio
+from engine.supervisor.execution import supervise
+from engine.supervisor.hanging import Limits
+from engine.supervisor.supervisor import Supervisor
+
+
+class Order(msgspec.Struct):
+    """Start the supervisor of the run in `folder`, in this `environment`.
+
+    With `limits`, ranks are held to hang after other times than usual; with `deadline_s`, every rung of the ladder that
+    ends a worker is so long.
+    """
+
+    folder: str
+    environment: dict[str, str]
+    limits: Limits | None = None
+    deadline_s: float | None = None
+
+
+def _supervise(order: Order) -> int:
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(order.environment)
+    stdio.redirect(Path(order.folder) / "supervisor.log")
+    linux.release_inherited_files(set())
+    if order.limits is not None:
+        defaults = Supervisor.__init__.__kwdefaults__
+        assert defaults is not None
+        defaults["limits"] = order.limits
+    if order.deadline_s is not None:
+        ending.TERM_S = group.STOP_S = group.FAILED_S = order.deadline_s
+    return supervise(Path(order.folder), modules=())
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody has to be waited for
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody will look into a crash that was meant
+    imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
+    for line in sys.stdin:
+        order = msgspec.json.decode(line, type=Order)
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            code = 1
+            try:
+                code = _supervise(order)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        print(pid, flush=True)
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)  # libraries that PyTorch has brought along complain of an orderly end

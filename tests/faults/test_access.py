@@ -1,0 +1,488 @@
+"""Who may get in: nobody but the user, by no socket, no file and no folder."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from engine.contract import paths
+from engine.contract.connection import RunConnection
+from engine.contract.events import Failed
+from engine.contract.job import Job
+from engine.contract.notices import load_notices
+from engine.contract.protocol import ENCODE, Hello, Stop
+from engine.contract.runs import create_run
+from engine.supervisor.endpoint import open_endpoint
+from tests.engine.supervisor.supervised import ROOT, wait_until
+from tests.engine.supervisor.test_clients import last_line
+from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.damage import Gate
+from tests.faults.real_runs import RealRun, assert_same_end
+from tests.faults.test_damaged_checkpoints import Bomb
+
+pytestmark = pytest.mark.faults
+
+NOBODY = 65534
+CATALOGUE_MODEL = {"model": "mnist_cnn", "model_file_sha256": ""}
+LOOPBACK = ("127.0.0.1", "::1")
+
+# Sockets
+
+
+def listening(process: psutil.Process) -> list[Any]:
+    """Its sockets that take what comes: TCP that listens, and any UDP."""
+    return [
+        one
+        for one in process.net_connections("inet")
+        if one.type == socket.SOCK_DGRAM or one.status == psutil.CONN_LISTEN
+    ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fields"),
+    [
+        ("single", {}),
+        ("ddp", {}),
+        pytest.param("pipeline", {"microbatches": 4}, marks=pytest.mark.long),
+        pytest.param("fsdp", {}, marks=pytest.mark.long),
+    ],
+)
+def test_that_nothing_of_a_run_is_reached_but_from_the_machine_itself(
+    job: Make, begin: Begin, strategy: str, fields: dict[str, Any]
+) -> None:
+    cpus = 1 if strategy == "single" else 2
+    run = begin(job(strategy, cpus, epochs=10_000, **CATALOGUE_MODEL, **fields))
+    run.wait_for_step(2)
+    processes = run.processes()
+    assert len(processes) >= 1 + cpus
+    inet = [one for process in processes for one in process.net_connections("inet")]
+    assert bool(inet) == (cpus > 1), "the ranks of a group talk over loopback, and one alone talks to nobody"
+    assert {one.laddr.ip for one in inet} | {one.raddr.ip for one in inet if one.raddr} <= set(LOOPBACK)
+    assert any(listening(process) for process in processes) == (cpus > 1)
+    bound = {Path(one.laddr) for process in processes for one in process.net_connections("unix") if one.laddr}
+    supervisor = run.folder.supervisor()
+    assert supervisor is not None
+    place = Path(supervisor.endpoint.removeprefix("unix:"))
+    assert {path.parent for path in bound} == {place.parent}
+    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    run.send(Stop())
+    assert run.finished().outcome == "stopped"
+
+
+@pytest.mark.long
+def test_that_strangers_at_the_ports_between_ranks_change_nothing(
+    job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], whole: Whole
+) -> None:
+    """Any user of the machine may connect to a port on loopback."""
+    asked = job("ddp", 2, **stepwise)
+    gate.up_to(4)
+    run = begin(asked)
+    gate.up_to(4, run)
+    ports = {one.laddr.port for process in run.processes() for one in listening(process)}
+    assert ports
+    strangers = [socket.create_connection(("127.0.0.1", port)) for port in ports for _ in range(20)]
+    for number, stranger in enumerate(strangers):
+        if number % 2:
+            stranger.sendall(bytes([number % 256]) * 4096)
+    gate.open()
+    run.completed()
+    for stranger in strangers:
+        stranger.close()
+    assert_same_end(run.end, whole(asked))
+
+
+def test_that_loopback_with_a_token_lets_in_nobody_who_does_not_know_it_all(
+    job: Make, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, and where a socket's path would be too long."""
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    run = begin(job(epochs=10_000))
+    run.wait_for_step(2)
+    supervisor = run.folder.supervisor()
+    assert supervisor is not None
+    kind, port, token = supervisor.endpoint.split(":")
+    assert kind == "tcp"
+    assert stat.S_IMODE(run.folder.supervisor_file.stat().st_mode) == 0o600
+    assert [one.laddr.ip for one in listening(psutil.Process(run.pid))] == ["127.0.0.1"]
+    for guess in ("", token[:-1], token[:-1] + "é", token + "x", token.swapcase()):
+        with socket.create_connection(("127.0.0.1", int(port))) as guesser:
+            guesser.sendall(ENCODE.encode(Hello(token=guess)) + b"\n" + ENCODE.encode(Stop()) + b"\n")
+            assert last_line(guesser) == {"type": "goodbye", "reason": "wrong token"}
+    run.wait_for_step(run.told[-1].n)
+    run.send(Stop())
+    assert run.finished().outcome == "stopped"
+
+
+# Files and folders
+
+
+@pytest.fixture
+def without_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("without_umask")
+def test_that_what_a_run_leaves_is_its_users_alone_whatever_the_umask(
+    job: Make, begin_anew: Begin, own_home: Path
+) -> None:
+    run = begin_anew(job(epochs=2, model="mnist_cnn", model_file_sha256="", picture_cache="disk")).completed()
+    found = [path for path in own_home.rglob("*") if not path.is_socket()]
+    assert {run.last, run.folder.events_file, run.folder.worker_log(0), run.folder.job_file} <= set(found)
+    found += [own_home, paths.cache_folder(), *paths.cache_folder().rglob("*")]
+    assert any(path.name == "pixels" for path in found)
+    open_to_others = {str(path): oct(path.stat().st_mode) for path in found if path.stat().st_mode & 0o077}
+    assert {path: mode for path, mode in open_to_others.items() if Path(path).parent.stat().st_mode & 0o077} == {}
+    runs = str(paths.runs_folder())
+    assert {path: mode for path, mode in open_to_others.items() if path.startswith(runs)} == {}
+
+
+def as_nobody(code: str, *words: str, uid: int = NOBODY, before: str = "") -> Any:
+    """What Python `code` prints as JSON when another user of the machine runs it; `before` it becomes that user's, who may
+    not be able to read this Python's files, the rest is imported."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root can act as another user")
+    begin = f"import json, os, socket, sys\n{before}\nos.setgroups([])\nos.setgid({uid})\nos.setuid({uid})\n"
+    done = subprocess.run(
+        [sys.executable, "-c", begin + code, *words], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+TRY_ALL = """
+def tried(what, *words):
+    try:
+        what(*words)
+    except PermissionError:
+        return "refused"
+    except Exception as error:
+        return type(error).__name__
+    return "done"
+
+def connect(path):
+    socket.socket(socket.AF_UNIX).connect(path)
+
+def plant(path):
+    with open(path, "x"):
+        pass
+
+orders = json.loads(sys.argv[1])
+acts = {"list": os.listdir, "read": lambda path: open(path).close(), "connect": connect, "plant": plant,
+        "folder": os.mkdir, "link": lambda path: os.symlink("/etc", path), "delete": os.unlink}
+print(json.dumps({f"{act} {path}": tried(acts[act], path) for act, path in orders}))
+"""
+
+
+@pytest.fixture
+def shared_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that everybody may look into, with the home and the runtime folder in it."""
+    place = Path(tempfile.mkdtemp(prefix="fp"))
+    place.chmod(0o755)
+    for name in ("home", "run"):
+        (place / name).mkdir()
+        (place / name).chmod(0o755)
+    monkeypatch.setenv("FOOTPLATE_HOME", str(place / "home"))
+    monkeypatch.setenv("FOOTPLATE_CACHE", str(place / "home/cache"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place / "run"))
+    yield place
+    shutil.rmtree(place)
+
+
+def test_that_another_user_can_neither_read_nor_steer_a_run_nor_plant_anything(
+    shared_place: Path, job: Make, begin: Begin, gate: Gate
+) -> None:
+    (shared_place / "home/open").touch()
+    run = begin(job(epochs=10_000, picture_cache="disk", model="mnist_cnn", model_file_sha256=""))
+    run.wait_for_checkpoint()
+    supervisor = run.folder.supervisor()
+    assert supervisor is not None
+    place = supervisor.endpoint.removeprefix("unix:")
+    folder, runtime = run.folder.path, Path(place).parent
+    to_list = [paths.runs_folder(), folder, run.folder.checkpoints, paths.cache_folder() / "pictures", runtime]
+    to_read = [path for path in folder.rglob("*") if path.is_file()]
+    assert run.last in to_read
+    # What is in the way of a ticket is refused by the folder that it would lie in.
+    plants = [paths.runs_folder(), folder, run.folder.checkpoints, runtime, runtime / "queue", shared_place / "home"]
+    orders = [
+        *(("list", path) for path in to_list),
+        *(("read", path) for path in to_read),
+        ("connect", place),
+        ("delete", place),
+        *(("plant", path / "1-0123456789ab.ticket") for path in plants),
+        *(("link", path / "linked") for path in plants),
+        *(("folder", path / "made") for path in plants),
+    ]
+    allowed = [("list", shared_place / "home"), ("read", shared_place / "home/open"), ("list", shared_place / "run")]
+    tried = as_nobody(TRY_ALL, json.dumps([(act, str(path)) for act, path in (*allowed, *orders)]))
+    assert [tried[f"{act} {path}"] for act, path in allowed] == ["done"] * 3, "the way there is open"
+    assert {what: how for what, how in list(tried.items())[3:] if how != "refused"} == {}
+    run.send(Stop())
+    assert run.finished().outcome == "stopped"
+
+
+SQUAT = {
+    "a folder": "os.mkdir(path, 0o777)",
+    "a link to a folder of theirs": "os.mkdir(path + '.theirs', 0o777); os.symlink(path + '.theirs', path)",
+    "a link to a folder of the user's": "os.symlink(sys.argv[2], path)",
+    "a file": "open(path, 'x').close()",
+    "a pipe": "os.mkfifo(path, 0o777)",
+}
+
+
+@pytest.mark.parametrize("how", SQUAT)
+def test_that_a_runtime_folder_that_another_user_has_taken_is_passed_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    common, own = Path(tempfile.mkdtemp(prefix="fp")), tmp_path / "own"
+    common.chmod(0o1777)
+    own.mkdir(mode=0o755)
+    own.chmod(0o755)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(common))
+    monkeypatch.setattr(tempfile, "tempdir", str(common))
+    try:
+        for name in ("footplate", f"footplate-{os.getuid()}"):
+            code = f"path = sys.argv[1]; {SQUAT[how]}; print(0)"
+            as_nobody(code, str(common / name), str(own))
+        folder = paths.runtime_folder()
+        assert folder == paths.home() / "runtime"
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE(own.stat().st_mode) == 0o755
+        run = create_run(Job())
+        endpoint = open_endpoint(run.path)
+        endpoint.close()
+        assert endpoint.text.startswith(("tcp:", f"unix:{folder}"))
+    finally:
+        shutil.rmtree(common)
+
+
+IMPORTED = "from engine.contract.job import Job; from engine.contract.runs import create_run"
+CREATE = """
+try:
+    create_run(Job())
+except PermissionError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def test_that_a_home_that_another_user_has_made_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    common = Path(tempfile.mkdtemp(prefix="fp"))
+    common.chmod(0o1777)
+    home = common / "home"
+    as_nobody("os.mkdir(sys.argv[1], 0o777); print(0)", str(home))
+    monkeypatch.setenv("FOOTPLATE_HOME", str(home))
+    try:
+        told = as_nobody(CREATE, uid=NOBODY - 1, before=IMPORTED)
+        assert told.startswith(f"{home} belongs to somebody else")
+        assert told.endswith("set FOOTPLATE_HOME to a folder of your own")
+        assert list(home.iterdir()) == []
+    finally:
+        shutil.rmtree(common)
+
+
+def test_that_a_home_that_others_may_write_to_is_closed_to_their_writing(own_home: Path) -> None:
+    own_home.mkdir()
+    own_home.chmod(0o777)
+    run = create_run(Job())
+    assert stat.S_IMODE(own_home.stat().st_mode) == 0o755
+    assert stat.S_IMODE(paths.runs_folder().stat().st_mode) == stat.S_IMODE(run.path.stat().st_mode) == 0o700
+
+
+def writable_by_all(file: Path) -> None:
+    file.chmod(0o666)
+
+
+def given_away(file: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(file, NOBODY, NOBODY)
+
+
+@pytest.mark.parametrize("become", [writable_by_all, given_away])
+def test_that_a_command_for_notices_that_another_user_may_have_left_is_not_heeded(
+    own_home: Path, become: Callable[[Path], None]
+) -> None:
+    own_home.mkdir()
+    settings = own_home / "notices.toml"
+    settings.write_text('command = "touch ran"\n')
+    assert load_notices()[0].command == "touch ran"
+    become(settings)
+    heeded, problems = load_notices()
+    assert heeded.command == ""
+    assert "can be written by others, whose command would run as yours." in str(problems[0])
+
+
+def test_that_folders_of_runs_from_before_are_closed(own_home: Path) -> None:
+    (own_home / "runs").mkdir(parents=True)
+    (own_home / "runs").chmod(0o755)
+    create_run(Job())
+    assert stat.S_IMODE(paths.runs_folder().stat().st_mode) == 0o700
+
+
+# What is read
+
+
+def test_that_a_weights_file_with_code_in_it_is_refused_and_does_not_run(
+    job: Make, begin: Begin, tmp_path: Path
+) -> None:
+    file, planted = tmp_path / "weights.pt", tmp_path / "planted"
+    torch.save({"model": Bomb(planted)}, file)
+    run = begin(job(weights_file=str(file), **CATALOGUE_MODEL))
+    assert run.finished().outcome == "failed"
+    (failed,) = run.all(Failed)
+    assert f"{file} cannot be read as weights" in failed.cause
+    assert "files that hold code are not opened" in failed.cause
+    assert not planted.exists()
+
+
+@pytest.mark.long
+def test_that_weights_in_the_users_cache_with_code_in_them_are_refused_and_do_not_run(
+    job: Make, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchvision.models import SqueezeNet1_1_Weights
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    file, planted = tmp_path / "hub/checkpoints" / Path(SqueezeNet1_1_Weights.DEFAULT.url).name, tmp_path / "planted"
+    file.parent.mkdir(parents=True)
+    torch.save({"fc.weight": Bomb(planted)}, file)
+    run = begin(job(model="squeezenet1_1", model_file_sha256="", pretrained=True))
+    assert run.finished().outcome == "failed"
+    (failed,) = run.all(Failed)
+    assert f"The pretrained weights in {file} are damaged" in failed.cause
+    assert "Remove that file." in failed.cause
+    assert not planted.exists()
+
+
+def test_that_no_code_of_ours_unpickles_what_it_has_not_just_pickled() -> None:
+    """What reads pickles: pickle itself, torch.load but with weights_only, and those that are built upon them."""
+    unsafe = {"loads", "Unpickler", "read_pickle", "joblib", "shelve", "marshal"}
+    needs_weights_only = {"load_state_dict_from_url", "get_state_dict"}
+    seen = 0
+    for file in (*ROOT.glob("engine/**/*.py"), *ROOT.glob("gui/**/*.py")):
+        text = file.read_text()
+        if not re.search(r"pickle|load|state_dict|shelve|marshal", text):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            name = called.rpartition(".")[2]
+            words = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            where = f"{file}:{node.lineno}: {called}"
+            if called == "torch.load" or name in needs_weights_only:
+                seen += 1
+                assert words.get("weights_only") == "True", where
+            assert called not in ("pickle.load", "np.load", "numpy.load") or "allow_pickle" not in words, where
+            assert name not in unsafe or called in ("json.loads", "tomllib.loads"), where
+            assert words.get("allow_pickle") != "True", where
+    assert seen >= 3
+
+
+# Programs
+
+
+RUNS = "import pathlib\npathlib.Path({ran!r}).touch()\n{rest}"
+HARMLESS = "from torch import nn\n\n\ndef build_model(n):\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, n))\n"
+
+
+def allowed_file(folder: Path) -> dict[str, str]:
+    path = folder / "net.py"
+    path.write_text(HARMLESS)
+    return {"model": str(path), "model_file_sha256": hashlib.sha256(HARMLESS.encode()).hexdigest()}
+
+
+def change(path: Path) -> Path:
+    """Other contents, which would leave a trace; the trace."""
+    ran = path.with_name("ran")
+    path.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
+    return ran
+
+
+def assert_refused(run: RealRun, since: int = 0) -> None:
+    assert run.finished(since=since).outcome == "failed"
+    (failed,) = run.all(Failed, since=since)
+    assert failed.kind == "error"
+    assert failed.cause == (
+        "net.py is a program that has not been allowed to run yet. It has changed since you agreed to run it. Read it, "
+        "then allow it again."
+    )
+
+
+def test_that_a_model_file_that_changes_between_consent_and_start_does_not_run(
+    job: Make, begin: Begin, tmp_path: Path
+) -> None:
+    asked = job(**allowed_file(tmp_path))
+    ran = change(tmp_path / "net.py")
+    assert_refused(begin(asked))
+    assert not ran.exists()
+
+
+def test_that_a_model_file_that_has_changed_does_not_run_when_its_run_goes_on_until_it_is_allowed(
+    job: Make, begin: Begin, tmp_path: Path
+) -> None:
+    run = begin(job(epochs=1, **allowed_file(tmp_path))).completed()
+    ran = change(tmp_path / "net.py")
+    before = run.last_n
+    run.go_on(epochs=2)
+    assert_refused(run, since=before)
+    assert not ran.exists()
+    before = run.last_n
+    digest = hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
+    run.go_on(epochs=2, model_file_sha256=digest).completed(since=before)
+    assert ran.exists()
+    agreed = run.folder.job()
+    assert agreed is not None
+    assert agreed.model_file_sha256 == digest
+
+
+def test_that_a_job_file_does_not_agree_for_the_user(job: Make, pictures: Path, tmp_path: Path) -> None:
+    fields = allowed_file(tmp_path)
+    ran = change(tmp_path / "net.py")
+    digest = hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
+    file = tmp_path / "job.toml"
+    file.write_text(f'model = "{fields["model"]}"\nmodel_file_sha256 = "{digest}"\nimage_size = 28\n')
+    words = [sys.executable, str(ROOT / "footplate.py"), "train", str(pictures), "--job", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert "net.py is a program that has not been allowed to run yet." in done.stderr
+    assert "--trust-model-file" in done.stderr
+    assert not ran.exists()
+    assert not paths.runs_folder().exists()
+
+
+# When the place where clients find a run is taken away
+
+
+def test_that_a_run_is_found_again_after_its_user_has_logged_out(job: Make, begin: Begin, tmp_path: Path) -> None:
+    """A session's runtime folder goes with the session, and with it the socket."""
+    run = begin(job(epochs=10_000))
+    run.wait_for_step(2)
+    paths.runtime_folder().rename(tmp_path / "gone")
+    supervisor = run.folder.supervisor()
+    assert supervisor is not None
+    place = Path(supervisor.endpoint.removeprefix("unix:"))
+    wait_until(place.exists, "the socket")
+    with RunConnection(run.folder, from_n=1 << 60) as connection:
+        connection.send(Stop())
+    assert run.finished().outcome == "stopped"

@@ -1,0 +1,131 @@
+"""Clients that behave badly towards a real training, which neither waits for them nor learns anything else for it."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import statistics
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+
+import pytest
+
+from engine.contract.connection import RunConnection
+from engine.contract.events import ENCODE as ENCODE_EVENT
+from engine.contract.events import LogLine, StepMetrics, Warned
+from engine.contract.protocol import ENCODE, Goodbye, Hello, Welcome
+from engine.contract.runs import create_run
+from engine.supervisor.server import MAX_CLIENTS
+from tests.engine.supervisor.supervised import PATIENCE_S
+from tests.faults.conftest import Make, Whole
+from tests.faults.damage import Gate, some
+from tests.faults.real_runs import RealRun, Starter, assert_same_end
+
+pytestmark = pytest.mark.faults
+
+EPOCHS = 60
+"""360 steps, of which the clients come after the 120th and go after the 240th."""
+SLOWED = 5.0
+SLOWED_S = 0.05
+"""A step may take so many times as long beside such clients and so much longer, since they take the machine's cores, too.
+One who waited for them would stand still."""
+HELLO = ENCODE.encode(Hello()) + b"\n"
+
+
+def connected(run: RealRun) -> socket.socket:
+    supervisor = run.folder.supervisor()
+    assert supervisor is not None
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(supervisor.endpoint.removeprefix("unix:"))
+    return client
+
+
+@contextmanager
+def who_never_read(run: RealRun) -> Iterator[None]:
+    """They ask for all of a long log and do not take it."""
+    with ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(connected(run)).sendall(HELLO)
+        yield
+
+
+@contextmanager
+def who_send_garbage(run: RealRun) -> Iterator[None]:
+    """As much of it as is taken, from four at a time, each of whom comes back when it is sent away."""
+    over = threading.Event()
+    noise = os.urandom(1 << 16) + b"\n" + b"[" * (1 << 16) + b"\n" + HELLO
+
+    def pester() -> None:
+        while not over.is_set():
+            with suppress(OSError), connected(run) as client:
+                client.sendall(noise)
+            over.wait(0.05)  # the machine's cores are not what is being tried
+
+    threads = [threading.Thread(target=pester) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+@contextmanager
+def a_hundred_at_once(run: RealRun) -> Iterator[None]:
+    """As many as are let in follow the run, and the rest are told why they are not."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RunConnection(run.folder)) for _ in range(100)]
+        first = [next(iter(received(client))) for client in clients]
+        refused = [message for message in first if isinstance(message, Goodbye)]
+        assert sum(isinstance(message, Welcome) for message in first) == MAX_CLIENTS
+        assert {message.reason for message in refused} == {f"there are {MAX_CLIENTS} clients already"}
+        assert len(refused) == 100 - MAX_CLIENTS
+        yield
+
+
+def received(client: RunConnection) -> list[object]:
+    while True:
+        assert select.select([client], [], [], PATIENCE_S)[0]
+        if messages := client.receive():
+            return list(messages)
+
+
+@pytest.fixture
+def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepwise: dict[str, str]) -> RealRun:
+    """A run that stands still after its 120th step. Its log begins with 8 MiB, which no socket holds."""
+    run = RealRun(starter, create_run(job(epochs=EPOCHS, checkpoint_steps=0, **stepwise)))
+    known.append(run)
+    lines = (ENCODE_EVENT.encode(LogLine(n=n, time=1.0, text="x" * 1000)) + b"\n" for n in range(1, 8001))
+    run.folder.events_file.write_bytes(b"".join(lines))
+    gate.up_to(0)
+    run.begin()
+    gate.up_to(120, run, saved=False)
+    return run
+
+
+@pytest.mark.parametrize(
+    "clients", some([who_never_read, who_send_garbage, a_hundred_at_once], everyday=[who_never_read, a_hundred_at_once])
+)
+def test_that_clients_change_neither_the_training_nor_its_speed(
+    trained: RealRun, gate: Gate, whole: Whole, clients: Callable[[RealRun], AbstractContextManager[None]]
+) -> None:
+    with clients(trained):
+        gate.up_to(240, trained, saved=False)
+        with RunConnection(trained.folder, from_n=1 << 60) as another:
+            assert isinstance(received(another)[0], Goodbye if clients is a_hundred_at_once else Welcome)
+    gate.open()
+    trained.completed()
+    took = {event.step: event.data_wait_s + event.compute_s for event in trained.all(StepMetrics)}
+    alone = [seconds for step, seconds in took.items() if 1 < step <= 120]
+    beside = [seconds for step, seconds in took.items() if 120 < step <= 240]
+    assert alone
+    assert beside
+    assert statistics.median(beside) < SLOWED * statistics.median(alone) + SLOWED_S
+    assert trained.all(Warned) == []
+    asked = trained.folder.job()
+    assert asked is not None
+    assert_same_end(trained.end, whole(asked))

@@ -1,0 +1,133 @@
+"""The clock on the wall is put back and forward under a real run, of which nothing that matters goes by it."""
+
+from __future__ import annotations
+
+import ast
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.contract.events import RunFinished, Warned
+from engine.contract.job import Job
+from engine.contract.run_index import RunIndex
+from tests.engine.supervisor.supervised import ROOT
+from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.damage import Gate
+from tests.faults.real_runs import assert_same_end
+
+pytestmark = pytest.mark.faults
+
+HOUR_S = 3600.0
+
+SHIFTED = """
+import os
+import time
+from pathlib import Path
+
+_shift = Path(os.environ["FOOTPLATE_HOME"], "shift")
+_time, _time_ns = time.time, time.time_ns
+
+
+def _seconds():
+    try:
+        return float(_shift.read_text())
+    except (OSError, ValueError):
+        return 0.0
+
+
+time.time = lambda: _time() + _seconds()
+time.time_ns = lambda: _time_ns() + int(1e9 * _seconds())
+"""
+"""What Python runs as it starts: its clock goes as much after the real one as a file in Footplate's home says."""
+
+
+@pytest.fixture
+def asked(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job for processes of this clock."""
+    (tmp_path / "sitecustomize.py").write_text(SHIFTED)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    return job("ddp", 2, **stepwise)
+
+
+@pytest.mark.long
+def test_that_a_run_whose_clock_is_put_back_and_forward_trains_and_tells_as_any_other(
+    asked: Job, begin_anew: Begin, gate: Gate, own_home: Path, whole: Whole
+) -> None:
+    gate.up_to(4)
+    run = begin_anew(asked)
+    gate.up_to(4, run)
+    (own_home / "shift").write_text(str(-HOUR_S))
+    gate.up_to(8, run)
+    assert run.folder.state() == "running"
+    (own_home / "shift").write_text(str(2 * HOUR_S))
+    gate.open()
+    run.completed()
+    times = [event.time for event in run.told]
+    jumps = [after - before for before, after in pairwise(times)]
+    assert min(jumps) < 60 - HOUR_S
+    assert max(jumps) > 3 * HOUR_S - 60
+    assert [event.n for event in run.told] == list(range(1, len(times) + 1))
+    (finished,) = run.all(RunFinished)
+    assert 0 < finished.seconds < HOUR_S / 10
+    assert run.all(Warned) == []
+    assert_same_end(run.end, whole(asked))
+
+
+def test_that_a_run_counts_as_running_whatever_the_clock_says_of_when_it_was_started(
+    job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux reckons when the machine was booted from the clock, and others from that when a process was started."""
+    gate.up_to(2)
+    run = begin(job(**stepwise))
+    gate.up_to(2, run)
+    process = psutil.Process(run.pid)
+    before, booted = process.create_time(), psutil.boot_time()
+    monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: booted - HOUR_S)
+    assert psutil.Process(run.pid).create_time() == pytest.approx(before - HOUR_S, abs=2)
+    assert run.folder.state() == "running"
+    assert [summary.state for summary in RunIndex().summaries()] == ["running"]
+    monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: booted)
+    gate.open()
+    run.completed()
+
+
+def test_that_a_run_that_began_when_the_clock_was_ahead_has_not_gone_on_for_less_than_no_time(
+    job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begin(job(epochs=10_000))
+    run.wait_for_step(2)
+    monkeypatch.setattr("engine.contract.runs.time.time", lambda: run.told[0].time - HOUR_S)
+    summary = run.folder.summary()
+    assert summary is not None
+    assert summary.seconds == 0.0
+
+
+WALL_CLOCK = {
+    "engine/cli/cache.py": "how long ago a set was used, for reading",
+    "engine/cli/queue.py": "how long a run has waited, for reading",
+    "engine/contract/queue/line.py": "when a run came, for reading; and whether a sample of the GPUs is of just now",
+    "engine/contract/run_index.py": "whether a file is so new that it may change again without a trace",
+    "engine/contract/runs.py": "how long a run has gone on, for reading; and whether one without a supervisor may still start",
+    "engine/gpus/device.py": "when a GPU was lost, for reading",
+    "engine/gpus/processes.py": "the driver's own times, which are of this clock",
+    "engine/gpus/sampler.py": "when a sample was taken, for reading",
+    "engine/gpus/watch.py": "when a GPU was lost, for reading",
+    "engine/gpus/xids.py": "when an error came, for reading",
+    "engine/supervisor/log.py": "when an event was, for reading",
+    "gui/monitor/marks.py": "which runs' marks are still within the graphs, whose times are of this clock",
+    "gui/runs/filters.py": "which runs are of the last days",
+}
+
+
+def test_that_the_clock_on_the_wall_is_read_where_people_or_files_are_told_the_time_alone() -> None:
+    """All else goes by time.monotonic, which nobody sets. Whoever adds a place here says what it is for."""
+    found = set()
+    for file in (*ROOT.glob("engine/**/*.py"), *ROOT.glob("gui/**/*.py")):
+        text = file.read_text()
+        for node in ast.walk(ast.parse(text)) if "time.time" in text else ():
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.time", "time.time_ns"):
+                found.add(file.relative_to(ROOT).as_posix())
+    assert found - WALL_CLOCK.keys() == set()

@@ -1,0 +1,118 @@
+"""A checkpoint that is not what was written is never gone on from: the one before it is, and it is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.contract.events import CommandReceived, Failed, Planned, RunFinished, Warned
+from engine.contract.protocol import Stop
+from engine.training.checkpoints import write_checkpoint
+from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.damage import Gate, some
+from tests.faults.real_runs import RealRun, assert_same_end
+
+pytestmark = pytest.mark.faults
+
+
+class Bomb:
+    """Unpickled as pickle does it, it would make a file."""
+
+    def __init__(self, planted: Path) -> None:
+        self.planted = planted
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return open, (str(self.planted), "w")
+
+
+def planted(path: Path) -> Path:
+    return path.with_name("planted")
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def make_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "something").touch()
+
+
+def plant(path: Path) -> None:
+    torch.save({"model": Bomb(planted(path))}, path)
+
+
+def plant_with_a_checksum(path: Path) -> None:
+    write_checkpoint({**torch.load(path, weights_only=True), "best": Bomb(planted(path))}, path)
+
+
+DAMAGES = [flip, cut, empty, make_a_folder, plant, plant_with_a_checksum]
+
+
+@pytest.fixture
+def stopped(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> RealRun:
+    """A run that was stopped in its second epoch, with a checkpoint of each of the last two steps."""
+    gate.up_to(7)
+    run = begin(job(**stepwise))
+    gate.up_to(7, run)
+    run.send(Stop())
+    run.wait_for(CommandReceived)
+    gate.open()
+    assert run.finished().outcome == "stopped"
+    return run
+
+
+@pytest.mark.parametrize("damage", some(DAMAGES, everyday=[plant_with_a_checksum]))
+def test_that_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(
+    stopped: RealRun, whole: Whole, damage: Callable[[Path], None]
+) -> None:
+    saved, before = stopped.saved, stopped.last_n
+    damage(stopped.last)
+    stopped.go_on().completed(since=before)
+    (warned,) = stopped.all(Warned, since=before)
+    assert warned.code == "checkpoint_damaged"
+    assert warned.message.startswith(f"{stopped.last} is damaged. epoch-")
+    assert ", the checkpoint before it, is gone on from: after step" in warned.message
+    (planned,) = stopped.all(Planned, since=before)
+    assert planned.from_step == saved - 1
+    assert not planted(stopped.last).exists()
+    asked = stopped.folder.job()
+    assert asked is not None
+    assert_same_end(stopped.end, whole(asked))
+
+
+@pytest.mark.parametrize("damage", some([flip, make_a_folder, plant], everyday=[flip]))
+def test_that_a_run_without_a_whole_checkpoint_says_so_and_changes_nothing(
+    stopped: RealRun, damage: Callable[[Path], None]
+) -> None:
+    before = stopped.last_n
+    (older,) = stopped.folder.checkpoints.glob("epoch-*.pt")
+    damage(stopped.last)
+    flip(older)
+    kept = {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()}
+    stopped.go_on()
+    assert stopped.finished(since=before).outcome == "failed"
+    (failed,) = stopped.all(Failed, since=before)
+    assert failed.kind == "error"
+    assert failed.cause == (
+        f"{stopped.last} is damaged, and so is what was kept before it ({older.name}). Train anew; its best.pt, where "
+        "that is whole, may be set as the weights file."
+    )
+    assert isinstance(stopped.told[-1], RunFinished)
+    assert {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()} == kept
+    assert not planted(stopped.last).exists()

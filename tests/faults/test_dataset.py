@@ -1,0 +1,191 @@
+"""Pictures that vanish, change or cannot be read any more while a real run trains on them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.events import Failed, Restarting, Warned
+from tests.engine.supervisor.supervised import make_pictures
+from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.damage import Gate, some
+from tests.faults.real_runs import RealRun, assert_same_end
+
+pytestmark = pytest.mark.faults
+
+
+Standing = Callable[..., RealRun]
+
+
+@pytest.fixture
+def standing(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Standing:
+    """A run that stands still after its first epoch, which has gone through all pictures."""
+
+    def start(dataset: Path, **fields: Any) -> RealRun:
+        gate.up_to(8)
+        run = begin(job(dataset=str(dataset), epochs=4, **stepwise, **fields))
+        gate.up_to(8, run)
+        return run
+
+    return start
+
+
+def warnings(run: RealRun) -> list[str]:
+    return [event.message for event in run.all(Warned) if event.code == "unreadable_picture"]
+
+
+def vanish(picture: Path) -> None:
+    picture.unlink()
+
+
+def spoil(picture: Path) -> None:
+    picture.write_bytes(picture.read_bytes()[:40])
+
+
+def become_a_folder(picture: Path) -> None:
+    picture.unlink()
+    picture.mkdir()
+
+
+LOST = {
+    vanish: "it is not there (a broken link, or removed meanwhile)",
+    spoil: "it is not a picture that can be read",
+    become_a_folder: "it is",
+}
+
+
+@pytest.mark.parametrize("befalls", some(LOST, everyday=[vanish]))
+def test_that_a_picture_that_is_lost_is_named_once_and_another_takes_its_place(
+    standing: Standing, gate: Gate, tmp_path: Path, befalls: Callable[[Path], None]
+) -> None:
+    dataset = make_pictures(tmp_path / "own")
+    run = standing(dataset, picture_cache="off")
+    befalls(dataset / "train/dark/3.png")
+    gate.open()
+    run.completed()
+    (message,) = warnings(run)
+    assert message.startswith("train/dark/3.png is left out: ")
+    assert LOST[befalls] in message
+
+
+@pytest.mark.long
+def test_that_a_picture_that_is_changed_is_read_as_it_is_then(
+    standing: Standing, gate: Gate, tmp_path: Path, whole: Whole
+) -> None:
+    dataset = make_pictures(tmp_path / "own")
+    run = standing(dataset, picture_cache="off")
+    for picture in (dataset / "train/dark").iterdir():
+        Image.new("L", (28, 28), 255).save(picture)
+    gate.open()
+    run.completed()
+    assert warnings(run) == []
+    asked = run.folder.job()
+    assert asked is not None
+    with pytest.raises(AssertionError):
+        assert_same_end(run.end, whole(asked))
+
+
+@pytest.mark.parametrize("cache", some(["disk", "memory"], everyday=["disk"]))
+def test_that_pictures_that_are_kept_need_no_files_any_more(
+    standing: Standing, gate: Gate, tmp_path: Path, whole: Whole, cache: str
+) -> None:
+    dataset = make_pictures(tmp_path / "own")
+    run = standing(dataset, picture_cache=cache)
+    dataset.rename(tmp_path / "elsewhere")
+    gate.open()
+    run.completed()
+    assert warnings(run) == []
+    (tmp_path / "elsewhere").rename(dataset)
+    asked = run.folder.job()
+    assert asked is not None
+    assert_same_end(run.end, whole(asked))
+
+
+@pytest.mark.parametrize("left", some(["nothing", "an empty folder"], everyday=["nothing"]))
+def test_that_a_dataset_that_is_gone_ends_the_run_with_words_and_it_goes_on_once_it_is_back(
+    standing: Standing, gate: Gate, tmp_path: Path, whole: Whole, left: str
+) -> None:
+    """An empty folder is what a disk leaves that is taken off."""
+    dataset = make_pictures(tmp_path / "own")
+    run = standing(dataset, picture_cache="off")
+    dataset.rename(tmp_path / "elsewhere")
+    if left == "an empty folder":
+        dataset.mkdir()
+    gate.open()
+    assert run.finished().outcome == "failed"
+    (failed,) = run.all(Failed)
+    assert failed.cause == (
+        f"The dataset's folder {dataset} is not there any more: it was renamed or deleted, or its disk is gone. Put it "
+        "back, then go on with the run."
+    )
+    assert failed.kind == "error"
+    assert run.all(Restarting) == []
+    assert warnings(run) == []
+    if left == "an empty folder":
+        dataset.rmdir()
+    (tmp_path / "elsewhere").rename(dataset)
+    before = run.last_n
+    run.go_on().completed(since=before)
+    asked = run.folder.job()
+    assert asked is not None
+    assert_same_end(run.end, whole(asked))
+
+
+def make_idx(folder: Path) -> Path:
+    """48 pictures to train on and 12 to validate on, as MNIST's files."""
+    folder.mkdir()
+    for name, count in (("train", 48), ("t10k", 12)):
+        labels = np.arange(count, dtype=np.uint8) % 2
+        pixels = np.broadcast_to((60 + 140 * labels)[:, None, None], (count, 28, 28)).astype(np.uint8)
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, 28, 28) + pixels.tobytes())
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels.tobytes())
+    return folder
+
+
+@pytest.mark.long
+def test_that_an_idx_file_that_is_deleted_is_held_to_the_end(
+    standing: Standing, gate: Gate, tmp_path: Path, whole: Whole
+) -> None:
+    dataset = make_idx(tmp_path / "own")
+    run = standing(dataset)
+    images = dataset / "train-images-idx3-ubyte"
+    kept = images.read_bytes()
+    images.unlink()
+    gate.open()
+    run.completed()
+    images.write_bytes(kept)
+    asked = run.folder.job()
+    assert asked is not None
+    assert_same_end(run.end, whole(asked))
+
+
+@pytest.mark.long
+def test_that_an_idx_file_that_is_cut_short_is_named_and_the_run_goes_on_once_it_is_whole(
+    standing: Standing, gate: Gate, tmp_path: Path, whole: Whole
+) -> None:
+    """A file that is mapped and cut short ends the process that reads it; the next one sees why."""
+    dataset = make_idx(tmp_path / "own")
+    run = standing(dataset)
+    images = dataset / "train-images-idx3-ubyte"
+    kept = images.read_bytes()
+    with images.open("r+b") as stream:
+        stream.truncate(100)
+    gate.open()
+    assert run.finished().outcome == "failed"
+    (again,) = run.all(Restarting)
+    assert "was ended by SIGBUS" in again.cause
+    assert "a file that it reads as memory was cut short, or its disk failed: the dataset's idx file" in again.cause
+    (failed,) = run.all(Failed)
+    assert "train-images-idx3-ubyte cannot be used: it is truncated: 37,632 bytes announced" in failed.cause
+    images.write_bytes(kept)
+    before = run.last_n
+    run.go_on().completed(since=before)
+    asked = run.folder.job()
+    assert asked is not None
+    assert_same_end(run.end, whole(asked))

@@ -1,0 +1,229 @@
+"""A disk that is full, read-only or gone under a real run: training goes on, and what matters is there in the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from engine.contract.connection import RunConnection
+from engine.contract.events import CheckpointSaved, RunFinished, RunStarted, Warned
+from engine.contract.protocol import Adjust, Stop
+from engine.contract.runs import list_runs
+from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.damage import Gate, fill, limit_files, listening, mount, some, unmount
+from tests.faults.real_runs import RealRun, assert_same_end, differences
+
+pytestmark = pytest.mark.faults
+
+EPOCHS = 3
+"""Of six steps. The second one ends while the disk takes nothing."""
+
+
+@pytest.fixture
+def small_disk(own_home: Path) -> Iterator[Path]:
+    """The folder of the runs, on a disk of 3 MiB: some ten checkpoints."""
+    folder = own_home / "runs"
+    folder.mkdir(parents=True)
+    mount("-t", "tmpfs", "-o", "size=3m", "footplate-test", str(folder))
+    yield folder
+    unmount(folder)
+
+
+Started = Callable[[int], RealRun]
+
+
+@pytest.fixture
+def started(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Started:
+    """A run that stands still after its fourth step, which it has saved."""
+
+    def start(epochs: int = EPOCHS) -> RealRun:
+        gate.up_to(4)
+        run = begin(job(epochs=epochs, **stepwise))
+        gate.up_to(4, run)
+        return run
+
+    return start
+
+
+@pytest.fixture
+def assert_as_uninterrupted(whole: Whole) -> Callable[[RealRun], None]:
+    """All that was told is in the log, in order, and the training is that of a run without a fault."""
+
+    def check(run: RealRun) -> None:
+        assert_all_told(run)
+        asked = run.folder.job()
+        assert asked is not None
+        assert_same_end(run.end, whole(asked))
+
+    return check
+
+
+def assert_all_told(run: RealRun) -> None:
+    assert [event.n for event in run.told] == list(range(1, len(run.told) + 1))
+
+
+def test_that_a_disk_that_is_full_for_a_while_costs_nothing_but_checkpoints(
+    small_disk: Path, started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
+) -> None:
+    run = started(EPOCHS)
+    with listening(run) as client:
+        filler = fill(small_disk)
+        gate.up_to(14, run, saved=False)
+        unsaved = client.wait_for_warning("checkpoint_failed")
+        with RunConnection(run.folder, from_n=1 << 60) as talker:
+            for _ in range(100):  # more than what was left of the log's last block holds
+                talker.send(Adjust(loader_workers=1))
+        assert "could not be saved: the disk (or the quota) of" in unsaved.message
+        assert "Training goes on, and the last good checkpoint is kept. Free some space." in unsaved.message
+        unwritten = client.wait_for_warning("log_unwritable")
+        assert "The log cannot be written: No space left on device. Training goes on" in unwritten.message
+        assert "Make room on the disk" in unwritten.message
+        assert run.last_n < unwritten.n
+        filler.unlink()
+        gate.open()
+        assert "events had waited in memory" in client.wait_for_warning("log_delayed").message
+    run.completed()
+    assert {"checkpoint_failed", "log_unwritable", "log_delayed"} <= {event.code for event in run.all(Warned)}
+    assert not run.part().exists()
+    assert_as_uninterrupted(run)
+
+
+@pytest.mark.long
+def test_that_a_disk_that_stays_full_loses_no_more_than_what_came_after(
+    small_disk: Path, started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
+) -> None:
+    run = started(EPOCHS)
+    with listening(run) as client:
+        filler = fill(small_disk)
+        gate.open()
+        assert client.wait_for(RunFinished).outcome == "completed"
+    run.wait_until_none_is_left()
+    assert run.all(RunFinished) == []
+    assert run.folder.state() == "interrupted"
+    filler.unlink()
+    before = run.last_n
+    run.go_on().completed(since=before)
+    assert_as_uninterrupted(run)
+
+
+def test_that_files_that_may_not_grow_are_as_a_full_disk(
+    started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
+) -> None:
+    """As a quota is, or a file system's largest file: what needs no rights to try."""
+    run = started(EPOCHS)
+    (worker,), supervisor = run.workers().values(), psutil.Process(run.pid)
+    with listening(run) as client:
+        limit_files(worker, 50_000)
+        limit_files(supervisor, run.folder.events_file.stat().st_size + 50)
+        gate.up_to(14, run, saved=False)
+        assert "could not be saved: the disk (or the quota)" in client.wait_for_warning("checkpoint_failed").message
+        assert "File too large" in client.wait_for_warning("log_unwritable").message
+        limit_files(worker, None)
+        limit_files(supervisor, None)
+        gate.open()
+        client.wait_for_warning("log_delayed")
+    run.completed()
+    assert_as_uninterrupted(run)
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Nothing can be made or replaced in `folder` meanwhile."""
+    if os.geteuid() != 0:
+        folder.chmod(0o500)
+        yield
+        folder.chmod(0o700)
+        return
+    mount("--bind", str(folder), str(folder))
+    try:
+        mount("-o", "remount,ro,bind", str(folder))
+        yield
+    finally:
+        unmount(folder)
+
+
+@pytest.mark.parametrize("what", some(["checkpoints", "run"], everyday=["checkpoints"]))
+def test_that_a_folder_made_read_only_costs_checkpoints_until_it_is_writable(
+    started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None], what: str
+) -> None:
+    run = started(EPOCHS)
+    with listening(run) as client, read_only(run.folder.checkpoints if what == "checkpoints" else run.folder.path):
+        gate.up_to(14, run, saved=False)
+        unsaved = client.wait_for_warning("checkpoint_failed")
+        assert "last.pt could not be saved in" in unsaved.message
+        assert "Training goes on, and the last good checkpoint is kept." in unsaved.message
+    assert run.saved == 4
+    gate.open()
+    run.completed()
+    assert_as_uninterrupted(run)
+
+
+def delete(run: RealRun) -> None:
+    shutil.rmtree(run.folder.path)
+
+
+def move_away(run: RealRun) -> None:
+    run.folder.path.rename(run.folder.path.with_name("moved"))
+
+
+@pytest.mark.parametrize("how", some([delete, move_away], everyday=[delete]))
+def test_that_a_folder_that_is_deleted_is_made_again_with_all_that_was_told(
+    started: Started, gate: Gate, whole: Whole, how: Callable[[RealRun], None]
+) -> None:
+    run = started(EPOCHS)
+    asked = run.folder.job()
+    assert asked is not None
+    with listening(run) as client:
+        how(run)
+        told = client.wait_for_warning("folder_deleted")
+        assert "It has been made again with the log and the job, and a checkpoint is saved now" in told.message
+        assert run.folder.state() == "running"
+        gate.open()
+        client.wait_for(CheckpointSaved, lambda event: event.n > told.n)
+    run.completed()
+    assert_all_told(run)
+    assert isinstance(run.told[0], RunStarted)
+    assert run.folder.job() == asked
+    assert list_runs()[-1].path == run.folder.path
+    assert run.folder.path.stat().st_mode & 0o777 == run.folder.checkpoints.stat().st_mode & 0o777 == 0o700
+    last = torch.load(run.last, weights_only=True)
+    last["job"].pop("resume_from")
+    assert differences(last["model"], whole(asked).last["model"]) == []
+    assert differences(last["optimizer"], whole(asked).last["optimizer"]) == []
+
+
+@pytest.mark.long
+def test_that_a_log_that_is_replaced_is_written_again(started: Started, gate: Gate) -> None:
+    run = started(EPOCHS)
+    with listening(run) as client:
+        copy = run.folder.path / "copy"
+        copy.write_bytes(run.folder.events_file.read_bytes()[:1000])
+        copy.replace(run.folder.events_file)
+        assert "It has been written again in full." in client.wait_for_warning("log_deleted").message
+        gate.open()
+    run.completed()
+    assert_all_told(run)
+
+
+@pytest.mark.long
+def test_that_a_log_that_is_cut_short_is_gone_on_with(started: Started, gate: Gate) -> None:
+    run = started(1000)
+    with listening(run) as client:
+        os.truncate(run.folder.events_file, 0)
+        cut = client.wait_for_warning("log_cut")
+        gate.open()
+        client.wait_for(CheckpointSaved, lambda event: event.n > cut.n)
+    run.send(Stop())
+    run.wait_until_none_is_left()
+    rest = list(run.folder.events())
+    assert [event.n for event in rest] == list(range(rest[0].n, rest[0].n + len(rest)))
+    assert rest[0].n <= cut.n
+    assert isinstance(rest[-1], RunFinished)
+    assert run.folder.state() == "stopped"

@@ -1,0 +1,167 @@
+"""Ranks that stand still, and workers that are deaf to a stop: ended all the same, and told of."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from engine.contract.events import CommandReceived, Failed, Planned, Restarting, StepMetrics, Warned
+from engine.contract.protocol import Stop
+from engine.supervisor.ending import STOP_S, TERM_S
+from engine.supervisor.hanging import LIMITS, Limits
+from tests.engine.supervisor.supervised import wait_until
+from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.real_runs import Hold, assert_same_end, is_alive
+
+pytestmark = pytest.mark.faults
+
+QUICK = Limits(silent=2.5, silent_preparing=20.0, silent_warning=3.0, stuck=20.0)
+FORCED = "Rank 0 did not end when asked and was ended by a signal."
+
+
+def test_that_a_rank_that_is_stopped_past_the_watchdog_is_named_and_the_run_starts_again(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job("ddp", 2), limits=QUICK)
+    saved, victim = run.saved, run.workers()[1]
+    victim.suspend()
+    hold.release()
+    again = run.wait_for(Restarting)
+    assert (again.rank, again.kind) == (1, "fault")
+    assert "Rank 1 has said nothing for" in again.cause
+    assert run.wait_for(Planned, since=again.n).from_step >= saved
+    assert not is_alive(victim)
+    run.completed()
+    assert_same_end(run.end, whole(job("ddp", 2)))
+
+
+def test_that_a_rank_that_is_stopped_for_less_than_the_watchdog_goes_on_without_a_word(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job("ddp", 2), limits=QUICK)
+    victim = run.workers()[1]
+    victim.suspend()
+    hold.release()
+    time.sleep(QUICK.silent / 3)  # what happens in this time is what is tested
+    assert run.all(StepMetrics)[-1].step < 6  # the other rank waits for it
+    victim.resume()
+    run.completed()
+    assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
+    assert_same_end(run.end, whole(job("ddp", 2)))
+
+
+@pytest.mark.long
+def test_that_a_rank_is_named_by_the_usual_limits_and_the_run_starts_again(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job("ddp", 2))
+    run.workers()[0].suspend()
+    hold.release()
+    begun = time.time()
+    again = run.wait_for(Restarting)
+    assert again.rank == 0
+    assert LIMITS.silent - 2 < again.time - begun < LIMITS.silent + 5
+    run.completed()
+    assert_same_end(run.end, whole(job("ddp", 2)))
+
+
+def test_that_a_single_rank_that_is_stopped_is_warned_of_and_goes_on_when_it_is_let(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job(), limits=Limits(silent_warning=1.5))
+    (worker,) = run.workers().values()
+    worker.suspend()
+    hold.release()
+    warned = run.wait_for(Warned)
+    assert (warned.code, warned.rank) == ("silent", 0)
+    assert "it may hang. Stop ends it." in warned.message
+    worker.resume()
+    run.completed()
+    assert_same_end(run.end, whole(job()))
+
+
+@pytest.mark.long
+def test_that_a_supervisor_that_is_stopped_for_a_while_blames_nobody(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job("ddp", 2), limits=QUICK)
+    supervisor = psutil.Process(run.pid)
+    supervisor.suspend()
+    time.sleep(QUICK.silent + 2)  # what happens in this time is what is tested
+    supervisor.resume()
+    hold.release()
+    run.completed()
+    assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
+    assert_same_end(run.end, whole(job("ddp", 2)))
+
+
+@pytest.mark.long
+def test_that_a_run_of_which_all_stood_still_goes_on_without_a_word(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job("ddp", 2), limits=QUICK)
+    processes = run.processes()
+    for process in processes:
+        process.suspend()
+    hold.release()
+    time.sleep(QUICK.silent + 2)  # what happens in this time is what is tested
+    for process in processes:
+        process.resume()
+    run.completed()
+    assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
+    assert_same_end(run.end, whole(job("ddp", 2)))
+
+
+@pytest.mark.parametrize("what", [pytest.param("ignore", marks=pytest.mark.long), "block"])
+def test_that_a_stop_ends_a_worker_that_is_deaf_to_it_and_to_sigterm(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole, what: str
+) -> None:
+    deadline_s = 0.5
+    run = begin_held(job("ddp", 2), deadline_s=deadline_s)
+    hold.ask("training", what=what)
+    hold.wait_until_reached()
+    saved = run.saved
+    run.send(Stop())
+    asked = run.wait_for(CommandReceived)
+    finished = run.finished()
+    assert finished.outcome == "stopped"
+    assert FORCED.removeprefix("Rank 0") in finished.cause
+    assert "0" in finished.cause.split(" did not")[0]
+    assert 2 * deadline_s <= finished.time - asked.time < 2 * deadline_s + 2
+    hold.release()
+    before = run.last_n
+    run.go_on().completed(since=before)
+    assert run.all(Planned, since=before)[0].from_step >= saved
+    assert_same_end(run.end, whole(job("ddp", 2)))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_that_a_deaf_worker_is_ended_within_the_usual_deadlines(job: Make, begin: Begin, hold: Hold) -> None:
+    hold.ask("training", what="block")
+    run = begin(job())
+    hold.wait_until_reached()
+    begun = time.time()
+    os.kill(run.pid, signal.SIGTERM)
+    wait_until(lambda: bool(run.all(CommandReceived)), "the stop to be heard")
+    finished = run.finished(patience_s=STOP_S + TERM_S + 15)
+    assert (finished.outcome, finished.cause) == ("stopped", FORCED)
+    assert STOP_S + TERM_S <= finished.time - begun < STOP_S + TERM_S + 5
+    assert not run.all(StepMetrics)
+
+
+@pytest.mark.long
+def test_that_a_second_stop_does_not_wait_for_the_step_in_hand(job: Make, begin: Begin, hold: Hold) -> None:
+    hold.ask("training", what="block")
+    run = begin(job())
+    hold.wait_until_reached()
+    begun = time.time()
+    for _ in range(2):
+        run.send(Stop())
+    finished = run.finished()
+    assert (finished.outcome, finished.cause) == ("stopped", FORCED)
+    assert finished.time - begun < TERM_S + 3

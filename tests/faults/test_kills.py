@@ -1,0 +1,256 @@
+"""SIGKILL of the supervisor, of a rank, of all at once: what is left, what is told, and how the run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from engine.contract.events import (
+    CommandReceived,
+    DevicesSampled,
+    Failed,
+    PhaseChanged,
+    Planned,
+    Restarting,
+    RunStarted,
+    StepMetrics,
+    Validation,
+)
+from engine.contract.protocol import Pause
+from engine.contract.queue import holders
+from tests.engine.cli.terminal import footplate
+from tests.engine.supervisor.supervised import wait_until
+from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.real_runs import Hold, RealRun, assert_same_end, is_alive, kill
+
+pytestmark = pytest.mark.faults
+
+BY_SIGKILL = "Rank 1 was ended by SIGKILL"
+
+
+def assert_goes_on_without_loss(run: RealRun, whole: Whole) -> None:
+    """It goes on from the last checkpoint that it told of or a later one, and ends as if nothing had happened."""
+    before, saved = run.last_n, run.saved
+    assert saved
+    run.go_on().completed(since=before)
+    (started,) = run.all(RunStarted, since=before)
+    assert started.execution == len(run.all(RunStarted))
+    (planned,) = run.all(Planned, since=before)
+    assert planned.from_step >= saved
+    job = run.folder.job()
+    assert job is not None
+    assert_same_end(run.end, whole(job))
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [pytest.param("single", 1, marks=pytest.mark.long), ("ddp", 2)])
+def test_that_a_killed_supervisor_takes_its_workers_along_and_the_run_goes_on(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole, *, strategy: str, cpus: int
+) -> None:
+    run = begin_held(job(strategy, cpus))
+    assert sorted(run.workers()) == list(range(cpus))
+    kill(run.pid)
+    run.assert_gone_at_once()
+    assert run.folder.state() == "interrupted"
+    assert holders() == {}
+    hold.release()
+    assert_goes_on_without_loss(run, whole)
+
+
+def test_that_all_processes_killed_at_once_leave_a_run_that_goes_on(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job("ddp", 2))
+    run.kill_all()
+    run.assert_gone_at_once()
+    assert run.folder.state() == "interrupted"
+    hold.release()
+    assert_goes_on_without_loss(run, whole)
+
+
+def test_that_a_killed_rank_is_named_and_the_run_starts_again_by_itself(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job("ddp", 2))
+    before, saved = run.workers(), run.saved
+    kill(before[1].pid)
+    hold.release()
+    again = run.wait_for(Restarting)
+    assert (again.rank, again.kind, again.attempt, again.most) == (1, "fault", 1, 3)
+    assert BY_SIGKILL in again.cause
+    planned = run.wait_for(Planned, since=again.n)
+    assert planned.from_step >= saved
+    run.completed()
+    assert not any(map(is_alive, before.values()))
+    assert run.all(Failed) == []
+    assert [started.execution for started in run.all(RunStarted)] == [1]
+    steps = [event.step for event in run.all(StepMetrics, since=again.n)]
+    assert min(steps) > planned.from_step
+    assert [event.step for event in run.all(Validation)][-1] == 18
+    assert_same_end(run.end, whole(job("ddp", 2)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "fields"),
+    [
+        ("fsdp", 2, {}),
+        ("model_parallel", 2, {}),
+        ("pipeline", 2, {"microbatches": 2}),
+        ("ddp_pipeline", 4, {"microbatches": 2}),
+        ("hsdp", 4, {}),
+    ],
+)
+def test_that_a_rank_killed_under_any_strategy_is_named_and_the_run_starts_again_by_itself(
+    job: Make, begin: Begin, whole: Whole, *, strategy: str, cpus: int, fields: dict[str, int]
+) -> None:
+    asked = job(strategy, cpus, model="mnist_cnn", model_file_sha256="", optimizer="sgd", epochs=8, **fields)
+    run = begin(asked)
+    saved = run.wait_for_checkpoint(4).step
+    kill(run.workers()[1].pid)
+    again = run.wait_for(Restarting)
+    assert (again.rank, again.kind) == (1, "fault")
+    assert BY_SIGKILL in again.cause
+    assert run.wait_for(Planned, since=again.n).from_step >= saved
+    run.completed(patience_s=60)
+    assert_same_end(run.end, whole(asked))
+
+
+@pytest.mark.long
+def test_that_a_rank_killed_while_it_writes_the_last_checkpoint_of_all_is_no_loss(
+    job: Make, begin: Begin, hold: Hold, whole: Whole
+) -> None:
+    asked = job("ddp", 2, epochs=1, checkpoint_steps=0)
+    hold.ask("syncing.last.pt.part")
+    run = begin(asked)
+    hold.wait_until_reached()
+    kill(run.workers()[0].pid)
+    assert run.wait_for(Restarting).rank == 0
+    hold.release()
+    run.completed()
+    assert [event.step for event in run.all(Validation)] == [6, 6]  # it began anew
+    assert_same_end(run.end, whole(asked))
+
+
+def test_that_without_restarts_a_killed_rank_fails_the_run_with_its_name(
+    job: Make, begin_held: Begin, hold: Hold
+) -> None:
+    run = begin_held(job("ddp", 2, restarts=0))
+    kill(run.workers()[1].pid)
+    finished = run.finished()
+    (failed,) = run.all(Failed)
+    assert (failed.rank, failed.kind) == (1, "fault")
+    assert BY_SIGKILL in failed.cause
+    assert (finished.outcome, finished.cause) == ("failed", failed.cause)
+    assert run.folder.state() == "failed"
+    assert run.all(Restarting) == []
+
+
+def test_that_a_rank_killed_again_and_again_stops_after_the_set_number_and_can_then_go_on(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    asked = job("ddp", 2, restarts=2)
+    run = begin_held(asked)
+    hold.ask("training")
+    hold.wait_until_reached()
+    killed: set[int] = set()
+    for _ in range(asked.restarts + 1):
+        workers = run.wait_for_workers(2, but=killed)
+        killed |= {worker.pid for worker in workers.values()}
+        kill(workers[1].pid)
+    assert run.finished().outcome == "failed"
+    assert [(event.attempt, event.most) for event in run.all(Restarting)] == [(1, 2), (2, 2)]
+    (failed,) = run.all(Failed)
+    assert BY_SIGKILL in failed.cause
+    hold.release()
+    assert_goes_on_without_loss(run, whole)
+
+
+@pytest.mark.parametrize("moment", [pytest.param("training", marks=pytest.mark.long), "syncing.last.pt.part"])
+def test_that_a_run_killed_while_it_is_being_paused_goes_on(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole, moment: str
+) -> None:
+    run = begin_held(job())
+    hold.ask(moment)
+    hold.wait_until_reached()
+    run.send(Pause())
+    run.wait_for(PhaseChanged, lambda event: event.phase == "pausing")
+    run.kill_all()
+    run.assert_gone_at_once()
+    assert run.folder.state() == "interrupted"
+    hold.release()
+    assert_goes_on_without_loss(run, whole)
+
+
+def test_that_of_two_that_go_on_with_a_run_at_once_one_does_and_the_other_leaves_it_alone(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job())
+    run.kill_all()
+    run.assert_gone_at_once()
+    hold.ask("training")
+    before, saved = run.last_n, run.saved
+    pids = [run.go_on().pid, run.begin().pid]
+    hold.wait_until_reached()
+    wait_until(lambda: len([pid for pid in pids if psutil.pid_exists(pid)]) == 1, "the end of one of them")
+    assert len(run.workers()) == 1
+    hold.release()
+    run.completed(since=before)
+    assert [event.execution for event in run.all(RunStarted)] == [1, 2]
+    assert [event.n for event in run.told] == list(range(1, run.last_n + 1))
+    assert "is run by another process already" in (run.folder.path / "supervisor.log").read_text()
+    assert run.all(Planned, since=before)[0].from_step >= saved
+    assert_same_end(run.end, whole(job()))
+
+
+@pytest.mark.long
+def test_that_a_run_whose_supervisor_was_killed_is_resumed_from_the_terminal(
+    job: Make, begin_anew: Begin, hold: Hold, whole: Whole
+) -> None:
+    hold.ask("step5")
+    run = begin_anew(job())
+    hold.wait_until_reached()
+    run.wait_for_checkpoint(2)
+    kill(run.pid)
+    run.assert_gone_at_once()
+    hold.release()
+    before, saved = run.last_n, run.saved
+    answer = footplate("resume", run.folder.run_id)
+    assert answer.code == 0, answer
+    assert str(run.last) in answer.err
+    assert run.all(Planned, since=before)[0].from_step >= saved
+    run.completed(since=before)
+    assert_same_end(run.end, whole(job()))
+
+
+@pytest.mark.long
+def test_that_the_process_that_watches_the_devices_is_started_anew_when_it_is_killed(
+    job: Make, begin: Begin, hold: Hold
+) -> None:
+    hold.ask("training")
+    run = begin(job())
+    run.wait_for(DevicesSampled)
+    (sampler,) = [process for process in run.processes() if "engine.gpus" in process.cmdline()]
+    kill(sampler.pid)
+    before = run.last_n
+    run.wait_for(DevicesSampled, lambda event: event.n > before + 1)  # one may have been on its way
+    assert sampler.pid not in [process.pid for process in run.processes()]
+    hold.release()
+    run.completed()
+    assert run.all(Failed) == run.all(Restarting) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+def test_that_a_signal_to_the_supervisor_is_a_stop_in_good_order(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole, number: signal.Signals
+) -> None:
+    run = begin_held(job("ddp", 2))
+    os.kill(run.pid, number)
+    run.wait_for(CommandReceived, lambda event: event.command == number.name)
+    hold.release()
+    finished = run.finished()
+    assert (finished.outcome, finished.cause) == ("stopped", "")
+    assert run.folder.state() == "stopped"
+    assert_goes_on_without_loss(run, whole)

@@ -1,0 +1,213 @@
+"""The log of a real run that a fault of the disk has damaged: shown as far as it goes, and gone on with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.contract.events import AnyEvent, Planned, RunFinished, StepMetrics
+from engine.contract.protocol import MAX_FRAME_BYTES
+from engine.contract.run_index import RunIndex
+from gui.run.store import RunStore
+from tests.engine.supervisor.supervised import ROOT
+from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.damage import Gate, listening, some
+from tests.faults.real_runs import RealRun, assert_same_end
+
+pytestmark = pytest.mark.faults
+
+Lines = list[bytes]
+PATIENCE_MS = 30_000
+
+
+def middle(lines: Lines) -> int:
+    """A line of a step, of which what follows can do without."""
+    return next(place for place in range(len(lines) // 2, len(lines)) if lines[place].startswith(b'{"type":"step"'))
+
+
+def torn_end(lines: Lines) -> None:
+    """As after a power cut: the last line is cut off in its middle."""
+    lines[-1] = lines[-1][: len(lines[-1]) // 2]
+
+
+def no_utf8(lines: Lines) -> None:
+    place = next(place for place, line in enumerate(lines) if b'"validating"' in line)
+    lines[place] = lines[place].replace(b"validating", b"valid\xff\xfeting")
+
+
+def nulls(lines: Lines) -> None:
+    place = middle(lines)
+    lines[place] = bytes(len(lines[place]) - 1) + b"\n"
+
+
+def nulls_at_the_end(lines: Lines) -> None:
+    lines.append(bytes(4096))
+
+
+def over_long(lines: Lines) -> None:
+    lines.insert(middle(lines), b"x" * (3 * MAX_FRAME_BYTES) + b"\n")
+
+
+def lost_newline(lines: Lines) -> None:
+    place = middle(lines)
+    lines[place] = lines[place][:-1] + b" "
+
+
+def number_too_high(lines: Lines) -> None:
+    place = middle(lines)
+    lines[place] = lines[place].replace(b'"n":', b'"n":9999', 1)
+
+
+def number_too_low(lines: Lines) -> None:
+    place = middle(lines)
+    lines[place] = b'{"type":"step","n":1' + lines[place][lines[place].index(b',"time"') :]
+
+
+def number_beyond_all(lines: Lines) -> None:
+    place = middle(lines)
+    lines[place] = lines[place].replace(b'"n":', b'"n":' + b"9" * 40, 1)
+
+
+def carriage_returns(lines: Lines) -> None:
+    place = middle(lines)
+    lines[place] = lines[place].replace(b",", b"\r")
+
+
+DAMAGES = [
+    torn_end, no_utf8, nulls, nulls_at_the_end, over_long, lost_newline, number_too_high, number_too_low,
+    number_beyond_all, carriage_returns,
+]  # fmt: skip
+
+
+def damaged(run: RealRun, damage: Callable[[Lines], None]) -> Lines:
+    """Damages the run's log, long enough ago for the list of runs to keep what it reads of it; the lines as they were."""
+    before = run.folder.events_file.read_bytes().splitlines(keepends=True)
+    lines = list(before)
+    damage(lines)
+    run.folder.events_file.write_bytes(b"".join(lines))
+    assert lines != before
+    return before
+
+
+def steps(told: list[AnyEvent]) -> set[int]:
+    return {event.step for event in told if isinstance(event, StepMetrics)}
+
+
+@pytest.fixture
+def completed(job: Make, begin: Begin, stepwise: dict[str, str]) -> RealRun:
+    return begin(job(epochs=2, schedule="none", **stepwise)).completed()
+
+
+@pytest.mark.parametrize("damage", some(DAMAGES, everyday=[no_utf8]))
+def test_that_a_damaged_log_is_shown_and_gone_on_with(
+    completed: RealRun, damage: Callable[[Lines], None], gate: Gate, qtbot: QtBot, whole: Whole
+) -> None:
+    told = list(completed.told)
+    damaged(completed, damage)
+    # A file that lacks its end does not tell that the run was completed.
+    state = "interrupted" if damage is torn_end else "completed"
+    (summary,) = RunIndex().summaries()
+    assert summary.state == completed.folder.state() == state
+    read = list(completed.folder.events())
+    assert len(read) >= len(told) - 2
+    assert len(steps(told) - steps(read)) <= 2
+    shown = store_of(completed, qtbot)
+    assert len(steps(told)) - len(shown.data.steps.step) <= 2
+    assert (shown.data.finished is None) == (damage is torn_end)
+    shown.close()
+    # The next execution's lines follow on, and a client that reads all from the first on gets them.
+    gate.up_to(0)
+    completed.go_on(**({} if damage is torn_end else {"epochs": 3}))
+    with listening(completed) as client:
+        gate.open()
+        finished = client.wait_for(RunFinished, lambda event: event.execution == 2)
+        heard = [event.n for event in client.heard if event.time > told[-1].time]
+    completed.wait_until_none_is_left()
+    assert finished.outcome == completed.folder.state() == "completed"
+    assert heard == sorted(set(heard))
+    assert len(steps(told) - steps(client.heard)) <= 2
+    again = store_of(completed, qtbot)
+    assert again.data.finished is not None
+    assert again.data.finished.execution == 2
+    again.close()
+    asked = completed.folder.job()
+    assert asked is not None
+    assert_same_end(completed.end, whole(asked))
+
+
+def store_of(run: RealRun, qtbot: QtBot) -> RunStore:
+    """The window's view of a run that has ended, once it has read all."""
+    store = RunStore()
+    with qtbot.waitSignal(store.changed, check_params_cb=lambda: not store.loading):
+        store.open(run.folder)
+    return store
+
+
+def attached(run: RealRun) -> str:
+    """What `footplate attach` prints of a run that has ended."""
+    words = [sys.executable, str(ROOT / "footplate.py"), "attach", run.folder.run_id]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("damage", some([no_utf8, over_long, number_too_high], everyday=[no_utf8]))
+def test_that_attaching_to_a_run_with_a_damaged_log_shows_its_end(
+    completed: RealRun, damage: Callable[[Lines], None]
+) -> None:
+    whole_text = attached(completed)
+    damaged(completed, damage)
+    text = attached(completed)
+    assert text.splitlines()[-1] == whole_text.splitlines()[-1]
+    assert len(text.splitlines()) >= len(whole_text.splitlines()) - 1
+
+
+def test_that_a_long_log_of_nothing_does_not_hold_up_the_window(
+    completed: RealRun, qtbot: QtBot, tmp_path: Path
+) -> None:
+    """A hundred MiB without a newline, which a file system may leave where it lost what was written."""
+    with completed.folder.events_file.open("r+b") as stream:
+        stream.truncate(stream.seek(0, os.SEEK_END) + (100 << 20))
+    begun = time.monotonic()
+    store = store_of(completed, qtbot)
+    assert time.monotonic() - begun < 5
+    assert store.data.finished is not None
+    store.close()
+
+
+def many(lines: Lines) -> None:
+    for damage in (over_long, number_too_high):
+        damage(lines)
+    place = next(place for place, line in enumerate(lines) if b'"preparing"' in line)
+    lines[place] = lines[place].replace(b"preparing", b"prep\xff\xfering")
+
+
+def test_that_whoever_follows_a_run_with_a_damaged_log_gets_what_comes_after(
+    job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], qtbot: QtBot
+) -> None:
+    gate.up_to(4)
+    run = begin(job(**stepwise))
+    gate.up_to(4, run)
+    run.kill_all()
+    run.wait_until_none_is_left()
+    damaged(run, many)
+    run.go_on()
+    with listening(run) as client:
+        client.wait_for(Planned, lambda event: event.from_step == 4)
+        store = store_of(run, qtbot)
+        with qtbot.waitSignal(store.finished, timeout=PATIENCE_MS) as ended:
+            gate.open()
+        assert client.wait_for(RunFinished).outcome == "completed"
+    assert ended.args == ["completed"]
+    assert store.data.finished is not None
+    assert store.data.steps.step.last == 18
+    store.close()
+    run.wait_until_none_is_left()

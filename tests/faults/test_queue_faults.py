@@ -1,0 +1,82 @@
+"""A line of runs for the same device, out of which one is torn: those behind it start."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.contract.events import Failed, Planned, RunStarted, StepMetrics, Waiting
+from engine.contract.queue import holders, waiting
+from tests.engine.supervisor.supervised import wait_until
+from tests.faults.conftest import Allowed, Begin, Make, Whole
+from tests.faults.real_runs import Hold, RealRun, assert_same_end, kill
+
+pytestmark = pytest.mark.faults
+
+BROKEN = """
+def build_model(num_classes):
+    raise RuntimeError("no such layer")
+"""
+
+
+def in_line(*runs: RealRun) -> bool:
+    return [ticket.run_id for ticket in waiting()] == [run.folder.run_id for run in runs]
+
+
+def begin_at_work(begin: Begin, job: Make, hold: Hold) -> RealRun:
+    """A run that has the device and stands in its first step."""
+    hold.ask("training")
+    run = begin(job("ddp", 2, restarts=0))
+    hold.wait_until_reached()
+    assert holders() == {"cpu": (run.folder.run_id,)}
+    return run
+
+
+def test_that_behind_runs_that_fail_the_next_ones_start(
+    job: Make, begin: Begin, hold: Hold, allowed: Allowed, whole: Whole
+) -> None:
+    first = begin_at_work(begin, job, hold)
+    second = begin(job(**allowed(BROKEN)))
+    wait_until(lambda: in_line(second), "the second run in line")
+    third = begin(job())
+    wait_until(lambda: in_line(second, third), "the third run in line")
+    assert third.wait_for(Waiting, lambda event: event.place == 2).behind == (
+        first.folder.run_id,
+        second.folder.run_id,
+    )
+    assert second.workers() == third.workers() == {}
+    kill(first.workers()[1].pid)
+    hold.release()
+    assert first.finished().outcome == "failed"
+    assert second.finished().outcome == "failed"
+    assert "no such layer" in second.all(Failed)[0].cause
+    third.completed()
+    assert waiting() == []
+    assert holders() == {}
+    assert third.all(RunStarted)[0].time < second.all(Failed)[0].time < third.all(StepMetrics)[0].time
+    assert_same_end(third.end, whole(job()))
+
+
+def test_that_behind_a_run_whose_supervisor_is_killed_the_next_starts_and_it_can_line_up_again(
+    job: Make, begin: Begin, hold: Hold, whole: Whole
+) -> None:
+    first = begin_at_work(begin, job, hold)
+    second, third = begin(job()), begin(job())
+    wait_until(lambda: len(waiting()) == 2, "two runs in line")
+    torn, last = (second, third) if in_line(second, third) else (third, second)
+    kill(torn.pid)  # out of the middle
+    wait_until(lambda: in_line(last), "the killed run out of the line")
+    assert torn.folder.state() == "interrupted"
+    assert last.wait_for(Waiting, lambda event: event.place == 1).behind == (first.folder.run_id,)
+    kill(first.pid)
+    first.assert_gone_at_once()
+    hold.release()
+    before = torn.last_n
+    torn.go_on()
+    last.completed()
+    torn.completed(since=before)
+    assert torn.all(Planned, since=before)[0].from_step == 0
+    for run in (torn, last):
+        assert_same_end(run.end, whole(job()))
+    before = first.last_n
+    first.go_on().completed(since=before)
+    assert_same_end(first.end, whole(job("ddp", 2, restarts=0)))

@@ -1,0 +1,61 @@
+"""What reads the pictures breaks down. It is threads of the worker's own process, with no process of their own: a
+decoder that crashes natively takes the worker along, and an exception in a thread reaches the training."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.contract.events import Failed, Planned, Restarting
+from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.real_runs import Hold, assert_same_end
+
+pytestmark = pytest.mark.faults
+
+DECODES_ALWAYS = {"picture_cache": "off", "loader_workers": 2}
+
+
+def test_that_a_decoder_that_crashes_is_named_by_its_signal_and_the_run_starts_again(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job(**DECODES_ALWAYS))
+    saved = run.saved
+    hold.ask("decoding", what="crash_once")
+    again = run.wait_for(Restarting)
+    assert (again.rank, again.kind) == (0, "fault")
+    assert "Rank 0 was ended by SIGSEGV" in again.cause
+    assert run.wait_for(Planned, since=again.n).from_step >= saved
+    run.completed()
+    assert len(run.all(Restarting)) == 1
+    assert_same_end(run.end, whole(job(**DECODES_ALWAYS)))
+
+
+@pytest.mark.long
+def test_that_a_decoder_that_crashes_whenever_it_is_used_fails_the_run_after_the_set_number(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job(**DECODES_ALWAYS, restarts=1))
+    hold.ask("decoding", what="crash")
+    assert run.finished().outcome == "failed"
+    (failed,) = run.all(Failed)
+    assert "Rank 0 was ended by SIGSEGV" in failed.cause
+    assert "started again once before" in failed.cause
+    hold.release()
+    before = run.last_n
+    run.go_on().completed(since=before)
+    assert_same_end(run.end, whole(job(**DECODES_ALWAYS)))
+
+
+def test_that_an_exception_in_the_thread_that_reads_ahead_ends_the_run_with_its_name(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job(**DECODES_ALWAYS))
+    hold.ask("training", what="throw")
+    assert run.finished().outcome == "failed"
+    (failed,) = run.all(Failed)
+    assert failed.cause.startswith("BufferError at step")
+    assert failed.step is not None
+    assert "readahead.py" in (run.folder.path / failed.traceback_file).read_text()
+    assert run.all(Restarting) == []  # it may well be the program's fault, and come again
+    before = run.last_n
+    run.go_on().completed(since=before)
+    assert_same_end(run.end, whole(job(**DECODES_ALWAYS)))

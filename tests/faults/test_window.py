@@ -1,0 +1,133 @@
+"""The window is killed while a run trains: the run goes on, and the next window finds it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+import pytest
+
+from engine.contract.job import save_job
+from tests.conftest import MARK
+from tests.engine.supervisor.supervised import ROOT, wait_until
+from tests.faults.conftest import Begin, Follow, Make, Whole
+from tests.faults.real_runs import Hold, assert_same_end, is_alive
+
+pytestmark = pytest.mark.faults
+
+
+class Window:
+    """The window's process, and what it has told (see `window`)."""
+
+    def __init__(self, *words: str) -> None:
+        self.told: list[str] = []
+        environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.window", *words],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+        self._reader = threading.Thread(target=self._read, name="window")
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.told.append(line.rstrip("\n"))
+
+    def wait_for(self, beginning: str) -> str:
+        """Waits for a line with that beginning; the rest of it."""
+        found: list[str] = []
+
+        def there() -> bool:
+            found[:] = [line for line in list(self.told) if line.startswith(beginning)]
+            return bool(found)
+
+        wait_until(there, f"“{beginning}” from the window, which said {self.told}")
+        return found[0].removeprefix(beginning)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+    def close(self) -> int:
+        """Closes it in good order; the exit code."""
+        self._process.send_signal(signal.SIGINT)
+        code = self._process.wait(20)
+        self._reader.join()
+        return code
+
+    def __enter__(self) -> Window:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self.kill()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def of_this_test(tmp_path: Path) -> list[psutil.Process]:
+    """All processes that were started in this test's environment, directly or not."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == str(tmp_path) and is_alive(process):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_that_a_run_does_not_notice_the_death_of_a_window_that_shows_it(
+    job: Make, begin: Begin, hold: Hold, whole: Whole
+) -> None:
+    hold.ask("training")
+    run = begin(job())
+    hold.wait_until_reached()
+    with Window() as window:
+        assert window.wait_for("opened ") == run.folder.run_id
+        window.wait_for("status Running")
+        window.kill()
+    hold.release()
+    run.completed()
+    assert_same_end(run.end, whole(job()))
+
+
+@pytest.mark.long
+def test_that_a_run_outlives_the_killed_window_that_began_it_and_the_next_one_finds_it(
+    follow: Follow, job: Make, hold: Hold, whole: Whole, *, own_home: Path, tmp_path: Path
+) -> None:
+    asked = job("ddp", 2, epochs=120, checkpoint_steps=0)
+    own_home.mkdir()
+    save_job(asked, own_home / "last-job.toml")
+    with Window("train") as first:
+        run = follow(first.wait_for("opened "))
+        assert run.folder.job() == asked
+        seen = run.wait_for_step(10).step
+        first.kill()
+    wait_until(lambda: set(of_this_test(tmp_path)) <= set(run.processes()), "the end of the window's other processes")
+    assert run.folder.state() == "running"
+    run.wait_for_step(seen + 50)
+    hold.ask("training")
+    hold.wait_until_reached()
+    assert sorted(run.workers()) == [0, 1]
+    with Window() as second:
+        assert second.wait_for("opened ") == run.folder.run_id
+        second.wait_for("status Running")
+        hold.release()
+        second.wait_for("status Completed")
+        assert second.close() == 0
+    run.completed()
+    assert_same_end(run.end, whole(asked))

@@ -1,0 +1,60 @@
+"""The real window in a process of its own, offscreen: ``python -m tests.faults.window [train]``.
+
+With "train" it presses Train as soon as that can be pressed, for a run on CPU workers. It tells on stdout what its user
+sees: "opened RUN_ID" and "status TEXT", a line each.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from PySide6.QtCore import QTimer
+
+from gui import app, main_window
+from gui.main_window import MainWindow
+
+TICK_MS = 20
+
+
+class Onlooker:
+    """Looks at a window as its user does."""
+
+    def __init__(self, window: MainWindow, *, train: bool) -> None:
+        self._window = window
+        self._train = train
+        self._said: set[str] = set()
+        self._clock = QTimer(window)
+        self._clock.timeout.connect(self._look)
+        self._clock.start(TICK_MS)
+
+    def _look(self) -> None:
+        track = self._window.track
+        assert track is not None
+        if self._train and self._window.form.train.isEnabled():
+            self._train = False
+            self._window.form.train.click()
+        if track.has_run and track.store.run is not None:
+            self._say(f"opened {track.store.run.run_id}")
+            self._say(f"status {self._window.status.status.text()}")
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            print(text, flush=True)
+
+
+def main() -> int:
+    complete = MainWindow.complete
+
+    def completed(window: MainWindow) -> None:
+        first = window.track is None
+        complete(window)
+        if first:
+            window.onlooker = Onlooker(window, train="train" in sys.argv)  # type: ignore[attr-defined]
+
+    main_window.MainWindow.complete = completed  # type: ignore[assignment, method-assign]
+    return app.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""A worker that is left without its supervisor: forked as a supervisor forks its own, but for the signal by which the kernel
+would end it with its parent, which writes itself down as the run's supervisor and is gone at once.
+
+``python -m tests.support.left_alone RUN_FOLDER RANK,… [deaf] [child]``: ones that ignore SIGTERM; ones with a child.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from engine.contract.job import Job
+from engine.contract.orphans import Orphan, end_orphan
+from engine.contract.runs import RunFolder, SupervisorFile, process_start
+from engine.contract.worker import WorkerSpec
+from engine.supervisor import stdio
+from engine.supervisor.worker_process import run_worker
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 30.0
+
+
+def leave(run: RunFolder, rank: int = 0, *words: str) -> Orphan:
+    """Leaves a worker of `run` alone, and tells which it is once it is at its work."""
+    return leave_all(run, (rank,), *words)[0]
+
+
+def leave_all(run: RunFolder, ranks: Sequence[int], *words: str) -> list[Orphan]:
+    """The same for workers of several ranks."""
+    command = [sys.executable, "-m", "tests.support.left_alone", str(run.path), ",".join(map(str, ranks)), *words]
+    pids = subprocess.run(command, check=True, capture_output=True, cwd=ROOT, timeout=PATIENCE_S).stdout.split()
+    return [_at_work(run, rank, int(pid)) for rank, pid in zip(ranks, pids, strict=True)]
+
+
+def _at_work(run: RunFolder, rank: int, pid: int) -> Orphan:
+    deadline = time.monotonic() + PATIENCE_S
+    while not run.worker_log(rank).exists() or "at work" not in run.worker_log(rank).read_text():
+        assert time.monotonic() < deadline, "the worker did not begin"
+        time.sleep(0.01)
+    return Orphan(pid=pid, start_time=process_start(pid), run_id=run.run_id, folder=str(run.path), rank=rank)
+
+
+def put_away(orphan: Orphan) -> None:
+    """Ends it, whatever a test has left of it."""
+    end_orphan(orphan, patience_s=0.2)
+
+
+def work(spec: WorkerSpec, _channel: socket.socket) -> int:
+    """What the worker does."""
+    if "deaf" in sys.argv:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "child" in sys.argv and os.fork() == 0:
+        time.sleep(600)
+    print(f"rank {spec.rank} is at work", flush=True)
+    time.sleep(600)
+    return 0
+
+
+def main() -> None:
+    run = RunFolder(sys.argv[1])
+    process = psutil.Process()
+    run.write_supervisor(SupervisorFile(pid=process.pid, start_time=process_start(process.pid), endpoint="unix:/none"))
+    for rank in map(int, sys.argv[2].split(",")):
+        print(_fork(run, rank), flush=True)
+
+
+def _fork(run: RunFolder, rank: int) -> int:
+    spec = WorkerSpec(
+        run_folder=str(run.path), job=Job(), rank=rank, world_size=2, devices=("cpu",), rendezvous="", threads=1
+    )
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        stdio.redirect(run.worker_log(rank))
+        os._exit(run_worker(spec, "tests.support.left_alone:work", theirs))
+    ours.close()
+    theirs.close()
+    return pid
+
+
+if __name__ == "__main__":
+    main()
