@@ -21,48 +21,44 @@ from engine.strategies import STRATEGIES
 from engine.strategies.blocks import blocks
 from engine.strategies.cut import cut_places
 from engine.strategies.fsdp import tied_views
-from engine.tasks import TASKS, models, torchvision_models
+from engine.tasks import TASKS, Task, segmentation_models
 from engine.tasks.meta import on_meta
-from engine.tasks.weights import cache_path
 
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
-CLASSES = 1000
-"""Models are described as torchvision ships them: for ImageNet's classes and colour pictures."""
 
 
 def generate() -> Catalogue:
     """The catalogue of this Footplate with the torchvision that is installed."""
     return Catalogue(
         tasks=tuple(task.entry for task in TASKS.values()),
-        models=tuple(describe(name) for name in models.names()),
+        models=tuple(describe(task, name) for task in TASKS.values() for name in task.model_names()),
         strategies=tuple(strategy.entry for strategy in STRATEGIES.values()),
+        encoders=segmentation_models.encoders(),
     )
 
 
-def describe(name: str) -> ModelEntry:
-    """One model of classification, built without memory."""
-    title, family = models.title_and_family(name)
-    size = models.default_image_size(name)
-    digits = name == models.MNIST_CNN
-    known = () if digits else torchvision_models.weights(name)
-    classes, channels = (10, 1) if digits else (CLASSES, 3)
-    model = on_meta(lambda: models.build(Job(model=name), classes, channels, size))
+def describe(task: Task, name: str) -> ModelEntry:
+    """One model, built without memory."""
+    about = task.about(name)
+    job = Job(task=task.entry.id, model=name)
+    model = on_meta(lambda: task.build_model(job, about.classes, about.channels))
     places, uncuttable = _cuts(model)
     return ModelEntry(
         id=name,
-        title=title,
-        task="classification",
-        family=family,
+        title=about.title,
+        task=task.entry.id,
+        family=about.family,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        image_size=size,
-        min_image_size=models.min_image_size(name),
+        image_size=about.image_size,
+        min_image_size=about.min_image_size,
         cut_places=places,
         uncuttable=uncuttable,
         blocks=len(blocks(model)),
         tied=tied_views(model),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
-        weights=tuple(each.name for each in known),
-        weights_file=cache_path(known[0]).name if known else "",
+        encoder=about.encoder,
+        weights=about.weights,
+        weights_file=about.weights_file,
     )
 
 

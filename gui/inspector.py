@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QObject, Signal
 
+from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone
 from gui.child import ChildModule
 
@@ -25,11 +26,13 @@ class Inspector(ChildModule):
         self.folder = ""
         self._report: DatasetReport | None = None
 
-    def start(self, folder: str, val_fraction: float, seed: int) -> None:
-        """Begins to look through `folder`; the answer comes as a signal."""
+    def start(self, folder: str, val_fraction: float, seed: int, task: str = "classification") -> None:
+        """Begins to look through `folder` for a task; the answer comes as a signal."""
+        entry = load_catalogue().task(task)
+        formats = ["--formats", ",".join(entry.formats)] if entry is not None else []
         self.folder = folder
         self._report = None
-        self._start([folder, "--val-fraction", str(val_fraction), "--seed", str(seed)])
+        self._start([folder, "--val-fraction", str(val_fraction), "--seed", str(seed), *formats])
         self.progress.emit(0, 0)
 
     def _take(self, line: bytes) -> None:

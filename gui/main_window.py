@@ -237,9 +237,9 @@ class MainWindow(QMainWindow):
             self.track.run.set_machine(snapshot)
             self.form.set_machine(snapshot)
 
-    def _inspect(self, folder: str, val_fraction: float, seed: int) -> None:
+    def _inspect(self, folder: str, val_fraction: float, seed: int, task: str) -> None:
         if folder and not self._closing:
-            self.inspector.start(str(Path(folder).expanduser()), val_fraction, seed)
+            self.inspector.start(str(Path(folder).expanduser()), val_fraction, seed, task)
         else:
             self.inspector.cancel()
 

@@ -13,6 +13,7 @@ from typing import IO
 
 import msgspec
 
+from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress
 from engine.contract.devices import Shown, Snapshot
 from engine.contract.job import Job
@@ -64,7 +65,10 @@ def snapshot() -> Snapshot:
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None]) -> DatasetReport:
     """Looks through the job's dataset folder. Raises ChildFailed."""
-    options = ("--val-fraction", str(job.val_fraction), "--seed", str(job.seed))
+    task = load_catalogue().task(job.task)
+    options = ["--val-fraction", str(job.val_fraction), "--seed", str(job.seed)]
+    if task is not None:
+        options += ["--formats", ",".join(task.formats)]
     with _child("engine.data", job.dataset, *options) as process:
         assert process.stdout is not None
         try:

@@ -26,10 +26,15 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A task. The first of its `measures` decides which checkpoint is best unless the job says otherwise; `model` is what
+    the form begins with, and `fields` are those of the job that it goes by beside those that all do."""
+
     id: str
     title: str
     formats: tuple[str, ...]
     measures: tuple[Measure, ...]
+    model: str
+    fields: tuple[str, ...] = ()
 
 
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -38,6 +43,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     `cut_places` names the places where it may be cut, in order; none with `uncuttable` saying why.
     `blocks` counts the repeated parts that activation checkpointing and sharding go by; 0 where it has none.
     `tied` names parameters that share memory with others.
+    `encoder`: it is a decoder, which stands on the job's encoder.
     `weights` names torchvision's pretrained weights, best first, and `weights_file` the file in its cache that
     holds the first of them once it has been fetched.
     """
@@ -53,6 +59,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     uncuttable: str = ""
     blocks: int = 0
     tied: tuple[str, ...] = ()
+    encoder: bool = False
     batch_norm: bool = False
     weights: tuple[str, ...] = ()
     weights_file: str = ""
@@ -96,12 +103,18 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: tuple[TaskEntry, ...]
     models: tuple[ModelEntry, ...]
     strategies: tuple[StrategyEntry, ...]
+    encoders: tuple[str, ...] = ()
 
     def task(self, name: str) -> TaskEntry | None:
         return next((entry for entry in self.tasks if entry.id == name), None)
 
     def model(self, name: str) -> ModelEntry | None:
         return next((entry for entry in self.models if entry.id == name), None)
+
+    def models_of(self, task: str) -> tuple[ModelEntry, ...]:
+        """The models for a task; all where there is no such task."""
+        known = self.task(task) is not None
+        return tuple(entry for entry in self.models if entry.task == task or not known)
 
     def strategy(self, name: str) -> StrategyEntry | None:
         return next((entry for entry in self.strategies if entry.id == name), None)

@@ -6,13 +6,16 @@ import hashlib
 import os
 from pathlib import Path
 
-from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, did_you_mean
+from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, did_you_mean, load_catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.contract.speed_checks import speed_problems
 from engine.contract.strategy_checks import options_without_effect, strategy_problems
+
+ENCODER_STRIDE = 32
+"""How much encoders shrink a picture, whose sides must so be a multiple of it, in pixels."""
 
 
 def model_file_sha256(path: str) -> str | None:
@@ -43,7 +46,7 @@ def problems(
         found.append(
             Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, [t.id for t in catalogue.tasks]))
         )
-    elif job.best_by not in {measure.id for measure in task.measures}:
+    elif job.best_by and job.best_by not in {measure.id for measure in task.measures}:
         known = [measure.id for measure in task.measures]
         found.append(
             Problem("best_by", f"“{job.best_by}” is not a measure of this task.", did_you_mean(job.best_by, known))
@@ -58,6 +61,7 @@ def problems(
             found.append(Problem("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known)))
         else:
             found += _model(job, model)
+            found += _encoder(job, model, catalogue) if model.encoder else []
     if job.resume_from and not Path(job.resume_from).expanduser().is_file():
         found.append(
             Problem(
@@ -130,7 +134,9 @@ def _model_file(job: Job) -> list[Problem]:
 def _model(job: Job, model: ModelEntry) -> list[Problem]:
     found = []
     if model.task != job.task:
-        found.append(Problem("model", f"{model.title} is not a model for this task.", "Choose a model of the task."))
+        task = load_catalogue().task(job.task)
+        instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
+        found.append(Problem("model", f"{model.title} is not a model for this task.", instead))
     if job.image_size is not None and job.image_size < model.min_image_size:
         found.append(
             Problem(
@@ -167,6 +173,18 @@ def _model(job: Job, model: ModelEntry) -> list[Problem]:
                 "warning",
             )
         )
+    return found
+
+
+def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> list[Problem]:
+    found = []
+    if job.encoder not in catalogue.encoders and not job.encoder.startswith("tu-"):
+        known = list(catalogue.encoders)
+        found.append(Problem("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, known)))
+    if job.image_size is not None and job.image_size % ENCODER_STRIDE:
+        nearest = max(2 * ENCODER_STRIDE, round(job.image_size / ENCODER_STRIDE) * ENCODER_STRIDE)
+        message = f"{model.title} takes sides that are a multiple of {ENCODER_STRIDE} px; {job.image_size} is not."
+        found.append(Problem("image_size", message, f"Set {nearest}, or leave it empty."))
     return found
 
 

@@ -17,20 +17,25 @@ class Unreadable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One split. `counts` holds the readable pictures of each class, by class name.
 
-    `made` is true where the folder has no such split and it is drawn from the training pictures.
+    `made` is true where the folder has no such split and it is drawn from the training pictures. Where a picture holds
+    several classes, `counts` tells of how many of those looked into each class is in, `shares` its share of their pixels,
+    and `total` how many pictures there are.
     """
 
     name: str
     counts: dict[str, int]
     made: bool = False
+    total: int | None = None
+    shares: dict[str, float] = {}
 
     @property
     def pictures(self) -> int:
-        return sum(self.counts.values())
+        return sum(self.counts.values()) if self.total is None else self.total
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A small picture to show, as PNG bytes (longest side 96 px)."""
+    """A small picture to show, as PNG bytes (longest side 96 px), with what is marked on it; of no class where there is
+    more than one."""
 
     class_name: str
     split: str
@@ -40,7 +45,7 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The outcome of looking through one folder.
 
-    `format` is "imagefolder", "idx", or "" where nothing was recognised. `channels` is 1 for grey
+    `format` is "imagefolder", "idx", "masks", or "" where nothing was recognised. `channels` is 1 for grey
     pictures and 3 for colour. `unreadable` holds at most the first thousand; the count is whole. Pictures that
     begin and end as they should count as readable; of a large folder only a sample is decoded.
     """

@@ -80,6 +80,15 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["none", "step", "cosine", "onecycle"],
         _about("Schedule", "How the learning rate changes over the run.", "training"),
     ] = "cosine"
+    loss: Annotated[
+        Literal["cross_entropy", "focal", "dice", "cross_entropy_dice"],
+        _about(
+            "Loss",
+            "Of a pixel's class: cross entropy; focal, which weighs down what is easy; Dice, by the overlap of each class; "
+            "or the mean of cross entropy and Dice.",
+            "training",
+        ),
+    ] = "cross_entropy"
     accumulation: Annotated[
         int,
         _about(
@@ -128,8 +137,13 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ),
     ] = 0
     best_by: Annotated[
-        str, _about("Keep best by", "The validation measure that decides which checkpoint is best.", "checkpoints")
-    ] = "top1"
+        str,
+        _about(
+            "Keep best by",
+            "The validation measure that decides which checkpoint is best; empty for the task's first.",
+            "checkpoints",
+        ),
+    ] = ""
     checkpoint_minutes: Annotated[
         float,
         _about(
@@ -281,6 +295,15 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ]
         | None
     ) = None
+    encoder: Annotated[
+        str,
+        _about(
+            "Encoder",
+            "The network below a segmentation model's decoder, by its name in segmentation_models_pytorch or, after tu-, in "
+            "timm.",
+            "model",
+        ),
+    ] = "resnet34"
     pretrained: Annotated[bool, _about("Pretrained weights", "Start from weights trained on ImageNet.", "model")] = (
         False
     )

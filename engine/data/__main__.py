@@ -17,6 +17,7 @@ import msgspec
 from engine import linux
 from engine.contract.dataset import InspectionDone, InspectionMessage, InspectionProgress
 from engine.contract.job import FIELDS
+from engine.data.formats import PICTURES_BY_CLASS
 from engine.data.inspection import inspect
 
 PROGRESS_INTERVAL_S = 0.1
@@ -27,11 +28,16 @@ def main() -> int:
     parser.add_argument("folder")
     parser.add_argument("--val-fraction", type=float, default=FIELDS["val_fraction"].default)
     parser.add_argument("--seed", type=int, default=FIELDS["seed"].default)
+    parser.add_argument("--formats", type=lambda text: tuple(text.split(",")), default=PICTURES_BY_CLASS)
     arguments = parser.parse_args()
     _die_with_parent()
     try:
         report = inspect(
-            arguments.folder, val_fraction=arguments.val_fraction, seed=arguments.seed, progress=_Printer().progress
+            arguments.folder,
+            val_fraction=arguments.val_fraction,
+            seed=arguments.seed,
+            formats=arguments.formats,
+            progress=_Printer().progress,
         )
         _print(InspectionDone(report))
     except KeyboardInterrupt:

@@ -33,9 +33,12 @@ from engine.data.store import Store
 RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), ("checksum", "<u4"), ("unused", "<u4")])
 """`path` is a hash of the path below the dataset's folder; `file_bytes` is 0 as long as the row is not written."""
 
+_POSITIVE = (1 << 63) - 1
+
 
 class CachedPictures(Store):
-    """The cache of the pictures `files`, all below `folder`; from any thread, but for `close`.
+    """The cache of the pictures `files`, all below `folder`; from any thread, but for `close`. Of each a second file may lie
+    `beside` it, which what is kept is made of, too; `kind` tells apart what is made of the same files in other ways.
 
     `on_failure(reason)` is called once, when nothing more can be written; what is there can still be read.
     Raises CacheRefused where there is no room, or no folder to write to.
@@ -46,12 +49,15 @@ class CachedPictures(Store):
         folder: str,
         files: Sequence[str],
         *,
+        beside: Sequence[str] = (),
+        kind: str = "",
         size: int,
         channels: int,
         version: int,
         on_failure: Callable[[str], None],
     ) -> None:
         self._files = files
+        self._beside = beside
         self._shape = (channels, size, size)
         self._row_bytes = channels * size * size
         self._on_failure = on_failure
@@ -60,7 +66,8 @@ class CachedPictures(Store):
         self._states: dict[int, tuple[int, int]] = {}
         self._paths = _hashes(files, folder)
         folder = os.path.realpath(folder)
-        key = hashlib.blake2b(b"%s\0%d %d %d" % (os.fsencode(folder), size, channels, version), digest_size=12)
+        what = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, kind.encode())
+        key = hashlib.blake2b(what, digest_size=12)
         with locked() as root, ExitStack() as undo:
             self.folder = root / key.hexdigest()
             known = _records(self.folder / INDEX)["path"]
@@ -89,10 +96,9 @@ class CachedPictures(Store):
     def find(self, sample: int) -> bool:
         """Whether the sample's picture is there, whole, and of its file as it is now."""
         try:
-            info = os.stat(self._files[sample])
+            state = self._state_of(sample)
         except OSError:
             return False
-        state = info.st_size, info.st_mtime_ns
         self._states[sample] = state  # of before the file is read: one that changes meanwhile is found out next time
         if self._is_whole(sample, state):
             return True
@@ -125,6 +131,14 @@ class CachedPictures(Store):
         """Copies pictures that `find` has found or `put` has kept to `out`, uint8 [n, C, s, s]."""
         rows = self._rows[samples]
         np.take(self._pixels, rows, axis=0, out=out, mode="clip")
+
+    def _state_of(self, sample: int) -> tuple[int, int]:
+        """The bytes of a picture's file and when it was changed; of two files together, what changes with either."""
+        info = os.stat(self._files[sample])
+        if not self._beside:
+            return info.st_size, info.st_mtime_ns
+        second = os.stat(self._beside[sample])
+        return info.st_size + second.st_size, info.st_mtime_ns ^ (second.st_mtime_ns << 1) & _POSITIVE
 
     def _is_whole(self, sample: int, state: tuple[int, int]) -> bool:
         row = int(self._rows[sample])

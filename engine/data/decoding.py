@@ -51,6 +51,43 @@ def decode(content: bytes, size: int, channels: int) -> Bytes:
     return _decode_any(content, size, channels) if pixels is None else pixels
 
 
+def decode_whole(content: bytes, channels: int, size: int) -> tuple[Bytes, tuple[int, int]]:
+    """The picture upright and whole within a square: uint8 [channels, size, size], and its own height and width.
+
+    As large as it fits, in the middle, with black around it (`boxed`). Raises as `decode` does.
+    """
+    with open_picture(content) as image:
+        upright = ImageOps.exif_transpose(image)
+    pixels = _levels(upright, channels)
+    height, width = pixels.shape[:2]
+    picture = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)[None]
+    top, left, tall, wide = boxed(height, width, size)
+    if (tall, wide) != (height, width):
+        picture = functional.interpolate(picture, (tall, wide), mode="bilinear", antialias=True)
+    out = np.zeros((channels, size, size), np.uint8)
+    out[:, top : top + tall, left : left + wide] = picture[0].numpy()
+    return out, (height, width)
+
+
+def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
+    """Where a picture lies within a square of `size`: top, left, height, width. Its long side takes the whole of it."""
+    scale = size / max(height, width)
+    tall, wide = max(1, round(height * scale)), max(1, round(width * scale))
+    return (size - tall) // 2, (size - wide) // 2, tall, wide
+
+
+def box_plane(plane: Bytes, size: int, around: int) -> Bytes:
+    """A plane of classes, uint8 [h, w], as `decode_whole` lays its picture: the class nearest to the middle of each pixel
+    (as Pillow's NEAREST takes it), and `around` outside."""
+    height, width = plane.shape
+    top, left, tall, wide = boxed(height, width, size)
+    rows = (np.arange(tall) * 2 + 1) * height // (2 * tall)
+    columns = (np.arange(wide) * 2 + 1) * width // (2 * wide)
+    out = np.full((size, size), around, np.uint8)
+    out[top : top + tall, left : left + wide] = plane[rows[:, None], columns]
+    return out
+
+
 def fit(picture: Tensor, size: int) -> Tensor:
     """uint8 [N,C,h,w] to [N,C,size,size]: the short side is resized (bilinear, antialiased), the middle is cut out.
 
@@ -129,9 +166,15 @@ def _orientation(content: bytes) -> int:
 def _decode_any(content: bytes, size: int, channels: int) -> Bytes:
     with open_picture(content) as image:
         upright = ImageOps.exif_transpose(image)
-    if upright.mode in ("I", "F") or upright.mode.startswith("I;16"):
-        return np.repeat(_fit(_to_bytes(upright)[:, :, None], size), channels, 0)
-    return _fit(np.array(upright.convert("L" if channels == 1 else "RGB")), size)
+    return _fit(_levels(upright, channels), size)
+
+
+def _levels(image: Image.Image, channels: int) -> Bytes:
+    """An image as uint8 [h, w, channels], or [h, w] where that is 1."""
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        levels = _to_bytes(image)
+        return levels if channels == 1 else np.repeat(levels[:, :, None], channels, 2)
+    return np.array(image.convert("L" if channels == 1 else "RGB"))
 
 
 def _fit(pixels: Bytes, size: int) -> Bytes:

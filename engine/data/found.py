@@ -6,7 +6,7 @@ Paths are str with surrogate escapes for names that are not UTF-8; `shown` makes
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,17 +41,41 @@ class IdxSplit:
 
 
 @dataclass(frozen=True, eq=False)
-class Recognised:
-    """What a folder is. `format` is "imagefolder", "idx" or ""; without an error in `problems` both splits are there.
+class MaskSplit:
+    """Pictures and their masks as files: `masks[i]` tells the class of every pixel of `files[i]`. `alone` are pictures
+    without a mask, `strays` files that are no pictures by name."""
 
-    `classes` are in torchvision's order (sorted names) and fit to print.
+    files: Sequence[str]
+    masks: Sequence[str]
+    alone: Sequence[str] = ()
+    strays: Sequence[str] = ()
+    made: bool = False
+
+
+@dataclass(frozen=True)
+class MaskCode:
+    """What the values of masks mean. `values[i]` is the value of class i, in masks of colours 0xRRGGBB; values of
+    `ignored`, and what lies outside of a picture, are of no class."""
+
+    values: tuple[int, ...]
+    colours: bool = False
+    ignored: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Recognised:
+    """What a folder is. `format` is "imagefolder", "idx", "masks" or ""; without an error in `problems` both splits are
+    there, and of masks the `code`.
+
+    `classes` are in torchvision's order (sorted names), those of masks in the order of their values, and fit to print.
     """
 
     format: str
     classes: tuple[str, ...] = ()
-    train: FileSplit | IdxSplit | None = None
-    val: FileSplit | IdxSplit | None = None
+    train: FileSplit | IdxSplit | MaskSplit | None = None
+    val: FileSplit | IdxSplit | MaskSplit | None = None
     problems: tuple[Problem, ...] = ()
+    code: MaskCode | None = None
 
 
 def shown(path: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -19,11 +19,12 @@ from PIL import Image
 from engine.contract.dataset import DatasetReport, Example, SplitReport, Unreadable
 from engine.contract.problems import Problem, errors
 from engine.data.files import Files
-from engine.data.formats import recognise
-from engine.data.found import FileSplit, IdxSplit, Recognised, shown, warn, wrong
+from engine.data.formats import PICTURES_BY_CLASS, recognise
+from engine.data.found import FileSplit, IdxSplit, MaskSplit, Recognised, shown, warn, wrong
 from engine.data.glance import seems_whole
 from engine.data.idx import Bytes
 from engine.data.idx_dataset import open_idx_pictures
+from engine.data.mask_inspection import look_through_masks
 from engine.data.reading import check_size, describe_failure, folder_channels, is_grey, open_picture, quieten_pillow
 
 EXAMPLES = 12
@@ -64,16 +65,26 @@ class _Findings:
 
 
 def inspect(
-    folder: str, *, val_fraction: float, seed: int, progress: Progress, threads: int | None = None
+    folder: str,
+    *,
+    val_fraction: float,
+    seed: int,
+    progress: Progress,
+    formats: Sequence[str] = PICTURES_BY_CLASS,
+    threads: int | None = None,
 ) -> DatasetReport:
-    """Looks through `folder`. Never raises for what may be wrong with it: that is in the report's problems."""
+    """Looks through `folder`, which is to be of one of `formats`. Never raises for what may be wrong with it: that is in the report's problems."""
     begun = time.perf_counter()
     quieten_pillow()
     folder = os.path.abspath(os.path.expanduser(folder))
     progress(0, 0)
-    found = recognise(folder, val_fraction=val_fraction, seed=seed)
+    found = recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats)
     findings = _Findings(folder, problems=list(found.problems))
-    if isinstance(found.train, FileSplit) and isinstance(found.val, FileSplit):
+    if isinstance(found.train, MaskSplit) and isinstance(found.val, MaskSplit):
+        findings.channels = folder_channels(found.train.files, found.val.files)
+        if not errors(findings.problems):
+            _look_through_masks(found, findings, progress, threads or min(4, os.cpu_count() or 1))
+    elif isinstance(found.train, FileSplit) and isinstance(found.val, FileSplit):
         findings.channels = folder_channels(found.train.files, found.val.files)
         _look_through_files(found, findings, progress, threads or min(4, os.cpu_count() or 1))
     elif not errors(findings.problems):
@@ -90,6 +101,14 @@ def inspect(
         problems=tuple(findings.problems),
         seconds=time.perf_counter() - begun,
     )
+
+
+def _look_through_masks(found: Recognised, findings: _Findings, progress: Progress, threads: int) -> None:
+    looked = look_through_masks(found, progress, findings.leave_out, threads)
+    findings.splits += looked.splits
+    findings.examples += looked.examples
+    findings.problems += looked.problems
+    _judge_unreadable(findings)
 
 
 # Files

@@ -30,7 +30,8 @@ def open_store(pictures: PictureSet, size: int, channels: int, where: str, on_ch
     if whole is not None:
         on_chosen("file", "The pictures lie in one file as they are wanted, which is mapped.")
         return Mapped(*whole)
-    needed = len(pictures) * channels * size * size
+    planes = channels + pictures.planes
+    needed = len(pictures) * planes * size * size
     refusal = ""
     if where in ("auto", "disk") and pictures.files:
 
@@ -39,7 +40,14 @@ def open_store(pictures: PictureSet, size: int, channels: int, where: str, on_ch
 
         try:
             cache = CachedPictures(
-                pictures.folder, pictures.files, size=size, channels=channels, version=VERSION, on_failure=fail
+                pictures.folder,
+                pictures.files,
+                beside=pictures.beside,
+                kind=pictures.kind,
+                size=size,
+                channels=planes,
+                version=VERSION,
+                on_failure=fail,
             )
         except CacheRefused as refused:
             refusal = f"There is no cache on disk: {refused}. "
@@ -54,7 +62,7 @@ def open_store(pictures: PictureSet, size: int, channels: int, where: str, on_ch
     limit = free // 2 if where == "memory" else min(KEEP_LIMIT_BYTES, free // 8)
     if needed <= limit:
         on_chosen("memory", f"{refusal}Decoded once, for this run: {shown_bytes(needed)} for each worker.")
-        return InMemory(len(pictures), size, channels)
+        return InMemory(len(pictures), size, planes)
     too_large = f"Memory has no room for {shown_bytes(needed)} ({shown_bytes(limit)} at most)"
     on_chosen("off", f"{refusal}{too_large}, so that pictures are decoded in every epoch.")
     return None

@@ -34,7 +34,8 @@ takes a five hundredth of the time of a small network's step or less, and a thre
 class Batch:
     """This worker's share of one global batch.
 
-    `inputs` is float32 [n, C, H, W], normalised, and `targets` int64 [n], both on the device; n may be 0.
+    `inputs` is float32 [n, C, H, W], normalised, and `targets` int64 [n], or [n, H, W] where each pixel has one; both on
+    the device; n may be 0.
     `global_size` counts the pictures of all workers' shares before any was left out. `wait_s` is how long the
     consumer waited for this batch to be read.
     """
@@ -89,7 +90,8 @@ class BatchLoader:
         self._mark = mark
         self._on_chosen = on_chosen
         self._margin = crop_margin(size) if augmentation == "light" else 0
-        self._shape = (channels, size + self._margin, size + self._margin)
+        self._channels = channels
+        self._shape = (channels + pictures.planes, size + self._margin, size + self._margin)
         self._source = PictureSource(
             pictures, self._shape[1], channels, threads, on_unreadable, keep=keep, on_chosen=on_chosen
         )
@@ -266,8 +268,8 @@ class BatchLoader:
             pixels = self._stored[numbers[:, SAMPLE]]
         if self._margin:
             pixels = crop(pixels, numbers[:, CROP], self._size)
-        inputs = self._normalise(pixels, self.memory_format)
-        targets = numbers[:, TARGET].clone()
+        inputs = self._normalise(pixels[:, : self._channels], self.memory_format)
+        targets = pixels[:, self._channels].long() if self.pictures.planes else numbers[:, TARGET].clone()
         filled.slot.leave()
         self._slots.give(filled.slot)
         self._mark("augment")

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from engine.contract.problems import Problem, errors
-from engine.data.decoding import decode, fit
-from engine.data.formats import recognise
-from engine.data.found import FileSplit, IdxSplit, Labels, Recognised, shown, wrong
+from engine.data.decoding import box_plane, decode, decode_whole, fit
+from engine.data.formats import PICTURES_BY_CLASS, recognise
+from engine.data.found import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, Recognised, shown, wrong
 from engine.data.idx import Bytes
 from engine.data.idx_dataset import open_idx_pictures
-from engine.data.reading import describe_failure, folder_channels
+from engine.data.masks import NO_CLASS, class_plane, read_values
+from engine.data.reading import Unfit, describe_failure, folder_channels
 
 
 class UnreadablePicture(Exception):  # noqa: N818 - it describes the picture
@@ -47,6 +48,12 @@ class PictureSet(ABC):
     """The dataset's folder, where the pictures are files in it."""
     files: Sequence[str] = ()
     """The path of each picture, where it is a file of its own."""
+    beside: Sequence[str] = ()
+    """The path of a second file that each picture is made of, where there is one: its mask."""
+    kind = ""
+    """What else than its files decides what becomes of a picture."""
+    planes = 0
+    """How many planes a picture has behind its channels, of what is to be learnt of each pixel."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -57,7 +64,7 @@ class PictureSet(ABC):
 
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        """The picture as uint8 [channels, size, size]. Raises UnreadablePicture; DatasetError where all are gone."""
+        """The picture as uint8 [channels + planes, size, size]. Raises UnreadablePicture; DatasetError where all are gone."""
 
     def load_together(self, indices: Labels, size: int, channels: int) -> Bytes | None:
         """Several pictures, uint8 [n, channels, size, size], where none can be unreadable and all at once is faster."""
@@ -84,13 +91,46 @@ class FilePictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            with open(self.files[index], "rb", buffering=0) as stream:
-                content = stream.read()
-            return torch.from_numpy(decode(content, size, channels))
+            return torch.from_numpy(decode(_content(self.files[index]), size, channels))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and _is_gone(self.folder):
                 raise _lost(self.folder) from error
             raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+
+
+class MaskedPictures(PictureSet):
+    """Pictures with a mask each, whole within a square; the plane behind their channels holds the class of each pixel."""
+
+    mirror = True
+    planes = 1
+
+    def __init__(self, split: MaskSplit, code: MaskCode, folder: str) -> None:
+        self.targets = torch.zeros(len(split.files), dtype=torch.int64)
+        self.folder = folder
+        self.files, self.beside = split.files, split.masks
+        self.kind = repr(code)
+        self._code = code
+
+    def path(self, index: int) -> str:
+        return shown(os.path.relpath(self.files[index], self.folder))
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        try:
+            picture, sides = decode_whole(_content(self.files[index]), channels, size)
+            plane = class_plane(read_values(_content(self.beside[index])), self._code)
+            if plane.shape != sides:
+                mask = f"{plane.shape[1]} x {plane.shape[0]}"
+                raise Unfit(f"its mask is of another size ({mask} pixels, the picture has {sides[1]} x {sides[0]})")
+            return torch.from_numpy(np.concatenate([picture, box_plane(plane, size, NO_CLASS)[None]]))
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            if isinstance(error, OSError) and _is_gone(self.folder):
+                raise _lost(self.folder) from error
+            raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as stream:
+        return stream.read()
 
 
 def _is_gone(folder: str) -> bool:
@@ -150,15 +190,19 @@ class Splits:
     val: PictureSet
 
 
-def open_splits(folder: str, *, val_fraction: float, seed: int) -> Splits:
-    """Opens the dataset in `folder`. Raises DatasetError with everything that is wrong."""
+def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = PICTURES_BY_CLASS) -> Splits:
+    """Opens the dataset in `folder`, which is of one of `formats`. Raises DatasetError with everything that is wrong."""
     folder = os.path.expanduser(folder)
-    found = recognise(folder, val_fraction=val_fraction, seed=seed)
+    found = recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats)
     problems = list(found.problems)
     if errors(problems):
         raise DatasetError(errors(problems))
     if found.format == "idx":
         return _open_idx(found, problems)
+    if isinstance(found.train, MaskSplit) and isinstance(found.val, MaskSplit) and found.code is not None:
+        channels = folder_channels(found.train.files, found.val.files)
+        masked = [MaskedPictures(split, found.code, folder) for split in (found.train, found.val)]
+        return Splits(found.classes, channels, found.format, *masked)
     if not isinstance(found.train, FileSplit) or not isinstance(found.val, FileSplit):
         raise DatasetError(problems)
     channels = folder_channels(found.train.files, found.val.files)

@@ -19,7 +19,7 @@ _UNKNOWN, _READABLE, _KEPT, _BAD = 0, 1, 2, 3
 
 
 class PictureSource:
-    """Hands out blocks of decoded pictures and knows which cannot be read.
+    """Hands out blocks of decoded pictures, uint8 [n, C, s, s] of their channels and planes, and knows which cannot be read.
 
     `keep` says where decoded pictures stay (`Job.picture_cache`), `on_chosen(choice, why)` is told what came of it.
     `on_unreadable(path, reason)` is called once for each picture that cannot be read. Both are called from whatever
@@ -42,7 +42,8 @@ class PictureSource:
         self.decoded = 0
         self.decode_seconds = 0.0
         self._pictures = pictures
-        self._shape = (channels, size, size)
+        self._channels = channels
+        self._shape = (channels + pictures.planes, size, size)
         self._on_unreadable = on_unreadable
         self._keep = keep
         self._on_chosen = on_chosen
@@ -70,8 +71,7 @@ class PictureSource:
         """Finds the place for the pictures, which may take a moment; the first `take` does it otherwise."""
         if not self._opened:
             self._opened = True
-            channels, size, _ = self._shape
-            self._store = open_store(self._pictures, size, channels, self._keep, self._on_chosen)
+            self._store = open_store(self._pictures, self._shape[1], self._channels, self._keep, self._on_chosen)
             if self._store is not None and self._store.complete:
                 self._state[:] = _KEPT
                 self._settled = len(self._state)
@@ -143,9 +143,8 @@ class PictureSource:
         return self._pool
 
     def _load_together(self, samples: list[int]) -> bool:
-        channels, size, _ = self._shape
         begun = time.perf_counter()
-        together = self._pictures.load_together(np.array(samples), size, channels)
+        together = self._pictures.load_together(np.array(samples), self._shape[1], self._channels)
         if together is None:
             return False
         for sample, pixels in zip(samples, together, strict=True):
@@ -161,10 +160,9 @@ class PictureSource:
                 self._load_one(sample)
 
     def _load_one(self, sample: int) -> None:
-        channels, size, _ = self._shape
         begun = time.perf_counter()
         try:
-            pixels = self._pictures.load(sample, size, channels).numpy()
+            pixels = self._pictures.load(sample, self._shape[1], self._channels).numpy()
         except UnreadablePicture as problem:
             if self._state[sample] != _BAD:
                 self._become(sample, _BAD)

@@ -85,7 +85,8 @@ def _model(job: Job) -> tuple[nn.Module, int]:
     classes, channels = NO_DIGITS if job.model == MNIST_CNN else NO_DATASET
     try:
         if job.dataset:
-            splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed)
+            formats = TASKS[job.task].entry.formats
+            splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats)
             classes, channels = len(splits.classes), splits.channels
         fresh = msgspec.structs.replace(job, pretrained=False, weights_file="")
         return TASKS[job.task].build_model(fresh, classes, channels), channels

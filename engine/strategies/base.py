@@ -29,7 +29,7 @@ from engine.training.stopwatch import stopwatch
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
-    from engine.tasks.base import Measures, Task
+    from engine.tasks.base import Measures, Objective
     from engine.training.optimizers import Updater
 
 NATIVE_BF16 = (8, 0)
@@ -66,7 +66,7 @@ class Strategy(ABC):
     entry: ClassVar[StrategyEntry]
     device: torch.device
     model: nn.Module
-    task: Task
+    objective: Objective
     cut: Cut | None = None
     """Where the model was cut and why, known after `wrap` on every rank; before it where the run that this one goes on
     from had it so, and nothing is measured anew."""
@@ -128,7 +128,7 @@ class Strategy(ABC):
         return nullcontext()
 
     @abstractmethod
-    def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
         """Lays the plain `model` on the devices. `example_shape` is a picture's [channels, height, width]."""
 
     @abstractmethod

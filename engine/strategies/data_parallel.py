@@ -14,7 +14,7 @@ from engine.strategies.single import SingleDevice
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
-    from engine.tasks.base import Task
+    from engine.tasks.base import Objective
 
 
 class DataParallel(SingleDevice):
@@ -43,8 +43,8 @@ class DataParallel(SingleDevice):
             raise StrategyError("DataParallel needs at least two GPUs. Choose Single device for one.")
         super().setup()
 
-    def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
-        super().wrap(model, task, example_shape)
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
+        super().wrap(model, objective, example_shape)
         self.forward = nn.DataParallel(self.model, device_ids=list(range(len(self.spec.devices))))
 
     def evaluation_forward(self, batch: Batch) -> torch.Tensor:

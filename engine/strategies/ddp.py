@@ -22,7 +22,7 @@ from engine.strategies.speed import balance
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
-    from engine.tasks.base import Measures, Task
+    from engine.tasks.base import Measures, Objective
     from engine.training.optimizers import Updater
 
 _COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
@@ -60,13 +60,13 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
             raise StrategyError("SyncBatchNorm runs on GPUs only. Switch it off for CPU workers.")
         super().setup()
 
-    def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
         job = self.spec.job
         if job.sync_batchnorm and not job.freeze_backbone:  # a frozen backbone takes no statistics
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        super().wrap(model, task, example_shape)
+        super().wrap(model, objective, example_shape)
         if job.balance == "speed":
-            balance(self, self.model, task, example_shape)
+            balance(self, self.model, objective, example_shape)
         self.example_shape = example_shape
         self.gradient_scale = float(self.spec.world_size)
         self.forward = DistributedDataParallel(

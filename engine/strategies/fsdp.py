@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
     from engine.data.loader import Batch
-    from engine.tasks.base import Measures, Task
+    from engine.tasks.base import Measures, Objective
     from engine.training.optimizers import Updater
 
 NO_BLOCKS = (
@@ -70,9 +70,9 @@ class FullySharded(TimedRanks, SingleDevice):
 
     joined_in = ("forward", "backward")
 
-    def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
         self._refuse(model)
-        self.task = task
+        self.objective = objective
         self.example_shape = example_shape
         model.train()
         if not blocks(model):
@@ -81,7 +81,7 @@ class FullySharded(TimedRanks, SingleDevice):
             checkpoint_blocks(model)
         if self.spec.job.balance == "speed":
             # Only the whole model, on one device at a time, tells how fast that device is.
-            balance(self, model.to(self.device), task, example_shape)
+            balance(self, model.to(self.device), objective, example_shape)
             model.cpu()
         self.shard_mesh = self._shard_mesh()
         self.groups = self._shard(model)

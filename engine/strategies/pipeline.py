@@ -27,7 +27,7 @@ from engine.training.optimizers import joined
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
-    from engine.tasks.base import Measures, Task
+    from engine.tasks.base import Measures, Objective
     from engine.training.optimizers import Updater
 
 
@@ -93,8 +93,9 @@ class Pipeline(Distributed):
         self.part = job.batch_size // self.layout.replicas
         super().setup()
 
-    def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
-        self.task = task
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
+        self.objective = objective
+        self._target_shape = tuple(objective.blank_targets(torch.empty(1, *example_shape)).shape[1:])
         model.train()
         try:
             traces = trace(model)
@@ -191,6 +192,7 @@ class Pipeline(Distributed):
             device=self.device,
             group=self.group,
             control=self.control,
+            target_shape=self._target_shape,
         )
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -198,7 +200,8 @@ class Pipeline(Distributed):
 
         torch also calls it once before the first step, to learn the shapes: it changes nothing.
         """
-        losses = self.task.loss(outputs.float(), targets.clamp(min=0)) * (targets != PADDING)
+        there = (targets.reshape(len(targets), -1) != PADDING).all(1)
+        losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * there
         loss = self._updater.scale(losses.sum() / self._fed.global_size)
         self._recorder.extend()
         return loss
@@ -228,7 +231,7 @@ class Pipeline(Distributed):
             self.watch.mark("passes")
             losses += [loss.detach() for loss in of_round]
             with torch.no_grad():
-                correct.append(self.task.correct(outputs.detach().float(), targets[number]))
+                correct.append(self.objective.correct(outputs.detach().float(), targets[number]))
             self.watch.mark("logging")
         if self.schedule in ZERO_BUBBLE:
             lay_out(self.model.parameters())

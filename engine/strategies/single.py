@@ -16,7 +16,7 @@ from engine.strategies.recompute import checkpoint_blocks
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
-    from engine.tasks.base import Measures, Task
+    from engine.tasks.base import Measures, Objective
     from engine.training.optimizers import Updater
 
 
@@ -39,8 +39,8 @@ class SingleDevice(Strategy):
     forward: nn.Module
     """What is called: `model` itself, or what a subclass wraps around it."""
 
-    def wrap(self, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
-        self.task = task
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
+        self.objective = objective
         self.model = model.to(self.device).to(memory_format=self.memory_format)
         self.forward = self.model
         self.model.train()
@@ -65,12 +65,12 @@ class SingleDevice(Strategy):
         with self.autocast():
             outputs = self.forward(batch.inputs)
         outputs = outputs.float()
-        loss = self.task.loss(outputs, batch.targets).sum() / batch.global_size
+        loss = self.objective.loss(outputs, batch.targets).sum() / batch.global_size
         self.watch.mark("forward")
         updater.backward(loss * self.gradient_scale if self.gradient_scale != 1.0 else loss)
         self.watch.mark("backward")
         with torch.no_grad():
-            correct = self.task.correct(outputs, batch.targets)
+            correct = self.objective.correct(outputs, batch.targets)
         self.watch.mark("logging")
         return StepResult(loss.detach(), correct, len(batch.targets))
 

@@ -17,7 +17,7 @@ from engine.strategies.base import Strategy
 from engine.strategies.recompute import BuffersAsBefore
 
 if TYPE_CHECKING:
-    from engine.tasks.base import Task
+    from engine.tasks.base import Objective
 
 WARM_UP = 2
 TIMED = 5
@@ -28,7 +28,7 @@ STRAGGLES = 1.1
 """A rank that takes so many times as long as the others is told of."""
 
 
-def balance(strategy: Strategy, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> None:
+def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
     """Sets the `shares` of `strategy` by how fast every data rank trains `model`, and its `remarks` on a straggler.
 
     To be called by all ranks in `wrap`, where the job asks for shares by speed, with the plain model on this
@@ -40,7 +40,7 @@ def balance(strategy: Strategy, model: nn.Module, task: Task, example_shape: tup
     world = strategy.data_world
     strategy.agree((0,))  # all measure at once, since they may share a processor
     speeds = torch.zeros(world, dtype=torch.float64)
-    speeds[strategy.data_rank] = pictures_per_second(strategy, model, task, example_shape)
+    speeds[strategy.data_rank] = pictures_per_second(strategy, model, objective, example_shape)
     measured = strategy.total(speeds).tolist()
     if max(measured) <= min(measured) * (1 + EVEN):
         return
@@ -68,7 +68,7 @@ class Rehearsal:
         self,
         strategy: Strategy,
         model: nn.Module,
-        task: Task,
+        objective: Objective,
         example_shape: tuple[int, int, int],
         device: torch.device,
     ) -> None:
@@ -79,11 +79,11 @@ class Rehearsal:
         self.forward: Callable[[Tensor], Tensor] = model
         self.inputs = torch.zeros(self.pictures, *example_shape, device=device)
         self.inputs = self.inputs.to(memory_format=strategy.memory_format)
-        self._targets = torch.zeros(self.pictures, dtype=torch.int64, device=device)
+        self._targets = objective.blank_targets(self.inputs)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._strategy = strategy
         self._model = model
-        self._task = task
+        self._objective = objective
         self._contexts = ExitStack()
 
     def __enter__(self) -> Rehearsal:
@@ -100,14 +100,16 @@ class Rehearsal:
         begun = self._strategy.clock()
         with self._strategy.autocast():
             outputs = self.forward(self.inputs)
-        losses = self._task.loss(outputs.float(), self._targets)
+        losses = self._objective.loss(outputs.float(), self._targets)
         torch.autograd.grad(losses.mean(), self._parameters, allow_unused=True)
         return self._strategy.clock() - begun
 
 
-def pictures_per_second(strategy: Strategy, model: nn.Module, task: Task, example_shape: tuple[int, int, int]) -> float:
+def pictures_per_second(
+    strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]
+) -> float:
     """How many pictures this rank goes forward and backward with in a second, by parts of an equal share."""
-    with Rehearsal(strategy, model, task, example_shape, strategy.device) as rehearsal:
+    with Rehearsal(strategy, model, objective, example_shape, strategy.device) as rehearsal:
         seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED)]
     return rehearsal.pictures / statistics.median(seconds[WARM_UP:])
 

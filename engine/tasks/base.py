@@ -1,9 +1,9 @@
-"""What a task is: how a batch becomes a loss, and what is measured."""
+"""What a task is: which models there are for it, how a batch becomes a loss, and what is measured."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -45,14 +45,59 @@ class Measures(ABC):
         """The measures by id; empty where nothing was added."""
 
 
+class Objective(ABC):
+    """What one job learns: its loss and its measures, with the classes of its data known."""
+
+    entry: TaskEntry
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each sample, [n]."""
+
+    @abstractmethod
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """How many samples of the batch are right, as a tensor without dimensions; of a sample that is partly right its
+        share."""
+
+    @abstractmethod
+    def measures(self) -> Measures:
+        """A new, empty collection."""
+
+    @abstractmethod
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        """Targets for pictures of the shape of `inputs`, by which a step can be rehearsed, on their device."""
+
+
+class About(NamedTuple):
+    """A model of the catalogue, its fields as in `ModelEntry`; it is described for so many `classes` and `channels`."""
+
+    title: str
+    family: str
+    image_size: int
+    min_image_size: int
+    classes: int
+    channels: int = 3
+    weights: tuple[str, ...] = ()
+    weights_file: str = ""
+    encoder: bool = False
+
+
 class Task(ABC):
     """One vision task. Stateless: one instance serves all."""
 
     entry: ClassVar[TaskEntry]
 
     @abstractmethod
+    def model_names(self) -> tuple[str, ...]:
+        """The ids of its models, in the order of the catalogue."""
+
+    @abstractmethod
+    def about(self, model: str) -> About:
+        """What is known of one of its models without building it."""
+
+    @abstractmethod
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """The plain model on the CPU, in training mode, for pictures with `channels` of 1 or 3.
+        """The plain model on the CPU, in training mode, for pictures with `channels` of 1 or 3; it gives one tensor.
 
         Raises TaskError.
         """
@@ -66,13 +111,5 @@ class Task(ABC):
         """Mean and standard deviation per channel, of pictures scaled to 0..1."""
 
     @abstractmethod
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each sample, [n]."""
-
-    @abstractmethod
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """How many samples of the batch are right, as a tensor without dimensions."""
-
-    @abstractmethod
-    def measures(self) -> Measures:
-        """A new, empty collection."""
+    def objective(self, job: Job, classes: int) -> Objective:
+        """What the job learns of data with so many classes."""

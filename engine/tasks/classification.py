@@ -10,11 +10,15 @@ from torch.nn import functional
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
-from engine.tasks import models
-from engine.tasks.base import Measures, Statistics, Task
+from engine.tasks import models, torchvision_models
+from engine.tasks.base import About, Measures, Objective, Statistics, Task
+from engine.tasks.weights import cache_path
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """What most weights were trained with."""
+
+IMAGENET_CLASSES = 1000
+"""Models are described as torchvision ships them."""
 
 MNIST: Statistics = ((0.1307,), (0.3081,))
 """As in PyTorch's MNIST example, whose network `mnist_cnn` is."""
@@ -52,7 +56,22 @@ class Classification(Task):
             Measure("top5", "Top-5 accuracy", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
+        model="resnet18",
     )
+
+    def model_names(self) -> tuple[str, ...]:
+        return models.names()
+
+    def about(self, model: str) -> About:
+        title, family = models.title_and_family(model)
+        size, least = models.default_image_size(model), models.min_image_size(model)
+        if model == models.MNIST_CNN:
+            return About(title, family, size, least, classes=10, channels=1)
+        known = torchvision_models.weights(model)
+        file = cache_path(known[0]).name if known else ""
+        return About(
+            title, family, size, least, IMAGENET_CLASSES, weights=tuple(w.name for w in known), weights_file=file
+        )
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return models.build(job, classes, channels, self.image_size(job))
@@ -67,6 +86,15 @@ class Classification(Task):
         mean, std = models.statistics(job.model) or IMAGENET
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
+    def objective(self, job: Job, classes: int) -> Objective:
+        return ClassOfPicture()
+
+
+class ClassOfPicture(Objective):
+    """The right one of the classes, by cross entropy."""
+
+    entry = Classification.entry
+
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.cross_entropy(outputs.float(), targets, reduction="none")
 
@@ -75,3 +103,6 @@ class Classification(Task):
 
     def measures(self) -> Measures:
         return ClassificationMeasures()
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        return torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
@@ -56,7 +56,8 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     head = find_head(model, classes)
     _load_weights(job, model, head, channels, size)
     if job.model_is_file:
-        _try_out(job, model, classes, channels, size)
+        what = f"Let its last layer give {classes} values per picture."
+        user_file.try_out(job.model, model, (channels, size, size), (classes,), what)
     if job.freeze_backbone:
         if head is None:
             message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
@@ -103,21 +104,3 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
         return
     state = weights.resize_positions(job.model, state, size)
     weights.load(model, state, head=head, channels=channels, field=field, source=source)
-
-
-def _try_out(job: Job, model: nn.Module, classes: int, channels: int, size: int) -> None:
-    """Gives the user's model two empty pictures, so that a wrong shape is told before the training starts."""
-    asked = f"pictures of {size} px with {channels} channel{'s' if channels > 1 else ''}"
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            outputs = model(torch.zeros(2, channels, size, size))
-    except Exception as error:
-        message = f"The model of {job.model} fails on {asked}: {type(error).__name__}: {error}."
-        raise TaskError("model", message, "Correct the file, or set another image size.") from error
-    finally:
-        model.train()
-    if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (2, classes):
-        got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
-        message = f"For two {asked}, the model of {job.model} gives {got}; a tensor of [2, {classes}] is needed."
-        raise TaskError("model", message, f"Let its last layer give {classes} values per picture.")

@@ -9,7 +9,8 @@ import types
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from engine.tasks.base import TaskError
 
@@ -43,6 +44,26 @@ def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
         message = f"build_model of {file.name} returned {'nothing' if model is None else f'a {kind}'}, not a model."
         raise TaskError("model", message, "Return a torch.nn.Module from build_model.")
     return model
+
+
+def try_out(path: str, model: nn.Module, picture: tuple[int, int, int], wanted: tuple[int, ...], remedy: str) -> None:
+    """Gives the file's model two empty pictures of [channels, height, width], so that a wrong shape is told before the
+    training starts: of each it is to make a tensor of the shape `wanted`. Raises TaskError."""
+    channels, size = picture[:2]
+    asked = f"pictures of {size} px with {channels} channel{'s' if channels > 1 else ''}"
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = model(torch.zeros(2, *picture))
+    except Exception as error:
+        message = f"The model of {path} fails on {asked}: {type(error).__name__}: {error}."
+        raise TaskError("model", message, "Correct the file, or set another image size.") from error
+    finally:
+        model.train()
+    if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (2, *wanted):
+        got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
+        message = f"For two {asked}, the model of {path} gives {got}; a tensor of {[2, *wanted]} is needed."
+        raise TaskError("model", message, remedy)
 
 
 def _run(file: Path, source: bytes) -> types.ModuleType:

@@ -32,10 +32,15 @@ def pretrained(name: str, title: str) -> State:
     known = torchvision_models.weights(name)
     if not known:
         raise TaskError("pretrained", f"There are no pretrained weights for {title}.", SCRATCH)
-    path = cache_path(known[0])
+    return of_torchvision(known[0], title)
+
+
+def of_torchvision(weights: WeightsEnum, title: str) -> State:
+    """The same of weights by their name."""
+    path = cache_path(weights)
     cached = path.is_file()
     try:
-        state: State = known[0].get_state_dict(progress=False, check_hash=True, weights_only=True)
+        state: State = weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
     except (URLError, OSError) as error:
         if cached:
             message = f"The pretrained weights in {path} cannot be read ({_first_line(error)})."

@@ -265,7 +265,7 @@ class Loop:
         """
         self.reporter.phase("validating")
         begun = time.perf_counter()
-        measures = self.strategy.task.measures()
+        measures = self.strategy.objective.measures()
         measured = None
         parts = self.strategy.evaluation_parts
         with self.updater.averaged(), undrawn(self.strategy.device):

@@ -114,8 +114,9 @@ class Saver:
         self._reporter = reporter
         self._classes = tuple(classes)
         self._meant = frozenset(meant)
-        measures = strategy.task.entry.measures
-        self._judge: Measure = next(measure for measure in measures if measure.id == self._job.best_by)
+        measures = strategy.objective.entry.measures
+        chosen = self._job.best_by or measures[0].id
+        self._judge: Measure = next(measure for measure in measures if measure.id == chosen)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._under_way: _UnderWay | None = None
         self._best: _Best | None = None

@@ -21,7 +21,7 @@ from engine.contract.events import Chosen
 from engine.strategies.base import Strategy, StrategyError, settled_precision
 from engine.strategies.single import SingleDevice, undo_compiling
 from engine.strategies.speed import Rehearsal
-from engine.tasks.base import Task
+from engine.tasks.base import Objective
 
 SHARE = 0.04
 """Of a run's steps, trials may take the time of so many."""
@@ -48,14 +48,14 @@ class Trials:
     def __init__(
         self,
         strategy: Strategy,
-        task: Task,
+        objective: Objective,
         example_shape: tuple[int, int, int],
         *,
         steps: int,
         tell: Callable[[Chosen], None],
     ) -> None:
         self._strategy = strategy
-        self._task = task
+        self._objective = objective
         self._example_shape = example_shape
         self._steps = steps
         self._passes = int(SHARE * steps)
@@ -82,7 +82,7 @@ class Trials:
         threads = device.type == "cpu" and job.cpu_threads is None and strategy.spec.threads > 1
         if not threads and job.memory_format != "auto":
             return
-        with Rehearsal(strategy, model.to(device), self._task, self._example_shape, device) as rehearsal:
+        with Rehearsal(strategy, model.to(device), self._objective, self._example_shape, device) as rehearsal:
             if threads:
                 self._settle_threads(rehearsal)
             if job.memory_format == "auto":
@@ -102,7 +102,7 @@ class Trials:
         if refusal:
             self._decide("compile", "off", refusal)
             return
-        rehearsal = Rehearsal(strategy, strategy.model, self._task, self._example_shape, strategy.device)
+        rehearsal = Rehearsal(strategy, strategy.model, self._objective, self._example_shape, strategy.device)
         rehearsal.forward = strategy.forward
         with rehearsal, strategy.unjoined():
             if wanted == "on":

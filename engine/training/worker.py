@@ -72,7 +72,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     task = TASKS[job.task]
     strategy = STRATEGIES[job.strategy](spec)
     strategy.setup()
-    splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed)
+    splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=task.entry.formats)
     size = task.image_size(job)
     model = _build_model(spec, strategy, task, splits)
     meant = not_finite_buffers(model)
@@ -80,14 +80,14 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     parameters = list(model.parameters())
     counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
     example_shape = splits.channels, size, size
-    left = _steps_left(job, splits, checkpoint)
+    objective = task.objective(job, len(splits.classes))
     if checkpoint is not None:
         checkpoint.divide_as_before(strategy)
-    trials = Trials(strategy, task, example_shape, steps=left, tell=reporter.send)
+    trials = Trials(strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send)
     trials.settle(model, checkpoint.job if checkpoint is not None else {})
     if checkpoint is not None:
         checkpoint.share_as_before(strategy)
-    strategy.wrap(model, task, example_shape)
+    strategy.wrap(model, objective, example_shape)
     del model, parameters  # a pipeline's rank keeps its own stage alone
     trials.compile()
     spec, job = strategy.spec, strategy.spec.job  # in which what was left open is decided

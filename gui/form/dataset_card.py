@@ -17,10 +17,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.dataset import DatasetReport, Example
+from engine.contract.dataset import DatasetReport, Example, SplitReport
 from gui import icons, theme
 
-FORMATS = {"imagefolder": "folders of pictures", "idx": "MNIST's idx files"}
+FORMATS = {"imagefolder": "folders of pictures", "idx": "MNIST's idx files", "masks": "pictures and masks"}
 THUMBNAIL = 44
 NAMED_UNREADABLE = 200
 
@@ -151,12 +151,20 @@ def listing(report: DatasetReport) -> str:
     """Counts per class and split, then the unreadable files by name, one a line."""
     lines = []
     for name in report.classes:
-        counts = ", ".join(f"{split.name} {split.counts.get(name, 0):,}" for split in report.splits)
+        counts = ", ".join(f"{split.name} {_share_or_count(split, name)}" for split in report.splits)
         lines.append(f"{name}: {counts}")
     if report.unreadable:
         lines += ["", "Unreadable:"]
         lines += [f"{bad.path}: {bad.reason}" for bad in report.unreadable[:NAMED_UNREADABLE]]
     return "\n".join(lines)
+
+
+def _share_or_count(split: SplitReport, name: str) -> str:
+    """ "1,204", or "31.2 % of the pixels, in 60 pictures"."""
+    count = f"{split.counts.get(name, 0):,}"
+    if name not in split.shares:
+        return count
+    return f"{100 * split.shares[name]:.1f} % of the pixels, in {count} pictures"
 
 
 def _names(report: DatasetReport) -> str:
@@ -173,8 +181,8 @@ def _thumbnail(example: Example) -> QLabel:
     if not picture.isNull():
         fitted = Qt.AspectRatioMode.KeepAspectRatio
         label.setPixmap(picture.scaled(THUMBNAIL, THUMBNAIL, fitted, Qt.TransformationMode.SmoothTransformation))
-    label.setToolTip(f"{example.class_name} ({example.split})")
-    label.setAccessibleName(f"Example of {example.class_name}")
+    label.setToolTip(f"{example.class_name} ({example.split})" if example.class_name else example.split)
+    label.setAccessibleName(f"Example of {example.class_name}" if example.class_name else "Example with its mask")
     return label
 
 

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any
 
 from PySide6.QtCore import QLocale, Qt, Signal
 from PySide6.QtGui import QWheelEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLineEdit, QSpinBox, QToolButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QCompleter, QHBoxLayout, QLineEdit, QSpinBox, QToolButton, QWidget
 
 from engine.contract.job import Field
 from gui import files
@@ -62,12 +62,19 @@ class _ComboBox(QComboBox):
 
 
 class TextEditor(Editor):
-    def __init__(self, placeholder: str = "") -> None:
+    """A line of text, completed from `known` where there is such."""
+
+    def __init__(self, placeholder: str = "", known: Sequence[str] = ()) -> None:
         self.line = QLineEdit()
         self.line.setPlaceholderText(placeholder)
         self.line.setMinimumWidth(56)
         self.line.setAcceptDrops(False)  # a dropped folder belongs to the window
         super().__init__(self.line)
+        if known:
+            completer = QCompleter(list(known), self)
+            completer.setFilterMode(Qt.MatchFlag.MatchContains)
+            completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
+            self.line.setCompleter(completer)
         self.line.textChanged.connect(lambda _text: self.edited.emit())
 
     def value(self) -> str:

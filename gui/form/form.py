@@ -27,10 +27,11 @@ from gui.form.foot import Foot
 from gui.form.groups import FOLDS, TRIPLE, devices_in_words
 from gui.form.guest import Visit
 from gui.form.inspection import Inspection
+from gui.form.model_picker import ModelPicker
 from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
 from gui.form.rows import make_row
 
-DECIDING = ("strategy", "pipeline_schedule", "start")
+DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start")
 """The fields that decide which others have an effect."""
 
 
@@ -39,7 +40,8 @@ class JobForm(QWidget):
 
     Signals: changed() - the job, or what is wrong with it, has been judged anew; train_requested(object) - the Job
     to run; go_on_requested(object, object) - the RunFolder to go on with, and what to change of its job (a dict);
-    folder_chosen(str, float, int) - look through this folder with this validation share and seed ("" for none);
+    folder_chosen(str, float, int, str) - look through this folder with this validation share and seed for this task ("" for
+    none);
     touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the picture of the cut.
     Attributes: visit - the way for another run's job into the form, and back; asked - whether what is being started at
     this moment was asked for here.
@@ -48,7 +50,7 @@ class JobForm(QWidget):
     changed = Signal()
     train_requested = Signal(object)
     go_on_requested = Signal(object, object)
-    folder_chosen = Signal(str, float, int)
+    folder_chosen = Signal(str, float, int, str)
     touched = Signal()
     cut_wanted = Signal()
 
@@ -232,6 +234,7 @@ class JobForm(QWidget):
                 row.edited.connect(self._show_effects)
         self.cuts.wanted.connect(self._want_cut)
         self.consent.allowed.connect(self._trust)
+        self.rows["task"].edited.connect(self._offer_models)
         self.inspection.wanted.connect(self.folder_chosen)
         self.inspection.changed.connect(self.judge)
         self.train.clicked.connect(self.start)
@@ -325,7 +328,8 @@ class JobForm(QWidget):
         strategy = self.catalogue.strategy(str(self.rows["strategy"].value()))
         idle = relevance.without_effect(FOLDS["Strategy"], strategy, str(self.rows["pipeline_schedule"].value()))
         idle |= relevance.without_queue(self.devices, str(self.rows["start"].value()))
-        for name in (*FOLDS["Strategy"], *relevance.QUEUE):
+        idle |= relevance.without_task(self.catalogue, str(self.rows["task"].value()), str(self.rows["model"].value()))
+        for name in (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.of_tasks(self.catalogue)):
             self.rows[name].set_effect(name not in idle)
 
     def _show_ahead(self) -> None:
@@ -333,6 +337,17 @@ class JobForm(QWidget):
         at_once = self.rows["start"].value() == "at_once"
         text = ahead.words(self._ahead, self.devices, self.device_names(), at_once, self.visit.action)
         self.foot.show_ahead(text, bool(text) and not at_once)
+
+    def _offer_models(self) -> None:
+        """Offers the models of the task; one of another task's gives way to that which this one begins with."""
+        editor, task = self.rows["model"].editor, self.catalogue.task(str(self.rows["task"].value()))
+        assert isinstance(editor, ModelPicker)
+        if task is None:
+            return
+        editor.set_models(self.catalogue.models_of(task.id))
+        chosen = self.catalogue.model(editor.value())
+        if chosen is not None and chosen.task != task.id:
+            self.rows["model"].set_value(task.model)
 
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QStringListModel, Qt, QTimer
 from PySide6.QtWidgets import QCompleter, QLineEdit, QToolButton
 
 from engine.contract.catalogue import ModelEntry
@@ -29,10 +29,9 @@ class ModelPicker(Editor):
         self.line.setAcceptDrops(False)
         self.line.setPlaceholderText("Type to search, e.g. resnet")
         super().__init__(self.line)
-        self._by_text = {describe(entry): entry.id for entry in models}
-        self._by_title = {entry.title.lower(): entry.id for entry in models}
-        self._completer = self._make_completer(list(self._by_text))
+        self._completer = self._make_completer()
         self.line.setCompleter(self._completer)
+        self.set_models(models)
         self.line.textChanged.connect(lambda _text: self.edited.emit())
         self.list_button = QToolButton()
         self.list_button.setText("▾")
@@ -48,6 +47,12 @@ class ModelPicker(Editor):
         assert layout is not None
         layout.addWidget(self.list_button)
         layout.addWidget(self.file_button)
+
+    def set_models(self, models: tuple[ModelEntry, ...]) -> None:
+        """Offers these models; what is typed stays."""
+        self._by_text = {describe(entry): entry.id for entry in models}
+        self._by_title = {entry.title.lower(): entry.id for entry in models}
+        self._completer.setModel(QStringListModel(list(self._by_text), self._completer))
 
     def value(self) -> str:
         text = self.line.text().strip()
@@ -65,8 +70,8 @@ class ModelPicker(Editor):
     def choose_file(self) -> None:
         files.choose(self, "Choose a Python file with build_model(num_classes)", "", False, self.set_value)
 
-    def _make_completer(self, texts: list[str]) -> QCompleter:
-        completer = QCompleter(texts, self)
+    def _make_completer(self) -> QCompleter:
+        completer = QCompleter(self)
         completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
         completer.setFilterMode(Qt.MatchFlag.MatchContains)
         completer.setMaxVisibleItems(14)

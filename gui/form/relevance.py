@@ -1,4 +1,4 @@
-"""Which of the strategy's and the queue's fields have an effect, and what stands against each strategy."""
+"""Which of the strategy's, the queue's and the task's fields have an effect, and what stands against each strategy."""
 
 from __future__ import annotations
 
@@ -18,6 +18,22 @@ def without_queue(devices: Sequence[str], start: str) -> frozenset[str]:
     """Those of `QUEUE` that change nothing: who is on a GPU can be told, but not of a CPU, which everybody is on; and a
     run that starts at once waits for nobody."""
     return frozenset() if start == "when_free" and any(map(is_gpu, devices)) else frozenset(QUEUE)
+
+
+def of_tasks(catalogue: Catalogue) -> tuple[str, ...]:
+    """The fields that not all tasks go by."""
+    return tuple(dict.fromkeys(name for task in catalogue.tasks for name in task.fields))
+
+
+def without_task(catalogue: Catalogue, task: str, model: str) -> frozenset[str]:
+    """Those of `of_tasks` that change nothing under `task` and its `model`; none where the task is not known."""
+    entry, chosen = catalogue.task(task), catalogue.model(model)
+    if entry is None:
+        return frozenset()
+    idle = set(of_tasks(catalogue)) - set(entry.fields)
+    if chosen is not None and not chosen.encoder:
+        idle.add("encoder")
+    return frozenset(idle)
 
 
 def without_effect(names: Sequence[str], strategy: StrategyEntry | None, schedule: str) -> frozenset[str]:

@@ -19,6 +19,10 @@ TITLES = {
     "none": "None",
     "step": "StepLR",
     "cosine": "Cosine",
+    "cross_entropy": "Cross entropy",
+    "focal": "Focal",
+    "dice": "Dice",
+    "cross_entropy_dice": "Cross entropy and Dice",
     "onecycle": "OneCycle",
     "light": "Light",
     **SCHEDULES,
@@ -51,6 +55,7 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
         "weights_file": lambda: PathEditor("a weights file", False, "torchvision's own"),
         "resume_from": lambda: PathEditor("a checkpoint to continue from", False, "the beginning"),
         "cuts": CutsEditor,
+        "encoder": lambda: TextEditor("resnet34", catalogue.encoders),
     }
     by_kind: dict[str, Callable[[], Editor]] = {
         "int": lambda: IntEditor(field, EMPTY.get(field.name, "automatic")),
@@ -69,5 +74,5 @@ def _choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
         return [(entry.id, entry.title, entry.summary) for entry in catalogue.strategies]
     if field.name == "best_by":
         measures = {m.id: m.title for task in catalogue.tasks for m in task.measures}
-        return [(name, title, "") for name, title in measures.items()]
+        return [("", "The task's own", ""), *((name, title, "") for name, title in measures.items())]
     return [(value, TITLES.get(value, value), "") for value in field.choices]

@@ -8,6 +8,7 @@ import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QVBoxLayout, QWidget
 
+from engine.contract.catalogue import load_catalogue
 from gui import theme
 from gui.devices import words
 from gui.plots.columns import Column, Floats
@@ -16,7 +17,9 @@ from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.run.data import RunData
 from gui.run.figures import DeviceColumns, Steps, Validations
+from gui.run.words import short_title
 
+_MEASURE_COLOURS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
 _DEVICE_PLOTS = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
 
 
@@ -42,8 +45,9 @@ class RunCharts(QWidget):
 
     def restart(self) -> None:
         """Another run is to be shown."""
-        for plot in self.devices.values():
+        for plot in (self.accuracy, *self.devices.values()):
             plot.remove_lines()
+        self._accuracy_line()
         self._power_and_heat.hide()
         self._restart_plots()
         self.group.set_axis(self.group.axis)
@@ -62,20 +66,31 @@ class RunCharts(QWidget):
         if data.cuts != self._cuts:
             self._restart_plots()
             self._cuts = data.cuts
-        steps, validations = data.steps, data.validations
+        steps = data.steps
         x = self._places(steps)
         self.loss.set_data("train", x, steps.loss.values)
         self.accuracy.set_data("train", x, steps.accuracy.values)
         self.speed.set_data("speed", x, steps.images_per_second.values)
         self.times.set_data("wait", x, steps.data_wait_s.values)
         self.times.set_data("compute", x, steps.compute_s.values)
-        for plot, measure in ((self.loss, "loss"), (self.accuracy, "top1"), (self.accuracy, "top5")):
-            column = validations.measures.get(measure)
-            if column is not None:
-                plot.set_data(measure, self._places(validations), column.values)
+        self._show_measures(data)
         self._show_devices(data)
         ends = [column.last for column in self._ends(data) if len(column)]
         self.group.set_extent(0.0, max(ends, default=1.0))
+
+    def _show_measures(self, data: RunData) -> None:
+        """The loss, and beside the accuracy the first of the task's measures that are shares."""
+        task = load_catalogue().task(data.started.job.task) if data.started is not None else None
+        shares = [m for m in task.measures if m.percent][: len(_MEASURE_COLOURS)] if task is not None else []
+        for measure, color in zip(shares, _MEASURE_COLOURS, strict=False):
+            self.accuracy.add_line(
+                measure.id, LineStyle(f"validation {short_title(measure.title)}", color, markers=True)
+            )
+        places = self._places(data.validations)
+        for plot, name in ((self.loss, "loss"), *((self.accuracy, measure.id) for measure in shares)):
+            column = data.validations.measures.get(name)
+            if column is not None:
+                plot.set_data(name, places, column.values)
 
     def _restart_plots(self) -> None:
         self._cuts = 0
@@ -102,15 +117,16 @@ class RunCharts(QWidget):
     def _lines(self) -> None:
         self.loss.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
         self.loss.add_line("loss", LineStyle("validation", lambda: theme.colors().warning, markers=True))
-        self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
-        self.accuracy.add_line("top1", LineStyle("validation top-1", lambda: theme.colors().warning, markers=True))
-        self.accuracy.add_line("top5", LineStyle("validation top-5", lambda: theme.colors().ok, markers=True))
+        self._accuracy_line()
         self.speed.add_line("speed", LineStyle("all devices", lambda: theme.colors().accent))
         self.times.add_line("wait", LineStyle("data wait", lambda: theme.colors().warning))
         self.times.add_line("compute", LineStyle("compute", lambda: theme.colors().accent))
         for plot in (self.loss, self.accuracy, self.speed, self.times):
             plot.set_empty_text("Appears with the first steps")
         self.times.setToolTip("Where each step's time goes: waiting for the next batch of pictures, or computing")
+
+    def _accuracy_line(self) -> None:
+        self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
 
     def _lay_out(self) -> None:
         for plot in (self.loss, *self.devices.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.contract.catalogue import load_catalogue
 from engine.contract.events import Planned
 from engine.contract.job import Job
 
@@ -33,8 +34,14 @@ def _building(job: Job, plan: Planned) -> str:
             "import torch; from engine.tasks.mnist_cnn import MnistCnn; "
             f"model = MnistCnn({classes}, channels={plan.channels})"
         )
+    entry = load_catalogue().model(job.model)
+    if entry is not None and entry.encoder:
+        given = f"{job.model!r}, {job.encoder!r}, encoder_weights=None, in_channels={plan.channels}, classes={classes}"
+        return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({given})"
     more = ", aux_logits=False" if job.model in _WITHOUT_SIDE_HEADS else ""
     if job.model.startswith(_TRANSFORMERS):
         more = f", image_size={plan.image_size}"
+    if entry is not None and entry.task == "segmentation":
+        more = ", weights_backbone=None"
     call = f"torchvision.models.get_model({job.model!r}, num_classes={classes}{more})"
     return f"import torch, torchvision; model = {call}{grey}"

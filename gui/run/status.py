@@ -7,6 +7,7 @@ from typing import Literal
 
 from engine.contract.runs import State
 from gui.run.data import Asked, RunData, attempt_words
+from gui.run.words import short_measure
 
 StatusWord = Literal[
     "Idle", "Checking", "Starting", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",
@@ -187,7 +188,9 @@ def _plural(count: int, noun: str) -> str:
 
 def _best(data: RunData) -> str:
     best = data.finished.best if data.finished is not None else {}
-    return f" · best top-1 {100 * best['top1']:.1f} %" if "top1" in best else ""
+    task = data.started.job.task if data.started is not None else ""
+    first = next(iter(best), "")
+    return f" · best {short_measure(task, first, best[first])}" if first else ""
 
 
 def _seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:

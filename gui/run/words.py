@@ -29,9 +29,9 @@ def duration(seconds: float) -> str:
 
 
 def find_measure(task: str, name: str) -> Measure | None:
-    """The task's measure of that id, None where the catalogue does not know it."""
-    entry = load_catalogue().task(task)
-    return next((measure for measure in entry.measures if measure.id == name), None) if entry is not None else None
+    """The task's measure of that id, of any task's where none is named; None where the catalogue does not know it."""
+    tasks = [entry for entry in load_catalogue().tasks if task in ("", entry.id)]
+    return next((measure for entry in tasks for measure in entry.measures if measure.id == name), None)
 
 
 def measure_words(task: str, name: str, value: float) -> str:
@@ -39,6 +39,16 @@ def measure_words(task: str, name: str, value: float) -> str:
     measure = find_measure(task, name)
     title = measure.title if measure is not None else name
     return f"{title} {100 * value:.1f} %" if measure is not None and measure.percent else f"{title} {value:.4f}"
+
+
+def short_title(title: str) -> str:
+    """A measure's title within a line: "top-1", "mean IoU"."""
+    return (title[:1].lower() + title[1:]).replace(" accuracy", "")
+
+
+def short_measure(task: str, name: str, value: float) -> str:
+    """ "top-1 93.4 %"."""
+    return short_title(measure_words(task, name, value))
 
 
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:

@@ -33,14 +33,14 @@ def title(run: RunSummary) -> str:
 
 def best_measure(run: RunSummary) -> tuple[str, float] | None:
     """The first of the run's best measures that is an accuracy, else the first of all."""
-    chosen = next((name for name in run.best if (m := find_measure("classification", name)) and m.percent), None)
+    chosen = next((name for name in run.best if (m := find_measure("", name)) and m.percent), None)
     chosen = chosen or next(iter(run.best), None)
     return (chosen, run.best[chosen]) if chosen is not None else None
 
 
 def best_words(run: RunSummary) -> str:
     best = best_measure(run)
-    return measure_words("classification", *best).replace(" accuracy", "") if best is not None else NOT_KNOWN
+    return measure_words("", *best).replace(" accuracy", "") if best is not None else NOT_KNOWN
 
 
 def moment(seconds: float) -> str:

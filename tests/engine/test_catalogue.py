@@ -17,17 +17,26 @@ def test_that_the_file_lists_every_task_strategy_and_model() -> None:
     shipped = load_catalogue()
     assert [entry.id for entry in shipped.tasks] == list(TASKS)
     assert list(shipped.strategies) == [strategy.entry for strategy in STRATEGIES.values()]
-    assert {entry.id for entry in shipped.models} == {"mnist_cnn", *torchvision.list_models(module=torchvision)}
+    found = {task: {entry.id for entry in shipped.models if entry.task == task} for task in TASKS}
+    assert found["classification"] == {"mnist_cnn", *torchvision.list_models(module=torchvision)}
+    assert {"unet", *torchvision.list_models(module=torchvision.segmentation)} < found["segmentation"]
+    assert all(task.model in {entry.id for entry in shipped.models_of(task.id)} for task in shipped.tasks)
+    assert {"resnet34", "mit_b0"} < set(shipped.encoders)
 
 
-@pytest.mark.parametrize("name", ["mnist_cnn", "resnet18", "vit_b_32", "squeezenet1_1", "googlenet", "regnet_x_400mf"])
+@pytest.mark.parametrize(
+    "name",
+    ["mnist_cnn", "resnet18", "vit_b_32", "squeezenet1_1", "googlenet", "regnet_x_400mf", "unet", "fcn_resnet50"],
+)
 def test_that_what_ships_of_a_model_is_current(name: str) -> None:
-    assert load_catalogue().model(name) == catalogue.describe(name)
+    shipped = load_catalogue().model(name)
+    assert shipped is not None
+    assert shipped == catalogue.describe(TASKS[shipped.task], name)
 
 
 def test_that_the_figures_of_a_model_are_torchvisions() -> None:
     weights = torchvision.ResNet50_Weights.DEFAULT
-    entry = catalogue.describe("resnet50")
+    entry = catalogue.describe(TASKS["classification"], "resnet50")
     assert (entry.title, entry.family, entry.image_size) == ("ResNet-50", "ResNet", 224)
     assert entry.parameters == weights.meta["num_params"]
     assert entry.weights == ("IMAGENET1K_V2", "IMAGENET1K_V1")

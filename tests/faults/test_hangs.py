@@ -23,6 +23,7 @@ QUICK = Limits(silent=2.5, silent_preparing=20.0, silent_warning=3.0, stuck=20.0
 FORCED = "Rank 0 did not end when asked and was ended by a signal."
 
 
+@pytest.mark.long
 def test_that_a_rank_that_is_stopped_past_the_watchdog_is_named_and_the_run_starts_again(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from engine.contract.runs import list_runs
 from tests.engine.cli.terminal import footplate
 
@@ -22,6 +24,7 @@ def test_that_the_stages_are_shown_as_a_table() -> None:
     assert list_runs() == []
 
 
+@pytest.mark.long
 def test_that_cuts_of_ones_own_are_shown_and_json_tells_all() -> None:
     words = ("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu,cpu", "--batch-size", "24", "--cuts", "conv1,conv2")
     answer = footplate(*words, "--json")

@@ -23,6 +23,7 @@ def pictures(tmp_path: Path) -> Path:
     return make_pictures(tmp_path / "pictures", 8)
 
 
+@pytest.mark.long
 def test_that_a_completed_run_trains_further_in_its_folder_with_more_epochs_and_other_devices(pictures: Path) -> None:
     assert footplate("train", str(pictures), *SMALL, "--epochs", "1").code == 0
     refused = footplate("resume", "last", "--seed", "4", "--strategy", "ddp", "--devices", "cpu,cpu", "--epohcs", "2")

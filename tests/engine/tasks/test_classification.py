@@ -12,6 +12,7 @@ from engine.contract.job import Job
 from engine.tasks import TASKS
 
 TASK = TASKS["classification"]
+OBJECTIVE = TASK.objective(Job(), 3)
 
 
 def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -30,10 +31,10 @@ def test_that_measures_do_not_depend_on_how_the_samples_are_divided(
     sizes: list[int], classes: int, ranks: int, seed: int
 ) -> None:
     outputs, targets = sample(sum(sizes), classes, seed)
-    measures = [TASK.measures() for _ in range(ranks)]
+    measures = [OBJECTIVE.measures() for _ in range(ranks)]
     for place, (some, wanted) in enumerate(zip(outputs.split(sizes), targets.split(sizes), strict=True)):
         measures[place % ranks].update(some, wanted)
-    total = TASK.measures()
+    total = OBJECTIVE.measures()
     total.counters = torch.stack([each.counters for each in measures]).sum(0)
     found = total.compute()
     order = outputs.argsort(1, descending=True)
@@ -45,19 +46,19 @@ def test_that_measures_do_not_depend_on_how_the_samples_are_divided(
 
 
 def test_that_measures_of_nothing_are_missing_rather_than_zero() -> None:
-    assert TASK.measures().compute() == {}
+    assert OBJECTIVE.measures().compute() == {}
 
 
 def test_that_the_loss_is_per_sample_and_in_full_precision() -> None:
     outputs, targets = sample(6, 4, 0)
-    loss = TASK.loss(outputs.bfloat16(), targets)
+    loss = OBJECTIVE.loss(outputs.bfloat16(), targets)
     assert (loss.shape, loss.dtype) == ((6,), torch.float32)
-    torch.testing.assert_close(TASK.loss(outputs, targets).mean(), functional.cross_entropy(outputs, targets))
+    torch.testing.assert_close(OBJECTIVE.loss(outputs, targets).mean(), functional.cross_entropy(outputs, targets))
 
 
 def test_that_right_answers_are_counted() -> None:
     outputs, targets = sample(20, 3, 0)
-    correct = TASK.correct(outputs, targets)
+    correct = OBJECTIVE.correct(outputs, targets)
     assert correct.shape == ()
     assert correct == sum(int(row.argmax()) == target for row, target in zip(outputs, targets.tolist(), strict=True))
 

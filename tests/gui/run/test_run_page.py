@@ -89,7 +89,9 @@ def test_that_two_lines_of_pytorch_load_the_best_checkpoint_and_can_be_copied(sh
     assert QGuiApplication.clipboard().text() == code
 
 
-@pytest.mark.parametrize("model", ["resnet18", "vit_b_16", "googlenet", "mnist_cnn", "/home/anna/it's mine.py"])
+@pytest.mark.parametrize(
+    "model", ["resnet18", "vit_b_16", "googlenet", "mnist_cnn", "/home/anna/it's mine.py", "unet", "fcn_resnet50"]
+)
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("kind", ["best", "last"])
 def test_that_the_lines_that_load_a_checkpoint_are_python_for_every_kind_of_model(

@@ -1,0 +1,201 @@
+"""Masks: pictures whose pixels tell a class each. What their values mean, and how they are read. Torch-free."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.found import MaskCode, shown, spread_evenly
+from engine.data.idx import Bytes
+from engine.data.reading import Unfit, open_picture
+
+NO_CLASS = 255
+"""What a pixel of no class is in a plane of classes: left out of the loss and of the measures, as is customary since
+PASCAL VOC."""
+MOST_CLASSES = NO_CLASS
+LOOKED_AT = 400
+"""Masks that are opened to learn which values there are, evenly spread; a value that only others hold is told when
+training comes across it."""
+
+_NAME_FILES = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
+_COLOUR_FILES = ("class_dict.csv", "label_colors.txt", "labelmap.txt")
+_DEFINITION = "esri_model_definition.emd"
+_VOC = (
+    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
+    "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)  # fmt: skip
+"""PASCAL VOC's classes by their value (its development kit, section 3.2)."""
+
+Values = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The classes of a folder's masks and how they are told apart; `trouble` where that cannot be known."""
+
+    classes: tuple[str, ...] = ()
+    code: MaskCode | None = None
+    trouble: str = ""
+
+
+def read_values(content: bytes) -> Values:
+    """A mask's values as int64 [h, w]: those of a palette's or a grey picture's pixels, 0xRRGGBB of a colour one's.
+
+    Raises Unfit, or what Pillow raises.
+    """
+    with open_picture(content) as image:
+        if image.mode in ("RGB", "RGBA"):
+            pixels = np.asarray(image.convert("RGB")).astype(np.int64)
+            return (pixels[..., 0] << 16) | (pixels[..., 1] << 8) | pixels[..., 2]
+        if image.mode not in ("1", "L", "LA", "P", "I", "I;16", "I;16B", "I;16L"):
+            raise Unfit(f"a mask has a palette, grey levels or colours, and this one is of another kind ({image.mode})")
+        return np.asarray(image.convert("L") if image.mode == "LA" else image).astype(np.int64)
+
+
+def class_plane(values: Values, code: MaskCode) -> Bytes:
+    """The class of each pixel as uint8 [h, w], `NO_CLASS` for those of none. Raises Unfit for a value that has no meaning."""
+    if code.colours and values.max(initial=0) <= 255:
+        values = values * 0x010101  # a grey mask among coloured ones
+    known = np.array([*code.values, *code.ignored], np.int64)
+    order = np.argsort(known)
+    place = np.minimum(np.searchsorted(known[order], values), len(known) - 1)
+    found = order[place]
+    strange = known[found] != values
+    if strange.any():
+        value = int(values[strange][0])
+        told = f"#{value:06x}" if code.colours else str(value)
+        raise Unfit(f"its mask holds the value {told}, which is of no class")
+    plane: Bytes = np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8)
+    return plane
+
+
+def learn_meaning(folder: str, masks: Sequence[str], places: Sequence[str]) -> Meaning:
+    """What the values in `masks` mean, by the files of names that lie in `folder` or in one of `places`, else by the
+    values alone."""
+    there, colours = _values_of(masks)
+    if not len(there):
+        return Meaning(trouble="None of the masks can be read.")
+    for place in (folder, *places):
+        named = _coloured_names(place) if colours else _names(place)
+        if named is not None:
+            return named
+    if colours:
+        return _by_colour(there)
+    return _by_value(there)
+
+
+def _values_of(masks: Sequence[str]) -> tuple[Values, bool]:
+    """All values in a sample of the masks, and whether they are colours."""
+    found: set[int] = set()
+    colours = False
+    for place in spread_evenly(len(masks), LOOKED_AT):
+        try:
+            values = read_values(Path(masks[place]).read_bytes())
+        except Exception:
+            continue  # a decoder may raise nearly anything; whoever loads the picture names it
+        found.update(np.unique(values).tolist())
+        colours |= bool(values.max(initial=0) > 0xFFFF)
+    if colours and all(_is_grey(value) for value in found):
+        colours, found = False, {value & 0xFF for value in found}
+    return np.array(sorted(found), np.int64), colours
+
+
+def _is_grey(colour: int) -> bool:
+    return colour == (colour & 0xFF) * 0x010101
+
+
+def _by_value(there: Values) -> Meaning:
+    """Two values are a background and what stands out; else each is the number of its class, and 255 none."""
+    values: list[int] = there.tolist()
+    if len(values) <= 2 and values[0] == 0 and values[-1] != 1:
+        return Meaning(("background", "foreground"), MaskCode((0, values[-1] if len(values) == 2 else 255)))
+    numbered = [value for value in values if value != NO_CLASS]
+    if not numbered or numbered[-1] >= MOST_CLASSES:
+        most = f"value {values[-1]:,}" if values else "no value"
+        return Meaning(trouble=f"The masks hold {most}; a class has a number of up to {MOST_CLASSES - 1}.")
+    count = max(2, numbered[-1] + 1)
+    if count == len(_VOC) and NO_CLASS in values:
+        return Meaning(_VOC, MaskCode(tuple(range(count)), ignored=(NO_CLASS,)))
+    names = tuple(f"class {number}" for number in range(count))
+    return Meaning(names, MaskCode(tuple(range(count)), ignored=(NO_CLASS,)))
+
+
+def _by_colour(there: Values) -> Meaning:
+    if len(there) > MOST_CLASSES:
+        return Meaning(trouble=f"The masks hold {len(there):,} colours, as if they had been saved as JPEG or smoothed.")
+    names = tuple(f"#{colour:06x}" for colour in there.tolist())
+    return Meaning(names, MaskCode(tuple(there.tolist()), colours=True))
+
+
+def _names(place: str) -> Meaning | None:
+    """Names by value: of a list with one in each line, or of the definition that ArcGIS exports with its chips."""
+    definition = _definition(place)
+    if definition is not None:
+        values, names = definition
+        rest = () if 0 in values else (0,)
+        return Meaning((*("background" for _ in rest), *names), MaskCode((*rest, *values), ignored=_none_of(values)))
+    for name in _NAME_FILES:
+        lines = _lines(os.path.join(place, name))
+        if len(lines) >= 2:
+            return Meaning(tuple(lines), MaskCode(tuple(range(len(lines))), ignored=_none_of(range(len(lines)))))
+    return None
+
+
+def _none_of(values: Sequence[int]) -> tuple[int, ...]:
+    return () if NO_CLASS in values else (NO_CLASS,)
+
+
+def _definition(place: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
+    try:
+        content = json.loads(Path(place, _DEFINITION).read_text(encoding="utf-8"))
+        classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not classes:
+        return None
+    values, names = zip(*classes, strict=True)
+    return values, tuple(map(shown, names))
+
+
+def _coloured_names(place: str) -> Meaning | None:
+    """Names by colour: a table of name, r, g, b (class_dict.csv), lines of "r g b name" (label_colors.txt), or of
+    "name:r,g,b:…" (labelmap.txt)."""
+    for name in _COLOUR_FILES:
+        rows = [found for line in _lines(os.path.join(place, name)) if (found := _coloured(line, name)) is not None]
+        if len(rows) >= 2:
+            names, colours = zip(*rows, strict=True)
+            return Meaning(names, MaskCode(colours, colours=True))
+    return None
+
+
+def _coloured(line: str, name: str) -> tuple[str, int] | None:
+    if name.endswith(".csv"):
+        (cells,) = csv.reader([line])
+        title, numbers = (cells[0], cells[1:4]) if len(cells) >= 4 else ("", [])
+    elif name == "labelmap.txt":
+        title, _, rest = line.partition(":")
+        numbers = rest.partition(":")[0].split(",")
+    else:
+        match = re.fullmatch(r"\s*(\d+)\s+(\d+)\s+(\d+)\s+(\S.*?)\s*", line)
+        title, numbers = (match[4], list(match.groups()[:3])) if match else ("", [])
+    try:
+        red, green, blue = map(int, numbers)
+    except ValueError:
+        return None
+    return (shown(title.strip()), (red << 16) | (green << 8) | blue) if title.strip() else None
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return []
+    return [shown(line.strip()) for line in text.splitlines() if line.strip() and not line.startswith("#")]

@@ -1,0 +1,161 @@
+"""Semantic segmentation: a class for every pixel."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.job import Job
+from engine.data.masks import NO_CLASS
+from engine.tasks import segmentation_models
+from engine.tasks.base import About, Measures, Objective, Statistics, Task
+from engine.tasks.classification import IMAGENET
+
+FOCUS = 2.0
+"""The exponent of the focal loss: Lin et al. 2017 found 2 best (section 5.1)."""
+SMOOTH = 1.0
+"""What keeps the Dice loss of a class that a picture lacks finite (Milletari et al. 2016 leave it out; a picture there always
+has both classes)."""
+
+
+class SegmentationMeasures(Measures):
+    """`counters`: the sum of the losses and the number of pictures, then a row for each true class of how many of its pixels
+    were taken for each class."""
+
+    def __init__(self, objective: ClassOfPixel, classes: int) -> None:
+        self.counters = torch.zeros(2 + classes * classes, dtype=torch.float64)
+        self._objective = objective
+        self._classes = classes
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        if not len(targets):
+            return
+        found, true = outputs.argmax(1).flatten(), targets.flatten()
+        counted = true != NO_CLASS
+        pairs = true[counted] * self._classes + found[counted]
+        confusion = torch.bincount(pairs, minlength=self._classes**2).double()
+        losses = self._objective.loss(outputs, targets)
+        sums = torch.stack([losses.double().sum(), torch.full_like(losses[0], len(losses)).double()])
+        self.counters = self.counters.to(outputs.device) + torch.cat([sums, confusion])
+
+    def compute(self) -> dict[str, float]:
+        """Means are over the classes that occur, in truth or by mistake."""
+        loss, count = self.counters[:2].tolist()
+        if not count:
+            return {}
+        confusion = self.counters[2:].reshape(self._classes, self._classes)
+        right, true, found = confusion.diag(), confusion.sum(1), confusion.sum(0)
+        union = true + found - right
+        occurring = union > 0
+        return {
+            "miou": _mean(right[occurring] / union[occurring]),
+            "mean_f1": _mean(2 * right[occurring] / (true + found)[occurring]),
+            "pixel_accuracy": float(right.sum() / max(float(true.sum()), 1.0)),
+            "loss": loss / count,
+        }
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+class Segmentation(Task):
+    entry: ClassVar[TaskEntry] = TaskEntry(
+        id="segmentation",
+        title="Semantic segmentation",
+        formats=("masks",),
+        measures=(
+            Measure("miou", "Mean IoU", higher_is_better=True, percent=True),
+            Measure("mean_f1", "Mean F1", higher_is_better=True, percent=True),
+            Measure("pixel_accuracy", "Pixel accuracy", higher_is_better=True, percent=True),
+            Measure("loss", "Validation loss", higher_is_better=False),
+        ),
+        model="unet",
+        fields=("loss", "encoder"),
+    )
+
+    def model_names(self) -> tuple[str, ...]:
+        return segmentation_models.names()
+
+    def about(self, model: str) -> About:
+        return segmentation_models.about(model)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return segmentation_models.build(job, classes, channels, self.image_size(job))
+
+    def image_size(self, job: Job) -> int:
+        return job.image_size if job.image_size is not None else segmentation_models.IMAGE_SIZE
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """ImageNet's, with which all encoders' weights were trained; a grey picture takes the mean over the colours."""
+        mean, std = IMAGENET
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+
+    def objective(self, job: Job, classes: int) -> Objective:
+        return ClassOfPixel(job.loss, classes)
+
+
+class ClassOfPixel(Objective):
+    """The class of every pixel but those of `NO_CLASS`; a picture's loss is the mean over its pixels.
+
+    `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice loss
+    (Milletari et al. 2016, over the classes that a picture has), or the mean of cross entropy and Dice.
+    """
+
+    entry = Segmentation.entry
+
+    def __init__(self, kind: str, classes: int) -> None:
+        self._kind = kind
+        self._classes = classes
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        match self._kind:
+            case "focal":
+                return _focal(outputs, targets)
+            case "dice":
+                return _dice(outputs, targets)
+            case "cross_entropy_dice":
+                return (_cross_entropy(outputs, targets) + _dice(outputs, targets)) / 2
+            case _:
+                return _cross_entropy(outputs, targets)
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        counted = targets != NO_CLASS
+        right = ((outputs.argmax(1) == targets) & counted).sum((1, 2))
+        return (right / counted.sum((1, 2)).clamp(min=1)).sum()
+
+    def measures(self) -> Measures:
+        return SegmentationMeasures(self, self._classes)
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        return torch.zeros((len(inputs), *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
+
+
+def _mean_of_picture(values: Tensor, targets: Tensor) -> Tensor:
+    """The mean of `values` [n, h, w] over each picture's pixels that have a class; 0 where none has."""
+    return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    values = functional.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="none")
+    return _mean_of_picture(values, targets)
+
+
+def _focal(outputs: Tensor, targets: Tensor) -> Tensor:
+    values = functional.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="none")
+    return _mean_of_picture((1 - torch.exp(-values)) ** FOCUS * values, targets)
+
+
+def _dice(outputs: Tensor, targets: Tensor) -> Tensor:
+    counted = (targets != NO_CLASS)[:, None]
+    likely = outputs.softmax(1) * counted
+    true = functional.one_hot(targets.where(counted[:, 0], 0), outputs.shape[1]).permute(0, 3, 1, 2) * counted
+    both, sizes = (likely * true).sum((2, 3)), (likely + true).sum((2, 3))
+    there = true.sum((2, 3)) > 0
+    shares = 1 - (2 * both + SMOOTH) / (sizes + SMOOTH)
+    return (shares * there).sum(1) / there.sum(1).clamp(min=1)

@@ -1,0 +1,142 @@
+"""The models of semantic segmentation: torchvision's, and the decoders of segmentation_models_pytorch on any encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import segmentation_models_pytorch as smp
+import torch
+from torch import Tensor, nn
+from torchvision import models
+
+from engine.contract.catalogue import did_you_mean
+from engine.contract.checks import ENCODER_STRIDE as STRIDE
+from engine.contract.job import Job
+from engine.tasks import user_file, weights
+from engine.tasks.adapt import adapt_first_conv, find_head, freeze_all_but
+from engine.tasks.base import About, TaskError
+
+CLASSES = 21
+"""torchvision's are described as they ship: for the classes of PASCAL VOC."""
+IMAGE_SIZE = 512
+"""Where the user does not say, in pixels: torchvision's weights were made at 520, which few decoders of encoders that halve
+five times can take."""
+_TORCHVISION = {
+    "deeplabv3_mobilenet_v3_large": ("DeepLabV3, MobileNetV3 Large", "DeepLab"),
+    "deeplabv3_resnet50": ("DeepLabV3, ResNet-50", "DeepLab"),
+    "deeplabv3_resnet101": ("DeepLabV3, ResNet-101", "DeepLab"),
+    "fcn_resnet50": ("FCN, ResNet-50", "FCN"),
+    "fcn_resnet101": ("FCN, ResNet-101", "FCN"),
+    "lraspp_mobilenet_v3_large": ("LR-ASPP, MobileNetV3 Large", "LR-ASPP"),
+}
+_DECODERS = {
+    "unet": ("U-Net", "U-Net"),
+    "unetplusplus": ("U-Net++", "U-Net"),
+    "manet": ("MA-Net", "U-Net"),
+    "linknet": ("LinkNet", "LinkNet"),
+    "fpn": ("FPN", "Pyramids"),
+    "pspnet": ("PSPNet", "Pyramids"),
+    "pan": ("PAN", "Pyramids"),
+    "upernet": ("UPerNet", "Pyramids"),
+    "deeplabv3plus": ("DeepLabV3+", "DeepLab"),
+    "segformer": ("SegFormer", "Transformers"),
+}
+"""By segmentation_models_pytorch's names. Its DeepLabV3 is torchvision's, too, and DPT takes encoders of its own."""
+
+
+def names() -> tuple[str, ...]:
+    return (*_DECODERS, *_TORCHVISION)
+
+
+def encoders() -> tuple[str, ...]:
+    """The encoders that every decoder can stand on."""
+    return tuple(sorted(smp.encoders.get_encoder_names()))
+
+
+def about(name: str) -> About:
+    title, family = (_DECODERS | _TORCHVISION)[name]
+    if name in _DECODERS:
+        return About(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=True)
+    known = models.get_model_weights(name)
+    file = weights.cache_path(known.DEFAULT).name
+    return About(
+        title, family, IMAGE_SIZE, STRIDE, CLASSES, weights=tuple(each.name for each in known), weights_file=file
+    )
+
+
+def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s]. Its fresh weights depend on
+    the job's seed alone. Raises TaskError."""
+    if not job.model_is_file and job.model not in names():
+        raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.seed)
+        model = _construct(job, classes, channels, size)
+    head = "segmentation_head" if job.model in _DECODERS else find_head(model, classes)
+    if job.weights_file:
+        state = weights.from_file(job.weights_file)
+        weights.load(model, state, head=head, channels=channels, field="weights_file", source=job.weights_file)
+    elif job.pretrained and job.model in _TORCHVISION:
+        state = weights.of_torchvision(models.get_model_weights(job.model).DEFAULT, about(job.model).title)
+        weights.load(
+            model, state, head=head, channels=channels, field="pretrained", source="The file of pretrained weights"
+        )
+    if job.freeze_backbone:
+        if head is None:
+            message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
+            raise TaskError("freeze_backbone", message, "Train all layers.")
+        freeze_all_but(model, head)
+    return model.train()
+
+
+def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    if job.model in _DECODERS:
+        return _decoder(job, classes, channels, size)
+    if not job.model_is_file:
+        return _of_torchvision(job, classes, channels)
+    model = user_file.build(job.model, job.model_file_sha256, classes)
+    adapt_first_conv(model, channels)
+    remedy = f"Let it give {classes} values for each pixel of a picture."
+    user_file.try_out(job.model, model.cpu(), (channels, size, size), (classes, size, size), remedy)
+    return model
+
+
+def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    if job.encoder not in encoders():
+        raise TaskError("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, list(encoders())))
+    if size % STRIDE:
+        nearest = max(2 * STRIDE, round(size / STRIDE) * STRIDE)
+        message = f"{about(job.model).title} takes sides that are a multiple of {STRIDE} px; {size} is not."
+        raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
+    given = {"encoder_weights": "imagenet" if job.pretrained else None, "in_channels": channels, "classes": classes}
+    try:
+        model: nn.Module = smp.create_model(job.model, job.encoder, **given)
+    except (OSError, RuntimeError) as error:
+        message = (
+            f"The pretrained weights of {job.encoder} are not in the cache and cannot be fetched ({_line(error)})."
+        )
+        raise TaskError("pretrained", message, weights.SCRATCH) from error
+    except (ValueError, KeyError) as error:
+        message = f"{about(job.model).title} cannot stand on the encoder {job.encoder} ({_line(error)})."
+        raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
+    return model
+
+
+def _of_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
+    """Without its auxiliary head, so that it gives one tensor in training, too; under torchvision's own names."""
+    plain = models.get_model(job.model, weights=None, weights_backbone=None, num_classes=classes)
+    kind = type(plain)
+
+    def forward(self: nn.Module, inputs: Tensor) -> Tensor:
+        outputs: dict[str, Tensor] = kind.forward(self, inputs)
+        return outputs["out"]
+
+    plain.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+    adapt_first_conv(plain, channels)
+    model: nn.Module = plain
+    return model
+
+
+def _line(error: BaseException) -> str:
+    text: Any = str(error).strip()
+    return text.splitlines()[0][:200] if text else type(error).__name__

@@ -1,0 +1,157 @@
+"""The losses, the measures and the models of semantic segmentation."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+import torchvision
+from torch import nn
+from torch.nn import functional
+
+from engine.contract.job import Job
+from engine.data.masks import NO_CLASS
+from engine.tasks import TASKS, TaskError
+
+TASK = TASKS["segmentation"]
+CLASSES = 4
+
+
+def sample(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.randint(0, CLASSES - 1, (count, 6, 5), generator=generator)  # the last class never occurs
+    targets[torch.rand(targets.shape, generator=generator) < 0.2] = NO_CLASS
+    return torch.randn(count, CLASSES, 6, 5, generator=generator), targets
+
+
+def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
+    """The measures by their definitions, in plain NumPy, pixel by pixel."""
+    found, true = outputs.argmax(1).numpy().ravel(), targets.numpy().ravel()
+    found, true = found[true != NO_CLASS], true[true != NO_CLASS]
+    ious, f1s = [], []
+    for number in range(CLASSES):
+        right = int(np.sum((found == number) & (true == number)))
+        union = int(np.sum((found == number) | (true == number)))
+        if union:
+            ious.append(right / union)
+            f1s.append(2 * right / (np.sum(found == number) + np.sum(true == number)))
+    return {"miou": np.mean(ious), "mean_f1": np.mean(f1s), "pixel_accuracy": np.mean(found == true)}
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_that_measures_are_those_of_their_definitions_however_the_pictures_are_divided(ranks: int) -> None:
+    objective = TASK.objective(Job(task="segmentation"), CLASSES)
+    outputs, targets = sample(7)
+    parts = [objective.measures() for _ in range(ranks)]
+    for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
+        parts[place % ranks].update(some, wanted)
+    total = objective.measures()
+    total.counters = torch.stack([part.counters for part in parts]).sum(0)
+    found = total.compute()
+    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    for name, value in by_hand(outputs, targets).items():
+        assert found[name] == pytest.approx(value, abs=1e-6)
+    assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
+    assert objective.measures().compute() == {}
+
+
+def test_that_cross_entropy_is_the_mean_over_the_pixels_that_have_a_class() -> None:
+    outputs, targets = sample(3)
+    losses = TASK.objective(Job(task="segmentation"), CLASSES).loss(outputs, targets)
+    for number in range(3):
+        expected = functional.cross_entropy(
+            outputs[number : number + 1], targets[number : number + 1], ignore_index=NO_CLASS
+        )
+        torch.testing.assert_close(losses[number], expected)
+
+
+@pytest.mark.parametrize("kind", ["cross_entropy", "focal", "dice", "cross_entropy_dice"])
+def test_that_every_loss_falls_to_nothing_where_all_is_right_and_bears_a_picture_without_classes(kind: str) -> None:
+    objective = TASK.objective(Job(task="segmentation", loss=kind), CLASSES)  # type: ignore[arg-type]
+    outputs, targets = sample(3)
+    targets[2] = NO_CLASS
+    sure = 50.0 * functional.one_hot(targets.where(targets != NO_CLASS, 0), CLASSES).permute(0, 3, 1, 2).float()
+    wrong, right = objective.loss(outputs.requires_grad_(), targets), objective.loss(sure, targets)
+    assert wrong.shape == (3,)
+    assert (wrong[:2] > 0.1).all()
+    assert (right < 1e-3).all()
+    assert wrong[2] == 0
+    wrong.sum().backward()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
+    ignored = (targets == NO_CLASS)[:, None].expand_as(outputs)
+    assert (outputs.grad[ignored] == 0).all()
+
+
+def test_that_the_focal_loss_with_one_sure_pixel_is_the_papers() -> None:
+    outputs = torch.tensor([[[[2.0]], [[0.0]]]])
+    likely = torch.sigmoid(torch.tensor(2.0)).item()
+    loss = TASK.objective(Job(task="segmentation", loss="focal"), 2).loss(
+        outputs, torch.zeros(1, 1, 1, dtype=torch.int64)
+    )
+    assert loss.item() == pytest.approx(-((1 - likely) ** 2) * np.log(likely), rel=1e-5)
+
+
+@pytest.mark.parametrize(("model", "channels"), [("unet", 3), ("unet", 1), ("lraspp_mobilenet_v3_large", 3)])
+def test_that_weights_load_into_the_plain_librarys_model_and_give_the_same(model: str, channels: int) -> None:
+    job = Job(task="segmentation", model=model, encoder="resnet18", image_size=64)
+    ours = TASK.build_model(job, CLASSES, channels).eval()
+    if model == "unet":
+        plain = smp.Unet("resnet18", encoder_weights=None, in_channels=channels, classes=CLASSES)
+    else:
+        plain = torchvision.models.get_model(model, weights=None, weights_backbone=None, num_classes=CLASSES)
+    plain.load_state_dict(ours.state_dict())
+    plain.eval()
+    inputs = torch.rand(2, channels, 64, 64)
+    with torch.no_grad():
+        theirs = plain(inputs)
+        torch.testing.assert_close(ours(inputs), theirs["out"] if isinstance(theirs, dict) else theirs)
+
+
+def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
+    job = Job(task="segmentation", model="unet", encoder="resnet18", image_size=64)
+    torch.manual_seed(1)
+    one = TASK.build_model(job, CLASSES, 3).state_dict()
+    torch.manual_seed(2)
+    other = TASK.build_model(job, CLASSES, 3).state_dict()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"model": "unett"}, "model", "Did you mean “unet”"),
+        ({"model": "unet", "encoder": "resnet43"}, "encoder", "There is no encoder “resnet43”"),
+        ({"model": "unet", "image_size": 100}, "image_size", "Set 96"),
+    ],
+)
+def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, object], field: str, words: str) -> None:
+    with pytest.raises(TaskError) as error:
+        TASK.build_model(Job(**({"task": "segmentation", "image_size": 64} | fields)), CLASSES, 3)  # type: ignore[arg-type]
+    assert error.value.field == field
+    assert words in str(error.value)
+
+
+OWN = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Sequential(nn.Conv2d(3, num_classes, {size}, padding={padding}))
+"""
+
+
+def test_that_a_model_file_of_ones_own_is_tried_out(tmp_path: Path) -> None:
+    def built(size: int, padding: int) -> nn.Module:
+        text = OWN.format(size=size, padding=padding)
+        (tmp_path / "own.py").write_text(text)
+        trusted = hashlib.sha256(text.encode()).hexdigest()
+        job = Job(task="segmentation", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=64)
+        return TASK.build_model(job, CLASSES, 1)
+
+    assert built(3, 1)(torch.zeros(2, 1, 64, 64)).shape == (2, CLASSES, 64, 64)
+    with pytest.raises(TaskError, match=r"gives a tensor of \[2, 4, 62, 62\]; a tensor of \[2, 4, 64, 64\] is needed"):
+        built(3, 0)

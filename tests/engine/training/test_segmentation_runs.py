@@ -1,0 +1,102 @@
+"""Semantic segmentation from a folder to a checkpoint, under the strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+from PIL import Image
+
+from engine.contract.events import Planned, StepMetrics, Validation, Warned
+from engine.contract.job import Job
+from engine.data.masks import NO_CLASS
+from engine.tasks.classification import IMAGENET
+from tests.support.masks import make_masked
+from tests.support.worker_group import WorkerGroup
+
+Start = Callable[..., WorkerGroup]
+SIDE = 32
+
+
+@pytest.fixture(scope="module")
+def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_masked(tmp_path_factory.mktemp("discs"), {"train": 40, "val": 10}, SIDE)
+
+
+def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "dataset": str(folder), "task": "segmentation", "model": "unet", "encoder": "resnet18", "image_size": SIDE,
+        "batch_size": 8, "epochs": 1, "optimizer": "adam", "learning_rate": 0.002, "loader_workers": 1,
+        "memory_format": "contiguous", "devices": ("cpu",) * cpus,
+    }  # fmt: skip
+    return Job(**(given | fields))
+
+
+def mean_iou(folder: Path, state: dict[str, torch.Tensor]) -> float:
+    """Of the plain library's model on the validation pictures, pixel by pixel."""
+    model = smp.Unet("resnet18", encoder_weights=None, classes=3)
+    model.load_state_dict(state)
+    model.eval()
+    mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
+    found, true = [], []
+    for path in sorted((folder / "images/val").iterdir()):
+        picture = torch.from_numpy(np.asarray(Image.open(path)).copy()).permute(2, 0, 1) / 255
+        with torch.no_grad():
+            found.append(model(((picture - mean) / std)[None])[0].argmax(0).numpy())
+        true.append(np.asarray(Image.open(folder / "masks/val" / path.name)))
+    all_found, all_true = np.stack(found), np.stack(true)
+    counted = all_true != NO_CLASS
+    shares = []
+    for number in range(3):
+        both = np.sum((all_found == number) & (all_true == number) & counted)
+        either = np.sum(((all_found == number) | (all_true == number)) & counted)
+        if either:
+            shares.append(both / either)
+    return float(np.mean(shares))
+
+
+def test_that_a_unet_learns_to_find_discs_and_is_as_good_in_the_plain_library(start: Start, discs: Path) -> None:
+    group = start(job(discs, epochs=6, augmentation="light")).completed(150)
+    measured = [event.measures for event in group.of(Validation)]
+    assert measured[-1]["miou"] > 0.6  # nothing but background is 0.3 at most
+    best = max(measures["miou"] for measures in measured)
+    state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+    assert mean_iou(discs, state) == pytest.approx(best, abs=1e-6)
+    (plan,) = group.of(Planned)
+    assert (plan.classes, plan.train_pictures, plan.val_pictures) == (("class 0", "class 1", "class 2"), 40, 10)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "fields"),
+    [
+        ("ddp", 2, {}),
+        ("fsdp", 2, {}),
+        ("model_parallel", 2, {}),
+        pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
+        pytest.param("hsdp", 4, {}, marks=pytest.mark.long),
+    ],
+)
+def test_that_it_trains_under_every_strategy_and_measures_every_picture_once(
+    start: Start, discs: Path, strategy: str, cpus: int, fields: dict[str, Any]
+) -> None:
+    whole = start(job(discs, seed=3), every_step=True).completed(150)
+    group = start(job(discs, cpus, strategy=strategy, seed=3, **fields), every_step=True).completed(150)
+    # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch under most.
+    first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
+    assert first == pytest.approx(same, rel=1e-5 if strategy == "model_parallel" else 0.1)
+    (validation,) = group.of(Validation)
+    assert validation.pictures == 10
+    assert set(validation.measures) == {"miou", "mean_f1", "pixel_accuracy", "loss"}
+
+
+def test_that_a_picture_whose_mask_is_wrong_is_told_and_left_out(start: Start, tmp_path: Path) -> None:
+    folder = make_masked(tmp_path / "data", {"train": 10, "val": 4}, SIDE)
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "masks/train/004.png")
+    group = start(job(folder)).completed(150)
+    (told,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
+    assert "004.png is left out: its mask is of another size" in told

@@ -1,0 +1,35 @@
+"""Small pictures with masks, made on the spot: bright discs on noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def disc(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A picture uint8 [side, side, 3] with a red or a green disc on it, and its mask uint8 [side, side]: 0, 1 or 2."""
+    random = np.random.default_rng(seed)
+    pixels = random.integers(0, 120, (side, side, 3), dtype=np.uint8)
+    rows, columns = np.mgrid[:side, :side]
+    (top, left), radius = random.integers(side // 4, 3 * side // 4, 2), random.integers(side // 6, side // 3)
+    inside = (rows - top) ** 2 + (columns - left) ** 2 < radius**2
+    kind = 1 + seed % 2
+    pixels[inside, kind - 1] = 220
+    return pixels, np.where(inside, kind, 0).astype(np.uint8)
+
+
+def make_masked(folder: Path, counts: dict[str, int], side: int = 32, *, ignored: bool = True) -> Path:
+    """images/SPLIT/N.png and masks/SPLIT/N.png; with `ignored` the first row of each mask is of no class (255)."""
+    seed = 0
+    for split, count in counts.items():
+        for number in range(count):
+            pixels, mask = disc(side, seed := seed + 1)
+            if ignored:
+                mask[0] = 255
+            for kind, content in (("images", pixels), ("masks", mask)):
+                place = folder / kind / split / f"{number:03}.png"
+                place.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(content).save(place)
+    return folder
