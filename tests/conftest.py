@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-# Two tests at a time and what they start share the cores: torch's threads are not to wait for each other by spinning.
+# Three tests at a time and what they start share the cores: torch's threads are not to wait for each other by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

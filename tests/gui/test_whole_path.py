@@ -152,6 +152,7 @@ def test_that_a_window_closed_right_after_train_leaves_a_run_that_goes_on(
     qtbot.waitUntil(lambda: run.state() == "completed", timeout=SOON_MS)
 
 
+@pytest.mark.long
 def test_that_shortcuts_start_and_stop_a_run(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     window.form.rows["epochs"].set_value(1000)

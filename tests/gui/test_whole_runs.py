@@ -24,6 +24,7 @@ from tests.gui.test_whole_path import points, press_train, ready
 SOON_MS = 60_000
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is a signal of POSIX systems")
 def test_that_a_killed_run_is_resumed_from_the_list(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     first = ready(open_window(), qtbot)

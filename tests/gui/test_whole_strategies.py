@@ -45,6 +45,7 @@ def test_that_a_pipelines_cut_and_schedule_are_shown(
     assert not seen.ranks.isVisibleTo(seen)
 
 
+@pytest.mark.long
 def test_that_who_waits_for_whom_is_shown_for_data_parallel_ranks(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:

@@ -36,6 +36,7 @@ def test_that_cuts_of_ones_own_are_shown_and_json_tells_all() -> None:
     assert sum(stage["share"] for stage in told["stages"]) > 0.999
 
 
+@pytest.mark.long
 def test_that_what_cannot_be_cut_is_a_bad_request() -> None:
     answer = footplate("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--cuts", "nowhere")
     assert answer.code == 2

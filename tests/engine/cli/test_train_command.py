@@ -44,6 +44,7 @@ def test_that_a_training_ends_with_0_and_names_its_checkpoints(pictures: Path) -
     assert "epoch 2: top1" in told.out
 
 
+@pytest.mark.long
 def test_that_json_prints_the_events_as_they_stand_in_the_run_and_nothing_else(pictures: Path) -> None:
     answer = footplate("train", str(pictures), *SMALL, "--epochs", "1", "--json")
     assert answer.code == 0, answer.err

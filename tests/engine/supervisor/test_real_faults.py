@@ -138,7 +138,7 @@ def some(strategies: Iterable[str], everyday: tuple[str, ...]) -> list[Any]:
     return [pytest.param(name, marks=[] if name in everyday else pytest.mark.long) for name in strategies]
 
 
-@pytest.mark.parametrize("strategy", some(GROUPS, everyday=("ddp", "pipeline", "hsdp")))
+@pytest.mark.parametrize("strategy", some(GROUPS, everyday=("hsdp",)))
 def test_that_a_rank_that_is_killed_is_named_at_once_and_nothing_is_left(
     start: Callable[..., Run], strategy: str
 ) -> None:

@@ -48,7 +48,7 @@ STRATEGIES: dict[str, tuple[int, dict[str, Any]]] = {
     "model_parallel": (2, {}),
 }
 PATIENCE_S = 300.0
-USUAL = {"single", "ddp"}
+USUAL = {"single"}
 
 DRAWS = """
 import os

@@ -75,8 +75,8 @@ def test_that_a_unet_learns_to_find_discs_and_is_as_good_in_the_plain_library(st
     ("strategy", "cpus", "fields"),
     [
         ("ddp", 2, {}),
-        ("fsdp", 2, {}),
-        ("model_parallel", 2, {}),
+        pytest.param("fsdp", 2, {}, marks=pytest.mark.long),
+        pytest.param("model_parallel", 2, {}, marks=pytest.mark.long),
         pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
         pytest.param("hsdp", 4, {}, marks=pytest.mark.long),
     ],

@@ -153,7 +153,12 @@ def test_that_steps_told_rarely_still_cover_them_all(job: Make, start: Start) ->
 
 
 @pytest.mark.parametrize(
-    ("strategy", "cpus"), [("single", 1), ("ddp", 2), pytest.param("pipeline", 2, marks=pytest.mark.long)]
+    ("strategy", "cpus"),
+    [
+        ("single", 1),
+        pytest.param("ddp", 2, marks=pytest.mark.long),
+        pytest.param("pipeline", 2, marks=pytest.mark.long),
+    ],
 )
 def test_that_best_loads_with_plain_torchvision_and_is_as_good(
     job: Make, start: Start, pictures: Path, strategy: str, cpus: int

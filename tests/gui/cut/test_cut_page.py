@@ -75,6 +75,7 @@ def test_that_a_model_is_measured_with_progress(planner: Planner, qtbot: QtBot) 
     assert not planner.running
 
 
+@pytest.mark.long
 def test_that_a_model_that_cannot_be_cut_is_answered_with_the_problem(planner: Planner, qtbot: QtBot) -> None:
     with qtbot.waitSignal(planner.refused, timeout=SOON_MS) as answer:
         planner.start(msgspec.structs.replace(JOB, devices=("cpu",) * 40))
