@@ -154,6 +154,7 @@ def test_that_microbatches_too_small_for_batch_norm_are_a_problem() -> None:
     assert "fewer microbatches" in problem.remedy
 
 
+@pytest.mark.long
 def test_that_what_a_model_file_prints_is_no_answer(model_file: Path) -> None:
     fields = written(model_file, "return self.last(self.first(x).mean((2, 3)))")
     last = answers(msgspec.json.encode(small(**fields)))[-1]

@@ -41,6 +41,7 @@ def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> li
     return [child for child in supervisor.children() if child.name().startswith("footplate-w")]
 
 
+@pytest.mark.long
 def test_that_a_killed_rank_is_named_on_screen_within_two_seconds(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:

@@ -140,6 +140,7 @@ def _tab_round(window: MainWindow, visited: list[str]) -> None:
         visited.append(focused.accessibleName())
 
 
+@pytest.mark.long
 def test_that_a_window_closed_right_after_train_leaves_a_run_that_goes_on(
     open_window: OpenWindow, qtbot: QtBot
 ) -> None:

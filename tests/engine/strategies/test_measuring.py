@@ -258,6 +258,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_that_all_ranks_are_told_the_same_of_travelling(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from engine.contract.events import ScheduleTraced, Validation
@@ -15,6 +16,7 @@ Make = Callable[..., Job]
 Start = Callable[..., Any]
 
 
+@pytest.mark.long
 def test_that_model_parallel_is_a_single_device_to_the_last_bit(job: Make, start: Start) -> None:
     fields = {"model": "resnet18", "image_size": 32, "batch_size": 24, "epochs": 2}
     single = start(job(**fields), every_step=True).completed()

@@ -65,6 +65,7 @@ def test_that_a_real_run_trains_to_completion_and_leaves_its_checkpoints(picture
     wait_until(lambda: gone(pid), "the supervisor to go")
 
 
+@pytest.mark.long
 def test_that_stop_saves_the_last_state_on_all_ranks(pictures: Path) -> None:
     run = create_run(job(pictures, epochs=LONG, workers=2))
     pid = start_supervisor(run)

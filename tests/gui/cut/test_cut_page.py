@@ -60,6 +60,7 @@ def measured(page: CutPage) -> CutPage:
     return page
 
 
+@pytest.mark.long
 def test_that_a_model_is_measured_with_progress(planner: Planner, qtbot: QtBot) -> None:
     told: list[tuple[float, str]] = []
     planner.progress.connect(lambda fraction, what: told.append((fraction, what)))
