@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from engine.contract.events import RunFinished
 from engine.contract.job import FIELDS, Job, job_from_values, load_job, save_job
 from engine.contract.problems import Problem
 from engine.contract.run_notes import change_notes, read_notes
-from engine.contract.runs import ENDED, RunFolder
+from engine.contract.runs import ENDED, OLDER_CHECKPOINT, RunFolder
 
 _GROUPS = ("strategy", "precision", "faults", "checkpoints")
 _BESIDES = (
@@ -29,7 +28,6 @@ CHANGEABLE: frozenset[str] = frozenset(
 other data, another model, seed, optimizer or global batch it would be another training, which is what a fork is for."""
 
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
-_OLDER = re.compile(r"epoch-\d+-step-(\d+)\.pt")
 
 
 def job_to_go_on(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tuple[Job | None, list[Problem]]:
@@ -73,7 +71,7 @@ def checkpoint_of(run: RunFolder) -> Path | None:
     if last.exists():  # even where it is no file, which its reader is to tell
         return last
     # A file system without hard links lacks last.pt for a moment whenever it is replaced.
-    older = {int(match[1]): path for path in _listed(run.checkpoints) if (match := _OLDER.fullmatch(path.name))}
+    older = {int(m["step"]): path for path in _listed(run.checkpoints) if (m := OLDER_CHECKPOINT.fullmatch(path.name))}
     if older:
         return older[max(older)]
     job = run.job()

@@ -50,6 +50,9 @@ State = Literal["starting", "waiting", "running", "completed", "paused", "stoppe
 ENDED: tuple[State, ...] = ("completed", "paused", "stopped", "failed", "interrupted")
 """States of a run that nobody runs any more; it can be gone on with, but for what is completed."""
 
+OLDER_CHECKPOINT = re.compile(r"epoch-(?P<epoch>\d+)-step-(?P<step>\d+)\.pt")
+"""What a checkpoint is called that went before last.pt."""
+
 START_GRACE_S = 30.0
 """How long after its making a run without a supervisor counts as starting rather than interrupted."""
 
@@ -379,6 +382,7 @@ def run_names() -> list[str]:
 
 __all__ = [
     "ENDED",
+    "OLDER_CHECKPOINT",
     "Outcome",
     "RunFolder",
     "RunSummary",

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from engine.contract import paths
-from engine.contract.runs import RunFolder
+from engine.contract.runs import ENDED, RunFolder
 
 
 class CannotTrash(Exception):  # noqa: N818  (a state of things more than an error)
@@ -71,7 +71,7 @@ def holding(folder: Path) -> Holding:
 def trash_run(run: RunFolder) -> Trashed:
     """Moves a run's folder to the trash. Raises CannotTrash where the run goes on, or the system does not allow it."""
     supervisor = run.supervisor()
-    if run.state() in ("starting", "running") or (supervisor is not None and supervisor.alive()):
+    if run.state() not in ENDED or (supervisor is not None and supervisor.alive()):
         raise CannotTrash(f"{run.run_id} goes on: stop it first.")
     path = run.path.absolute()
     if not path.is_dir():

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import secrets
 import time
 from dataclasses import dataclass
@@ -20,9 +19,9 @@ from typing import Any, BinaryIO
 import torch
 
 from engine.contract import paths
+from engine.contract.runs import OLDER_CHECKPOINT
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_OLDER = re.compile(r"epoch-\d+-step-(\d+)\.pt")
 _NO_COMMENT = bytes(2)
 """How torch ends an archive: with the length of its comment. The checksum is that of the archive as torch has written it."""
 _BLOCK_BYTES = 1 << 20
@@ -50,7 +49,9 @@ def older_name(epoch: int, step: int) -> str:
 
 def older_checkpoints(folder: Path) -> list[Path]:
     """Those in `folder` that went before its last.pt, the newest first."""
-    found = [(int(match[1]), path) for path in folder.iterdir() if (match := _OLDER.fullmatch(path.name))]
+    found = [
+        (int(match["step"]), path) for path in folder.iterdir() if (match := OLDER_CHECKPOINT.fullmatch(path.name))
+    ]
     return [path for _, path in sorted(found, reverse=True)]
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, CheckpointSaved
-from engine.contract.runs import RunFolder
+from engine.contract.runs import OLDER_CHECKPOINT, RunFolder
 from gui.runs.words import lately, size_words
 
 BEST = "best.pt"
 LAST = "last.pt"
 
-_OLDER = re.compile(r"epoch-(\d+)-step-(\d+)\.pt")
 _TOLD = b'{"type":"checkpoint"'
 """How a line of the log begins that tells of one: the encoder writes the tag first."""
 
@@ -52,7 +50,7 @@ class Checkpoint:
     @property
     def words(self) -> str:
         """ "epoch 3, step 345 · 14:05 · 44.9 MiB"; without the place where the name tells it."""
-        place = "" if _OLDER.fullmatch(self.name) else self.place
+        place = "" if OLDER_CHECKPOINT.fullmatch(self.name) else self.place
         return " · ".join(filter(None, (place, lately(self.written), size_words(self.bytes))))
 
 
@@ -66,7 +64,7 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
     told = _told(run.events_file)
     found = []
     for entry, info in files:
-        older = _OLDER.fullmatch(entry.name)
+        older = OLDER_CHECKPOINT.fullmatch(entry.name)
         place = (int(older[1]), int(older[2])) if older is not None else told.get(entry.name, (None, None))
         found.append(Checkpoint(Path(entry.path), info.st_size, info.st_mtime, *place))
     return tuple(sorted(found, key=lambda each: each.written, reverse=True))
