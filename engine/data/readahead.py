@@ -6,35 +6,38 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from engine.data.sampler import Share
-from engine.data.slots import Slot
+
+Room = TypeVar("Room")
+"""What a batch lies in."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Filled:
+@dataclass(frozen=True, eq=False)
+class Filled(Generic[Room]):
     """A slot that holds this worker's share of a batch, `pictures` of them; `stored` where the slot holds their numbers
     alone, since the pixels are on the device already."""
 
-    slot: Slot
+    slot: Room
     pictures: int
     global_size: int
     stored: bool = False
 
 
-class Slots:
+class Slots(Generic[Room]):
     """Slots for all who read for one loader, made by `make` when first needed, at most `limit`.
 
     `changed` guards what they share, and is notified of whatever one of them may wait for.
     """
 
-    def __init__(self, make: Callable[[], Slot], limit: int) -> None:
+    def __init__(self, make: Callable[[], Room], limit: int) -> None:
         self.changed = threading.Condition()
         self._make = make
         self._unmade = limit
-        self._free: deque[Slot] = deque()
+        self._free: deque[Room] = deque()
 
-    def take(self, given_up: Callable[[], bool]) -> Slot | None:
+    def take(self, given_up: Callable[[], bool]) -> Room | None:
         """A free slot, once there is one; None once `given_up`."""
         with self.changed:
             self.changed.wait_for(lambda: given_up() or self._free or self._unmade)
@@ -45,13 +48,13 @@ class Slots:
             self._unmade -= 1
         return self._make()
 
-    def give(self, slot: Slot) -> None:
+    def give(self, slot: Room) -> None:
         with self.changed:
             self._free.append(slot)
             self.changed.notify_all()
 
 
-class Reading:
+class Reading(Generic[Room]):
     """Fills slots with `shares` by a thread of its own, in order, as far ahead as there are slots.
 
     It ends early as soon as it is not `wanted`. Where it comes to the last share it calls `complete` after it, which may
@@ -65,8 +68,8 @@ class Reading:
         start: int,
         shares: Iterator[Share],
         *,
-        slots: Slots,
-        fill: Callable[[Slot, Share, int], Filled],
+        slots: Slots[Room],
+        fill: Callable[[Room, Share, int], Filled[Room]],
         wanted: Callable[[], bool],
         complete: Callable[[int], None],
         then: Callable[[int], None],
@@ -82,12 +85,12 @@ class Reading:
         self._wanted = wanted
         self._complete = complete
         self._then = then
-        self._ready: deque[Filled] = deque()
+        self._ready: deque[Filled[Room]] = deque()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._read, name="batches", daemon=True)
         self._thread.start()
 
-    def get(self) -> Filled | None:
+    def get(self) -> Filled[Room] | None:
         """The next batch; None after the last, or once closed. Raises what reading failed with, after all before it."""
         with self._changed:
             self._changed.wait_for(lambda: self.closed or self._ready or self.ended)
