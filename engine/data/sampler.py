@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torch.utils.data import DistributedSampler
 
 
@@ -27,6 +28,9 @@ class GlobalBatchSampler(DistributedSampler[Any]):
 
     While shuffling (training), an incomplete last batch is dropped unless it is the only one. Without
     (validation), nothing is dropped or repeated.
+
+    With `chances` [length], an epoch is of as many samples, each of which comes as often as its part of all chances says:
+    not once each, but in the mean over the epochs, and in each epoch that number rounded up or down.
     """
 
     def __init__(  # noqa: PLR0917 - the sampler of torch is called so, too
@@ -38,12 +42,14 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         seed: int,
         shuffle: bool = True,
         shares: Sequence[float] = (),
+        chances: npt.NDArray[np.float64] | None = None,
     ) -> None:
         dataset: Any = range(length)  # all that is asked of it is its length
         super().__init__(dataset, num_replicas=world_size, rank=rank, shuffle=shuffle, seed=seed)
         self.length = length
         self.batch_size = batch_size
         self.shares = tuple(shares) or (1.0,) * world_size
+        self._chances = chances
 
     def __len__(self) -> int:
         """The number of global steps of an epoch."""
@@ -80,7 +86,31 @@ class GlobalBatchSampler(DistributedSampler[Any]):
             return np.arange(self.length, dtype=np.int64)
         generator = torch.Generator()
         generator.manual_seed(self.seed + epoch)
-        return torch.randperm(self.length, generator=generator).numpy()
+        order: npt.NDArray[np.int64] = torch.randperm(self.length, generator=generator).numpy()
+        if self._chances is None:
+            return order
+        # The drawn are those of systematic sampling (Kitagawa 1996, appendix): marks at even distances along all chances, of
+        # which those that are alike lie together, so that what is rare comes as often in every single epoch.
+        alike = order[np.argsort(self._chances[order], kind="stable")]
+        begun = float(torch.rand((), generator=generator, dtype=torch.float64))
+        ends = np.cumsum(self._chances[alike])
+        marks = (np.arange(self.length) + begun) * (ends[-1] / self.length)
+        places = np.minimum(np.searchsorted(ends, marks, side="right"), self.length - 1)
+        return alike[places][torch.randperm(self.length, generator=generator).numpy()]
+
+
+def even_chances(targets: Tensor) -> npt.NDArray[np.float64]:
+    """The chances by which each class comes as often as any other, of `targets` int64 [N], the class of each sample.
+
+    Of float [N, C], which tell several classes of a sample, its chance is that of its rarest class (as the repeat factors
+    of Gupta et al. 2019, LVIS, appendix A), and samples without a class count as one more class.
+    """
+    if targets.dim() == 1:
+        counts = torch.bincount(targets).double()
+        return (1 / counts.clamp(min=1))[targets].numpy()
+    there = torch.cat([targets > 0, ~(targets > 0).any(1, keepdim=True)], dim=1)
+    counts = there.sum(0).double()
+    return (there / counts.clamp(min=1)).amax(1).numpy()
 
 
 def divide(count: int, shares: Sequence[float]) -> list[int]:

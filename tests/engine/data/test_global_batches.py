@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data.sampler import GlobalBatchSampler, divide
+from engine.data.sampler import GlobalBatchSampler, divide, even_chances
 
 sizes = {"length": st.integers(1, 200), "batch": st.integers(1, 64), "seed": st.integers(0, 2**31 - 1)}
 
@@ -114,3 +115,47 @@ def test_that_what_is_left_out_completes_the_epoch(length: int, batch: int, seed
     left_out = [sampler.left_out(epoch) for sampler in samplers]
     assert sum(map(len, left_out)) < batch
     assert sorted(np.concatenate(shares + left_out).tolist()) == list(range(length))
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    counts=st.lists(st.integers(1, 60), min_size=2, max_size=6),
+    batch=st.integers(1, 32),
+    world=st.integers(1, 4),
+    epoch=st.integers(0, 9),
+)
+def test_that_with_even_chances_classes_come_equally_often_in_every_epoch(
+    *, counts: list[int], batch: int, world: int, epoch: int
+) -> None:
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(5))]
+    chances = even_chances(labels)
+    samplers = [GlobalBatchSampler(len(labels), batch, rank, world, 3, chances=chances) for rank in range(world)]
+    steps = zip(*(sampler.epoch_from(epoch) for sampler in samplers), strict=True)
+    drawn = np.concatenate([share.indices for shares in steps for share in shares])
+    left = np.concatenate([sampler.left_out(epoch) for sampler in samplers])
+    drawn = np.concatenate([drawn, left])
+    assert len(drawn) == len(labels)
+    often = np.bincount(labels.numpy()[drawn], minlength=len(counts))
+    for count in set(counts):  # classes of one size are drawn from together
+        alike = np.array(counts) == count
+        assert abs(often[alike].sum() - alike.sum() * len(labels) / len(counts)) <= 2
+    each = np.bincount(drawn, minlength=len(labels))
+    expected = len(labels) * chances / chances.sum()
+    assert (np.abs(each - expected) < 1 + 1e-9).all()
+
+
+def test_that_chances_leave_the_order_to_seed_and_epoch_alone_and_give_all_samples_their_turn() -> None:
+    chances = even_chances(torch.tensor([0] * 90 + [1] * 10))
+    orders = [
+        np.concatenate([share.indices for share in GlobalBatchSampler(100, 10, 0, 1, 7, chances=chances).epoch_from(e)])
+        for e in (*range(30), 0)
+    ]
+    assert orders[0].tolist() == orders[-1].tolist() != orders[1].tolist()
+    assert set(np.concatenate(orders).tolist()) == set(range(100))
+    assert orders[0].tolist() != np.sort(orders[0]).tolist()
+
+
+def test_that_of_several_classes_the_rarest_gives_a_sample_its_chance() -> None:
+    targets = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    np.testing.assert_allclose(even_chances(targets), [1 / 3, 1 / 3, 1, 1])
