@@ -137,7 +137,7 @@ def _by_colour(there: Values) -> Meaning:
 
 def _names(place: str) -> Meaning | None:
     """Names by value: of a list with one in each line, or of the definition that ArcGIS exports with its chips."""
-    definition = _definition(place)
+    definition = arcgis_classes(place)
     if definition is not None:
         values, names = definition
         rest = () if 0 in values else (0,)
@@ -153,7 +153,8 @@ def _none_of(values: Sequence[int]) -> tuple[int, ...]:
     return () if NO_CLASS in values else (NO_CLASS,)
 
 
-def _definition(place: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
+def arcgis_classes(place: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
+    """The values and names of the classes in the definition that ArcGIS exports with its chips, None where there is none."""
     try:
         content = json.loads(Path(place, _DEFINITION).read_text(encoding="utf-8"))
         classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
