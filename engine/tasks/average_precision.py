@@ -1,0 +1,108 @@
+"""Average precision as COCO measures it, of boxes and of masks.
+
+The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), which the tests compare with: ten thresholds of
+the overlap, the precision at 101 recalls, at most 100 detections of a class in a picture, over objects of all sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+THRESHOLDS = np.linspace(0.5, 0.95, 10)
+"""The least overlaps with which something counts as found."""
+RECALLS = np.linspace(0.0, 1.0, 101)
+MOST = 100
+"""Detections of a class in a picture that count, those with the highest scores."""
+RIGHT, WRONG, LEFT_OUT = 1, 0, -1
+"""What may become of a detection at a threshold."""
+
+
+def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
+    """Intersection over union of boxes [d, 4] and [g, 4] (x1, y1, x2, y2), as [d, g]; with one that is ignored, which may
+    stand for many objects, the share of the found box that lies in it."""
+    corner = np.minimum(found[:, None, 2:], true[None, :, 2:]) - np.maximum(found[:, None, :2], true[None, :, :2])
+    both = corner.clip(min=0).prod(2)
+    return _shares(both, _areas(found), _areas(true), ignored)
+
+
+def mask_overlaps(found: Bools, true: Bools, ignored: Bools) -> Floats:
+    """The same of masks [d, h, w] and [g, h, w]."""
+    pixels = found.shape[1] * found.shape[2]
+    flat, flat_true = (each.reshape(len(each), pixels).astype(np.float32) for each in (found, true))
+    both = (flat @ flat_true.T).astype(np.float64)
+    return _shares(both, flat.sum(1, dtype=np.float64), flat_true.sum(1, dtype=np.float64), ignored)
+
+
+def _areas(boxes: Floats) -> Floats:
+    areas: Floats = (boxes[:, 2:] - boxes[:, :2]).clip(min=0).prod(1)
+    return areas
+
+
+def _shares(both: Floats, found: Floats, true: Floats, ignored: Bools) -> Floats:
+    whole = np.where(ignored[None], found[:, None], found[:, None] + true[None] - both)
+    return np.divide(both, whole, out=np.zeros_like(both), where=whole > 0)
+
+
+def match(overlaps: Floats, ignored: Bools) -> Floats:
+    """What becomes of the detections of one class in one picture, [d, 10], by `overlaps` [d, g] in the order of falling scores.
+
+    Each takes the object with which it overlaps most among those that are still free; one that has none but an ignored
+    object, which is never used up, is left out.
+    """
+    outcomes = np.full((len(overlaps), len(THRESHOLDS)), float(WRONG))
+    if not overlaps.shape[1]:
+        return outcomes
+    order = np.argsort(ignored, kind="stable")
+    overlaps, ignored = overlaps[:, order], ignored[order]
+    free = np.ones((len(THRESHOLDS), overlaps.shape[1]), bool)
+    every = np.arange(len(THRESHOLDS))
+    least = np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]
+    for number, row in enumerate(overlaps):
+        taken = np.where((row >= least) & (free | ignored), row, -1.0)
+        true = np.where(ignored, -1.0, taken)
+        taken = np.where((true >= 0).any(1, keepdims=True), true, taken)
+        best = taken.shape[1] - 1 - taken[:, ::-1].argmax(1)  # of equals the last, as there
+        there = taken[every, best] >= 0
+        outcomes[number, there] = np.where(ignored[best], LEFT_OUT, RIGHT)[there]
+        free[every[there], best[there]] = False
+    return outcomes
+
+
+def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]) -> Floats:
+    """What becomes of one picture's detections: rows of the class, the score, and ten outcomes for each of `overlaps` [d, g],
+    which are of the boxes, or the masks, with all objects of the picture."""
+    rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
+    for number in np.unique(classes):
+        of = np.flatnonzero(classes == number)
+        of = of[np.argsort(-scores[of], kind="stable")][:MOST]
+        true = np.flatnonzero(true_classes == number)
+        outcomes = [match(each[np.ix_(of, true)], ignored[true]) for each in overlaps]
+        rows.append(np.column_stack([classes[of], scores[of], *outcomes]))
+    return np.concatenate(rows)
+
+
+def average_precisions(rows: Floats, counts: Floats) -> Floats:
+    """The average precision of each class at each threshold, [classes, 10]; NaN for a class that does not occur.
+
+    `rows` [k, 12] are those of `judge` for one kind of overlap, of all pictures; `counts` [classes] are the objects of each
+    class that are not ignored.
+    """
+    found = np.full((len(counts), len(THRESHOLDS)), np.nan)
+    for number in np.flatnonzero(counts):
+        of = rows[rows[:, 0] == number]
+        outcomes = of[np.argsort(-of[:, 1], kind="stable"), 2:]
+        right, wrong = (outcomes == RIGHT).cumsum(0), (outcomes == WRONG).cumsum(0)
+        recall = right / counts[number]
+        precision = right / (right + wrong + np.spacing(1))
+        precision = np.maximum.accumulate(precision[::-1])[::-1]
+        precision = np.concatenate([precision, np.zeros((1, len(THRESHOLDS)))])  # of a recall that is never reached
+        for place in range(len(THRESHOLDS)):
+            found[number, place] = precision[np.searchsorted(recall[:, place], RECALLS), place].mean()
+    return found
