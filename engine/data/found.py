@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,14 @@ from engine.data.files import Files
 LAYOUT = "Give a folder with one folder of pictures per class, or with train and val folders of such."
 
 Labels = npt.NDArray[np.int64]
+
+
+class Split(Protocol):
+    """What a format knows of one split; each has a type of its own. `made` where the folder has no such split, and it is
+    drawn from the training pictures."""
+
+    @property
+    def made(self) -> bool: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +61,29 @@ class MaskSplit:
     made: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class PointSplit:
+    """Point clouds as files, whose points have the `features` besides their places."""
+
+    files: Sequence[str]
+    features: tuple[str, ...] = ()
+    made: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSplit:
+    """Pictures and the edges in them as files: `edges[i]` tells which pixels of `files[i]` people drew. `alone` are pictures
+    without edges."""
+
+    files: Sequence[str]
+    edges: Sequence[str]
+    alone: Sequence[str] = ()
+    made: bool = False
+
+
 @dataclass(frozen=True)
 class MaskCode:
-    """What the values of masks mean. `values[i]` is the value of class i, in masks of colours 0xRRGGBB; values of
+    """What the values of masks, or the labels of points, mean. `values[i]` is the value of class i, in masks of colours 0xRRGGBB; values of
     `ignored`, and what lies outside of a picture, are of no class."""
 
     values: tuple[int, ...]
@@ -64,16 +93,16 @@ class MaskCode:
 
 @dataclass(frozen=True, eq=False)
 class Recognised:
-    """What a folder is. `format` is "imagefolder", "idx", "masks" or ""; without an error in `problems` both splits are
-    there, and of masks the `code`.
+    """What a folder is. `format` is "imagefolder", "idx", "masks", "points" or ""; without an error in `problems` both splits are
+    there, and of masks and points the `code`.
 
     `classes` are in torchvision's order (sorted names), those of masks in the order of their values, and fit to print.
     """
 
     format: str
     classes: tuple[str, ...] = ()
-    train: FileSplit | IdxSplit | MaskSplit | None = None
-    val: FileSplit | IdxSplit | MaskSplit | None = None
+    train: Split | None = None
+    val: Split | None = None
     problems: tuple[Problem, ...] = ()
     code: MaskCode | None = None
 
