@@ -70,21 +70,10 @@ class PointSplit:
     made: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class EdgeSplit:
-    """Pictures and the edges in them as files: `edges[i]` tells which pixels of `files[i]` people drew. `alone` are pictures
-    without edges."""
-
-    files: Sequence[str]
-    edges: Sequence[str]
-    alone: Sequence[str] = ()
-    made: bool = False
-
-
 @dataclass(frozen=True)
 class MaskCode:
-    """What the values of masks, or the labels of points, mean. `values[i]` is the value of class i, in masks of colours 0xRRGGBB; values of
-    `ignored`, and what lies outside of a picture, are of no class."""
+    """What the values of masks, or the labels of points, mean. `values[i]` is the value of class i, in masks of colours
+    0xRRGGBB; values of `ignored`, and what lies outside of a picture, are of no class."""
 
     values: tuple[int, ...]
     colours: bool = False
@@ -93,8 +82,8 @@ class MaskCode:
 
 @dataclass(frozen=True, eq=False)
 class Recognised:
-    """What a folder is. `format` is "imagefolder", "idx", "masks", "points" or ""; without an error in `problems` both splits are
-    there, and of masks and points the `code`.
+    """What a folder is. `format` is one of `formats.FORMATS` or ""; without an error in `problems` both splits are there, and
+    of masks and points the `code`.
 
     `classes` are in torchvision's order (sorted names), those of masks in the order of their values, and fit to print.
     """

@@ -84,7 +84,7 @@ def learn_meaning(folder: str, masks: Sequence[str], places: Sequence[str]) -> M
     if not len(there):
         return Meaning(trouble="None of the masks can be read.")
     for place in (folder, *places):
-        named = _coloured_names(place) if colours else _names(place)
+        named = _coloured_names(place) if colours else names_by_value(place)
         if named is not None:
             return named
     if colours:
@@ -135,7 +135,7 @@ def _by_colour(there: Values) -> Meaning:
     return Meaning(names, MaskCode(tuple(there.tolist()), colours=True))
 
 
-def _names(place: str) -> Meaning | None:
+def names_by_value(place: str) -> Meaning | None:
     """Names by value: of a list with one in each line, or of the definition that ArcGIS exports with its chips."""
     definition = arcgis_classes(place)
     if definition is not None:
