@@ -70,6 +70,17 @@ class PointSplit:
     made: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class EdgeSplit:
+    """Pictures and the edges in them as files: `edges[i]` tells which pixels of `files[i]` people drew. `alone` are pictures
+    without edges."""
+
+    files: Sequence[str]
+    edges: Sequence[str]
+    alone: Sequence[str] = ()
+    made: bool = False
+
+
 @dataclass(frozen=True)
 class MaskCode:
     """What the values of masks, or the labels of points, mean. `values[i]` is the value of class i, in masks of colours
