@@ -27,7 +27,8 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A task. The first of its `measures` decides which checkpoint is best unless the job says otherwise; `model` is what
-    the form begins with, and `fields` are those of the job that it goes by beside those that all do."""
+    the form begins with, and `fields` are those of the job that it goes by beside those that all do. Where it has no models
+    of its own, `models` is the task whose models it takes."""
 
     id: str
     title: str
@@ -35,6 +36,7 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measures: tuple[Measure, ...]
     model: str
     fields: tuple[str, ...] = ()
+    models: str = ""
 
 
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -113,8 +115,9 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def models_of(self, task: str) -> tuple[ModelEntry, ...]:
         """The models for a task; all where there is no such task."""
-        known = self.task(task) is not None
-        return tuple(entry for entry in self.models if entry.task == task or not known)
+        entry = self.task(task)
+        of = (entry.models or entry.id) if entry is not None else None
+        return tuple(model for model in self.models if of in (None, model.task))
 
     def strategy(self, name: str) -> StrategyEntry | None:
         return next((entry for entry in self.strategies if entry.id == name), None)

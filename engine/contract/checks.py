@@ -133,7 +133,7 @@ def _model_file(job: Job) -> list[Problem]:
 
 def _model(job: Job, model: ModelEntry) -> list[Problem]:
     found = []
-    if model.task != job.task:
+    if model not in load_catalogue().models_of(job.task):
         task = load_catalogue().task(job.task)
         instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
         found.append(Problem("model", f"{model.title} is not a model for this task.", instead))

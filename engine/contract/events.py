@@ -213,6 +213,38 @@ class Validation(Event, tag="validation", kw_only=True):
     seconds: float
 
 
+class ClassMeasures(Event, tag="class_measures", kw_only=True):
+    """What the validation before it found of each class.
+
+    `measures` holds, by title, a share for each of the plan's classes in their order, None for one that does not occur.
+    `confusion` has a row for each true class of how often each class was found; empty where there are many classes.
+    """
+
+    epoch: int
+    step: int
+    measures: dict[str, tuple[float | None, ...]]
+    confusion: tuple[tuple[int, ...], ...] = ()
+
+
+class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One sample of the validation split, and what the model makes of it: pictures, their paths relative to the run's
+    folder, and words where there are some to say. `name` tells which sample it is."""
+
+    name: str
+    truth_png: str
+    prediction_png: str
+    truth_words: str = ""
+    prediction_words: str = ""
+
+
+class Predicted(Event, tag="predicted", kw_only=True):
+    """What the model predicts at `step` for some samples of the validation split, the same at every validation."""
+
+    epoch: int
+    step: int
+    samples: tuple[PredictedSample, ...]
+
+
 class CheckpointSaved(Event, tag="checkpoint", kw_only=True):
     """`path` is relative to the run folder. `seconds` is what writing took, beside the training; `pause_s` how long the
     training stood still for it."""
@@ -314,6 +346,8 @@ AnyEvent = (
     | TimeSpent
     | Chosen
     | Validation
+    | ClassMeasures
+    | Predicted
     | CheckpointSaved
     | DevicesSampled
     | LogLine

@@ -17,7 +17,8 @@ from engine.contract.runs import ENDED, OLDER_CHECKPOINT, RunFolder
 
 _GROUPS = ("strategy", "precision", "faults", "checkpoints")
 _BESIDES = (
-    "devices", "strategy", "model_file_sha256", "loader_workers", "picture_cache", "accumulation", "epochs", "name",
+    "devices", "strategy", "model_file_sha256", "loader_workers", "picture_cache", "accumulation", "epochs", "patience",
+    "name",
 )  # fmt: skip
 _BUT = ("deterministic", "resume_from", "best_by")
 

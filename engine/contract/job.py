@@ -89,6 +89,58 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "training",
         ),
     ] = "cross_entropy"
+    class_weights: Annotated[
+        Literal["none", "balanced"],
+        _about(
+            "Class weights",
+            "Balanced: what a class counts in the loss goes down with how often it occurs in the training data.",
+            "training",
+        ),
+    ] = "none"
+    label_smoothing: Annotated[
+        float,
+        _about(
+            "Label smoothing",
+            "The share of each target that is spread evenly over all classes; 0 for none.",
+            "training",
+            ge=0,
+            lt=1,
+        ),
+    ] = 0.0
+    mixup: Annotated[
+        float,
+        _about(
+            "Mixup",
+            "Mixes each picture with another by a weight drawn from Beta(a, a) of this a; 0 for none, 0.2 is usual.",
+            "training",
+            ge=0,
+            le=100,
+        ),
+    ] = 0.0
+    cutmix: Annotated[
+        float,
+        _about(
+            "CutMix",
+            "Pastes a part of another picture into each, its share drawn from Beta(a, a) of this a; 0 for none, 1 is usual.",
+            "training",
+            ge=0,
+            le=100,
+        ),
+    ] = 0.0
+    patience: (
+        Annotated[
+            int,
+            _about(
+                "Stop early after",
+                "Epochs without a better validation, by the measure that decides which checkpoint is best, after which the "
+                "run ends. Empty to train all epochs.",
+                "training",
+                ge=1,
+                le=100_000,
+            ),
+        ]
+        | None
+    ) = None
     accumulation: Annotated[
         int,
         _about(
@@ -174,6 +226,16 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             le=100_000,
         ),
     ] = 1
+    predictions: Annotated[
+        int,
+        _about(
+            "Predictions kept",
+            "Validation pictures whose predictions are kept at every validation, to look through; 0 for none.",
+            "checkpoints",
+            ge=0,
+            le=64,
+        ),
+    ] = 8
     resume_from: Annotated[
         str,
         _about(
@@ -231,6 +293,38 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["none", "light"],
         _about("Augmentation", "Light: random crop, and a mirror image where that keeps the meaning.", "data"),
     ] = "none"
+    oversample: Annotated[
+        bool,
+        _about(
+            "Oversample rare classes",
+            "Gives pictures of rare classes several times an epoch, so that all classes come equally often.",
+            "data",
+        ),
+    ] = False
+    ignore_value: (
+        Annotated[
+            int,
+            _about(
+                "Ignored mask value",
+                "Pixels of this value in the masks are of no class: they are neither learnt nor measured. Empty for what the "
+                "folder says, or 255.",
+                "data",
+                ge=0,
+                le=0xFFFFFF,
+            ),
+        ]
+        | None
+    ) = None
+    points: Annotated[
+        int,
+        _about(
+            "Points",
+            "Points of a cloud that are given to the model at once, drawn anew in every epoch.",
+            "data",
+            ge=64,
+            le=1_000_000,
+        ),
+    ] = 2048
     loader_workers: Annotated[
         int,
         _about("Loader workers", "Threads that read and decode pictures, per worker process.", "data", ge=0, le=256),
@@ -311,6 +405,19 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         str, _about("Weights file", "A file of weights to start from instead of torchvision's own.", "model")
     ] = ""
     freeze_backbone: Annotated[bool, _about("Freeze backbone", "Train the last layer alone.", "model")] = False
+    unfreeze_after: (
+        Annotated[
+            int,
+            _about(
+                "Unfreeze after",
+                "Epochs after which a frozen backbone is trained, too; empty for never.",
+                "model",
+                ge=1,
+                le=100_000,
+            ),
+        ]
+        | None
+    ) = None
     model_file_sha256: Annotated[
         str,
         _about("Trusted model file", "SHA-256 of the model file that the user has agreed to run.", "model"),

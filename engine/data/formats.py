@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from engine.data import maskfolder
+from engine.data import found, maskfolder
 from engine.data.found import Recognised, nothing, shown, wrong
 from engine.data.idx import find_idx
 from engine.data.idx_dataset import recognise_idx
@@ -13,6 +14,33 @@ from engine.data.imagefolder import recognise_imagefolder, subfolders
 from engine.data.maskfolder import recognise_masks
 
 PICTURES_BY_CLASS = ("imagefolder", "idx")
+
+
+class Format(NamedTuple):
+    """A kind of dataset. `recognise(folder, folders, val_fraction, seed)` gives None where the folder, whose folders are
+    `folders`, is not of that kind, which it is to tell from names. `holds` and `layout` say what such a folder holds and how
+    it is laid out, `task` what is learnt of it; where it `claims` a folder, that is none of pictures by class besides."""
+
+    recognise: Callable[[str, Sequence[str], float, int], Recognised | None]
+    holds: str
+    layout: str
+    task: str
+    claims: bool = True
+
+
+def _recognise_idx(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
+    files = find_idx(folder)
+    return None if files is None else recognise_idx(files, val_fraction, seed)
+
+
+FORMATS: dict[str, Format] = {
+    "masks": Format(recognise_masks, "pictures with masks", maskfolder.LAYOUT, "Semantic segmentation"),
+    "idx": Format(_recognise_idx, "MNIST's idx files", found.LAYOUT, "Image classification", claims=False),
+    "imagefolder": Format(
+        recognise_imagefolder, "a folder of pictures for each class", found.LAYOUT, "Image classification", claims=False
+    ),
+}
+"""By their ids, in the order in which they are tried; the last takes whatever there is for folders of classes."""
 
 
 def recognise(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = PICTURES_BY_CLASS) -> Recognised:
@@ -35,14 +63,22 @@ def recognise(folder: str, *, val_fraction: float, seed: int, formats: Sequence[
 
 def _recognised(folder: str, val_fraction: float, seed: int, formats: Sequence[str]) -> Recognised:
     folders = subfolders(folder)
-    masked = recognise_masks(folder, folders, val_fraction, seed)
-    if "masks" in formats:
-        return masked or nothing(wrong(f"{shown(folder)} holds no pictures with masks.", maskfolder.LAYOUT))
-    if masked is not None:
-        message = f"{shown(folder)} holds pictures with masks, not a folder for each class."
-        remedy = "Choose the task Semantic segmentation; or rename the folders, if they are classes."
-        return nothing(wrong(message, remedy))
-    idx = find_idx(folder)
-    if idx is not None:
-        return recognise_idx(idx, val_fraction, seed)
-    return recognise_imagefolder(folder, folders, val_fraction, seed)
+    for name, known in FORMATS.items():
+        if name in formats and name != "imagefolder":
+            recognised = known.recognise(folder, folders, val_fraction, seed)
+            if recognised is not None:
+                return recognised
+    others = [
+        known
+        for name, known in FORMATS.items()
+        if name not in formats and known.claims and known.recognise(folder, folders, val_fraction, seed) is not None
+    ]
+    wanted = FORMATS[formats[0]]
+    if others:
+        message = f"{shown(folder)} holds {others[0].holds}, not {wanted.holds}."
+        tasks = " or ".join(dict.fromkeys(other.task for other in others))
+        renamed = "; or rename the folders, if they are classes" if "imagefolder" in formats else ""
+        return nothing(wrong(message, f"Choose the task {tasks}{renamed}."))
+    if "imagefolder" in formats:
+        return recognise_imagefolder(folder, folders, val_fraction, seed)
+    return nothing(wrong(f"{shown(folder)} does not hold {wanted.holds}.", wanted.layout))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +78,7 @@ def _walk(folder: str, seen: frozenset[tuple[int, int]] = frozenset()) -> Iterat
         yield from _walk(os.path.join(folder, name), seen | {here})
 
 
-def _split_folders(folder: str, folders: list[str], problems: list[Problem]) -> dict[str, str]:
+def _split_folders(folder: str, folders: Sequence[str], problems: list[Problem]) -> dict[str, str]:
     """The folders that are splits. One that holds pictures but no folders is a class of that name instead."""
     found: dict[str, str] = {}
     for split, names in SPLIT_NAMES.items():
@@ -92,7 +92,7 @@ def _split_folders(folder: str, folders: list[str], problems: list[Problem]) -> 
     return found
 
 
-def recognise_imagefolder(folder: str, folders: list[str], val_fraction: float, seed: int) -> Recognised:
+def recognise_imagefolder(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised:
     problems: list[Problem] = []
     splits = _split_folders(folder, folders, problems)
     if not splits:
@@ -122,7 +122,7 @@ def recognise_imagefolder(folder: str, folders: list[str], val_fraction: float, 
     return Recognised("imagefolder", classes, _as_split(listed), _as_split(val_listed), tuple(problems))
 
 
-def _without_split(folder: str, folders: list[str], val_fraction: float, seed: int) -> Recognised:
+def _without_split(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised:
     if not folders:
         return nothing(_no_folders(folder))
     listed = _list_classes(folder, folders)
@@ -157,13 +157,13 @@ def _no_folders(folder: str) -> Problem:
     return wrong(f"{shown(folder)} holds neither folders of pictures nor idx files.")
 
 
-def _list_classes(folder: str, names: list[str], only: list[str] | None = None) -> list[_Class]:
+def _list_classes(folder: str, names: Sequence[str], only: list[str] | None = None) -> list[_Class]:
     """The folders of the classes `names`, in their order."""
     present = set(names if only is None else only)
     return [_list_class(os.path.join(folder, name), label) for label, name in enumerate(names) if name in present]
 
 
-def _without_pictures(listed: list[_Class], names: list[str]) -> list[str]:
+def _without_pictures(listed: list[_Class], names: Sequence[str]) -> list[str]:
     return [names[each.label] for each in listed if not _has_pictures(each)]
 
 
@@ -178,7 +178,7 @@ def _as_split(listed: list[_Class]) -> FileSplit:
     return FileSplit(files, labels, Files.of(listing for each in listed for listing in each.strays))
 
 
-def _judge_classes(names: list[str], empty: list[str], place: str) -> list[Problem]:
+def _judge_classes(names: Sequence[str], empty: list[str], place: str) -> list[Problem]:
     where = f" in {shown(place)}" if place else ""
     if len(empty) == len(names):
         return [wrong(f"None of the {len(names)} folders{where} holds a picture.")]

@@ -20,7 +20,7 @@ from engine.data.pictures import PictureSet
 from engine.data.readahead import Filled, Reading, Slots
 from engine.data.reading import quieten_pillow
 from engine.data.sampler import GlobalBatchSampler, Share
-from engine.data.slots import CROP, SAMPLE, TARGET, DeviceSlot, Slot
+from engine.data.slots import CROP, SAMPLE, DeviceSlot, Slot
 from engine.data.source import PictureSource
 
 AHEAD = 3
@@ -34,8 +34,8 @@ takes a five hundredth of the time of a small network's step or less, and a thre
 class Batch:
     """This worker's share of one global batch.
 
-    `inputs` is float32 [n, C, H, W], normalised, and `targets` int64 [n], or [n, H, W] where each pixel has one; both on
-    the device; n may be 0.
+    `inputs` is float32 [n, C, H, W], normalised, and `targets` [n, ...], as the task learns it: int64 [n] of classes, int64
+    [n, H, W] where each pixel has one; both on the device; n may be 0.
     `global_size` counts the pictures of all workers' shares before any was left out. `wait_s` is how long the
     consumer waited for this batch to be read.
     """
@@ -96,7 +96,7 @@ class BatchLoader:
             pictures, self._shape[1], channels, threads, on_unreadable, keep=keep, on_chosen=on_chosen
         )
         self._normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
-        self._targets = pictures.targets.numpy()
+        self._targets = pictures.targets.to(device)
         self.threads = threads
         self._capacity = max(1, sampler.largest_share)
         self._quick = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
@@ -250,7 +250,6 @@ class BatchLoader:
         if not stored:
             self._source.pixels(samples, slot.pixels[:count])
         numbers = slot.numbers[:count]
-        numbers[:, TARGET] = self._targets[samples]
         numbers[:, SAMPLE] = samples
         if self._margin:
             numbers[:, CROP] = draw_crops(self._margin, self._seed, epoch, samples, mirror=self.pictures.mirror)
@@ -266,10 +265,13 @@ class BatchLoader:
         if filled.stored:
             assert self._stored is not None
             pixels = self._stored[numbers[:, SAMPLE]]
-        if self._margin:
-            pixels = crop(pixels, numbers[:, CROP], self._size)
+        crops = numbers[:, CROP] if self._margin else None
+        if crops is not None:
+            pixels = crop(pixels, crops, self._size)
         inputs = self._normalise(pixels[:, : self._channels], self.memory_format)
-        targets = pixels[:, self._channels].long() if self.pictures.planes else numbers[:, TARGET].clone()
+        planes = pixels[:, self._channels :] if self.pictures.planes else None
+        rows = self._targets[numbers[:, SAMPLE]]
+        targets = self.pictures.batch_targets(rows, planes, crops, self._shape[1], self._size)
         filled.slot.leave()
         self._slots.give(filled.slot)
         self._mark("augment")

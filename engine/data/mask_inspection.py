@@ -3,10 +3,8 @@ occur, and what the pictures look like with their masks. Torch-free."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -15,39 +13,26 @@ from PIL import Image, ImageOps
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
+from engine.data.drawing import lay_mask, png
 from engine.data.found import MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
-from engine.data.idx import Bytes
+from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress
 from engine.data.masks import NO_CLASS, class_plane, read_values
-from engine.data.reading import check_size, describe_failure
+from engine.data.reading import check_size, describe_failure, folder_channels
 
 DECODED = 512
 """About so many masks of a split are decoded, evenly spread, for the share of each class; of the others the sizes are read."""
 RARE = 0.001
 """A class with a smaller share of the pixels is told of: cross entropy learns it late or never."""
-SIDE = 96
-EXAMPLES = 12
-
-LeaveOut = Callable[[str, str], None]
 
 
-@dataclass
-class Looked:
-    """What the look gives besides what it tells on its way."""
-
-    splits: list[SplitReport]
-    examples: list[Example]
-    problems: list[Problem]
-
-
-def look_through_masks(
-    found: Recognised, progress: Callable[[int, int], None], leave_out: LeaveOut, threads: int
-) -> Looked:
+def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
     """Looks at every picture and mask of `found`, whose splits are of masks. `leave_out(path, reason)` is told of those that
     cannot be used."""
-    looked = Looked([], [], [])
+    looked = Looked()
     splits = [
         (name, split) for name, split in (("train", found.train), ("val", found.val)) if isinstance(split, MaskSplit)
     ]
+    looked.channels = folder_channels(*(split.files for _, split in splits))
     total, done = sum(len(split.files) for _, split in splits), 0
     assert found.code is not None
     for name, split in splits:
@@ -126,21 +111,8 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def class_colours(count: int) -> Bytes:
-    """A colour for each class, uint8 [count, 3]: PASCAL VOC's, which takes the bits of the class's number in turn as the
-    highest ones of red, green and blue (its development kit, `VOClabelcolormap`)."""
-    numbers = np.arange(count)
-    colours = np.zeros((count, 3), np.uint8)
-    for bit in range(8):
-        for band in range(3):
-            colours[:, band] |= (((numbers >> (3 * bit + band)) & 1) << (7 - bit)).astype(np.uint8)
-    return colours
-
-
 def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:
-    """Some pictures with their masks laid over them; what is of no class, and the first class where it is black, shows the
-    picture."""
-    colours = np.concatenate([class_colours(NO_CLASS), np.zeros((1, 3), np.uint8)])
+    """Some pictures with their masks laid over them."""
     found = []
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         place = usable[row]
@@ -150,13 +122,7 @@ def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode
             plane = class_plane(read_values(Path(split.masks[place]).read_bytes()), code)
         except Exception:
             continue  # it could be read a moment ago; a picture fewer is shown
-        picture.thumbnail((SIDE, SIDE))
+        picture.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
         mask = np.asarray(Image.fromarray(plane).resize(picture.size, Image.Resampling.NEAREST))
-        laid = colours[mask]
-        there = laid.any(2, keepdims=True)
-        pixels = np.asarray(picture)
-        blended = np.where(there, pixels // 2 + laid // 2, pixels).astype(np.uint8)
-        stream = BytesIO()
-        Image.fromarray(blended).save(stream, "PNG")
-        found.append(Example("", name, stream.getvalue()))
+        found.append(Example("", name, png(lay_mask(np.asarray(picture), mask))))
     return found

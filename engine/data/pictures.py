@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.contract.problems import Problem, errors
+from engine.contract.problems import Problem
 from engine.data.decoding import box_plane, decode, decode_whole, fit
-from engine.data.formats import PICTURES_BY_CLASS, recognise
-from engine.data.found import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, Recognised, shown, wrong
+from engine.data.found import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, shown, wrong
 from engine.data.idx import Bytes
-from engine.data.idx_dataset import open_idx_pictures
 from engine.data.masks import NO_CLASS, class_plane, read_values
-from engine.data.reading import Unfit, describe_failure, folder_channels
+from engine.data.reading import Unfit, describe_failure
 
 
 class UnreadablePicture(Exception):  # noqa: N818 - it describes the picture
@@ -40,7 +36,8 @@ class DatasetError(Exception):
 
 
 class PictureSet(ABC):
-    """A split. `targets` is int64 [N]; `mirror` says whether a mirrored picture means the same."""
+    """A split. `targets` is [N, ...], a row for each picture: int64 [N] of classes where each has one. `mirror` says whether
+    a mirrored picture means the same."""
 
     targets: Tensor
     mirror: bool
@@ -53,7 +50,8 @@ class PictureSet(ABC):
     kind = ""
     """What else than its files decides what becomes of a picture."""
     planes = 0
-    """How many planes a picture has behind its channels, of what is to be learnt of each pixel."""
+    """How many planes a picture has behind its channels, of what is to be learnt of each pixel; cropped and mirrored with
+    it."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -65,6 +63,23 @@ class PictureSet(ABC):
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
         """The picture as uint8 [channels + planes, size, size]. Raises UnreadablePicture; DatasetError where all are gone."""
+
+    def batch_targets(
+        self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
+    ) -> Tensor:
+        """A batch's targets, on the device where its parts are, in memory of their own.
+
+        `rows` [n, ...] are those of `targets`; `planes` uint8 [n, planes, size, size] are cropped already, by `crops`, int64
+        [n, 3] (top, left, mirrored), from pictures of side `loaded`, or None where nothing was cropped. Here planes are
+        taken for classes, int64 [n, size, size], or [n, planes, size, size] where there are several.
+        """
+        if planes is None:
+            return rows
+        return planes[:, 0].long() if self.planes == 1 else planes.long()
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        """How often each class occurs, in whatever it is that has one."""
+        return torch.bincount(self.targets, minlength=classes).tolist()
 
     def load_together(self, indices: Labels, size: int, channels: int) -> Bytes | None:
         """Several pictures, uint8 [n, channels, size, size], where none can be unreadable and all at once is faster."""
@@ -177,49 +192,3 @@ class IdxPictures(PictureSet):
         if channels != 1 or self._pixels.shape[1:] != (size, size):
             return None
         return self._pixels[:, None], self._rows
-
-
-@dataclass(frozen=True)
-class Splits:
-    """A dataset opened for training. `channels` is 1 where all pictures are grey, else 3."""
-
-    classes: tuple[str, ...]
-    channels: int
-    format: str
-    train: PictureSet
-    val: PictureSet
-
-
-def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = PICTURES_BY_CLASS) -> Splits:
-    """Opens the dataset in `folder`, which is of one of `formats`. Raises DatasetError with everything that is wrong."""
-    folder = os.path.expanduser(folder)
-    found = recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats)
-    problems = list(found.problems)
-    if errors(problems):
-        raise DatasetError(errors(problems))
-    if found.format == "idx":
-        return _open_idx(found, problems)
-    if isinstance(found.train, MaskSplit) and isinstance(found.val, MaskSplit) and found.code is not None:
-        channels = folder_channels(found.train.files, found.val.files)
-        masked = [MaskedPictures(split, found.code, folder) for split in (found.train, found.val)]
-        return Splits(found.classes, channels, found.format, *masked)
-    if not isinstance(found.train, FileSplit) or not isinstance(found.val, FileSplit):
-        raise DatasetError(problems)
-    channels = folder_channels(found.train.files, found.val.files)
-    train, val = FilePictures(found.train, folder), FilePictures(found.val, folder)
-    return Splits(found.classes, channels, found.format, train, val)
-
-
-def _open_idx(found: Recognised, problems: list[Problem]) -> Splits:
-    halves = []
-    opened: dict[str, npt.NDArray[np.uint8] | None] = {}
-    for split in (found.train, found.val):
-        if isinstance(split, IdxSplit):
-            if split.images not in opened:
-                opened[split.images] = open_idx_pictures(split, problems)
-            pixels = opened[split.images]
-            if pixels is not None:
-                halves.append(IdxPictures(split, pixels))
-    if errors(problems) or len(halves) != 2:
-        raise DatasetError(errors(problems))
-    return Splits(found.classes, 1, found.format, halves[0], halves[1])

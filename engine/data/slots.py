@@ -8,15 +8,15 @@ from torch import Tensor
 from engine.data.found import Labels
 from engine.data.idx import Bytes
 
-TARGET, SAMPLE, CROP = 0, 1, slice(2, 5)
-"""The columns of a batch's numbers: each picture's class, its number in the split, and its crop (top, left, mirrored)."""
-_COLUMNS = 5
+SAMPLE, CROP = 0, slice(1, 4)
+"""The columns of a batch's numbers: each picture's number in the split, and its crop (top, left, mirrored)."""
+_COLUMNS = 4
 
 
 class Slot:
     """Room for one batch in main memory, where a worker on the CPU computes, too.
 
-    `pixels` is uint8 [capacity, C, H, W] and `numbers` int64 [capacity, 5]. One thread calls `begin`, fills the first
+    `pixels` is uint8 [capacity, C, H, W] and `numbers` int64 [capacity, 4]. One thread calls `begin`, fills the first
     rows and calls `send`; another then gets them from `receive`, and calls `leave` when it has asked the device for all
     that reads them.
     """

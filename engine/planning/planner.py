@@ -22,7 +22,8 @@ from engine.contract.devices import is_gpu
 from engine.contract.job import Job
 from engine.contract.layout import layout
 from engine.contract.problems import Problem, errors
-from engine.data.pictures import DatasetError, open_splits
+from engine.data.opening import open_splits
+from engine.data.pictures import DatasetError
 from engine.strategies import STRATEGIES
 from engine.strategies.base import autocast, settled_precision, use_fast_kernels
 from engine.strategies.cut import Traces, trace

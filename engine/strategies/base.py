@@ -128,8 +128,9 @@ class Strategy(ABC):
         return nullcontext()
 
     @abstractmethod
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
-        """Lays the plain `model` on the devices. `example_shape` is a picture's [channels, height, width]."""
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
+        """Lays the plain `model` on the devices. `example_shape` is one sample's: a picture's [channels, height,
+        width]."""
 
     @abstractmethod
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
@@ -198,6 +199,15 @@ class Strategy(ABC):
     def total(self, values: Tensor) -> Tensor:
         """The sum of each value over all ranks, on the CPU. All ranks call it together."""
         return values.cpu()
+
+    def joined(self, rows: Tensor) -> Tensor:
+        """The `rows` [k, w] of all ranks, one rank's after another's, on the CPU. All ranks call it together."""
+        return rows.cpu()
+
+    def whole(self, measures: Measures) -> None:
+        """Has `measures` hold what was measured on all ranks. All ranks call it together."""
+        measures.counters = self.total(measures.counters)
+        measures.rows = self.joined(measures.rows)
 
     def gathered(self, value: Any) -> list[Any] | None:
         """Every rank's `value`, by rank, on rank 0; None elsewhere. All ranks call it together."""

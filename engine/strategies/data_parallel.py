@@ -43,7 +43,7 @@ class DataParallel(SingleDevice):
             raise StrategyError("DataParallel needs at least two GPUs. Choose Single device for one.")
         super().setup()
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
         super().wrap(model, objective, example_shape)
         self.forward = nn.DataParallel(self.model, device_ids=list(range(len(self.spec.devices))))
 

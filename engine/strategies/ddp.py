@@ -60,7 +60,7 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
             raise StrategyError("SyncBatchNorm runs on GPUs only. Switch it off for CPU workers.")
         super().setup()
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
         job = self.spec.job
         if job.sync_batchnorm and not job.freeze_backbone:  # a frozen backbone takes no statistics
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
@@ -128,9 +128,10 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
         """Takes part in joining the gradients without adding to them."""
         # Two blank pictures, since BatchNorm refuses to take statistics of a single value.
         blank = torch.zeros(2, *self.example_shape, device=self.device)
+        told = self.objective.told(self.objective.blank_targets(blank))
         with BuffersAsBefore(self.model), self._stood():
             with self.autocast():
-                outputs = self.forward(blank)
+                outputs = self.forward(blank, *told)
             backward(outputs.float().sum() * 0.0)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:

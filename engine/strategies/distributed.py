@@ -64,6 +64,18 @@ class Distributed(Strategy):
         dist.all_reduce(summed, group=self.control)
         return summed
 
+    def joined(self, rows: Tensor) -> Tensor:
+        counts = [torch.zeros(2, dtype=torch.int64) for _ in range(self.spec.world_size)]
+        dist.all_gather(counts, torch.tensor(rows.shape), group=self.control)
+        longest, width = torch.stack(counts).max(0).values.tolist()
+        if not longest:
+            return rows.cpu()
+        padded = torch.zeros((longest, width), dtype=torch.float64)
+        padded[: len(rows), : rows.shape[1]] = rows.cpu()
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded, group=self.control)
+        return torch.cat([part[: int(count[0])] for part, count in zip(parts, counts, strict=True)])
+
     def gathered(self, value: Any) -> list[Any] | None:
         values: list[Any] | None = [None] * self.spec.world_size if self.spec.rank == 0 else None
         dist.gather_object(value, values, 0, group=self.control)

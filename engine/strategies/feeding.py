@@ -48,14 +48,14 @@ class Feeder:
         device: torch.device,
         group: dist.ProcessGroup | None,
         control: dist.ProcessGroup,
-        target_shape: tuple[int, ...],
+        blank_target: Tensor,
     ) -> None:
         self._first, self._last = first, last
         self._size = size
         self._device = device
         self._group = group
         self._control = control
-        self._target_shape = target_shape
+        self._target_shape, self._target_type = tuple(blank_target.shape), blank_target.dtype
         self._rank = dist.get_rank()
 
     def feed(self, batch: Batch | None) -> Fed:
@@ -82,7 +82,7 @@ class Feeder:
     def _receive(self) -> Fed:
         counts = torch.empty(2, dtype=torch.int64)
         dist.recv(counts, self._first, group=self._control)
-        targets = torch.empty((self._size, *self._target_shape), dtype=torch.int64, device=self._device)
+        targets = torch.empty((self._size, *self._target_shape), dtype=self._target_type, device=self._device)
         dist.recv(targets, self._first, group=self._group)
         count, global_size = counts.tolist()
         return Fed(None, targets, count, global_size)

@@ -70,7 +70,7 @@ class FullySharded(TimedRanks, SingleDevice):
 
     joined_in = ("forward", "backward")
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
         self._refuse(model)
         self.objective = objective
         self.example_shape = example_shape
@@ -181,9 +181,10 @@ class FullySharded(TimedRanks, SingleDevice):
         # pictures, since BatchNorm refuses to take statistics of a single value, which are then forgotten.
         blank = torch.zeros(2, *self.example_shape, device=self.device)
         devices = [self.device] if self.device.type == "cuda" else []
+        told = self.objective.told(self.objective.blank_targets(blank))
         with torch.random.fork_rng(devices), BuffersAsBefore(self.model):
             with self.autocast():
-                outputs = self.forward(blank)
+                outputs = self.forward(blank, *told)
             updater.backward(outputs.float().sum() * 0.0)
         self.watch.mark("backward")
         return StepResult(None, None, None)

@@ -93,9 +93,9 @@ class Pipeline(Distributed):
         self.part = job.batch_size // self.layout.replicas
         super().setup()
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
         self.objective = objective
-        self._target_shape = tuple(objective.blank_targets(torch.empty(1, *example_shape)).shape[1:])
+        self._blank_target = objective.blank_targets(torch.empty(1, *example_shape))[0]
         model.train()
         try:
             traces = trace(model)
@@ -116,7 +116,7 @@ class Pipeline(Distributed):
         self._modes = {module: module.training for module in self.model.modules()}
         self._build({stage: evaluated[stage] for stage in own})
 
-    def _found_cut(self, model: nn.Module, traces: Traces, example_shape: tuple[int, int, int]) -> Cut:
+    def _found_cut(self, model: nn.Module, traces: Traces, example_shape: tuple[int, ...]) -> Cut:
         """The cut that rank 0 puts together from what the first replica measured, which all ranks then use."""
         costs: Any = None
         travel = 0.0
@@ -192,7 +192,7 @@ class Pipeline(Distributed):
             device=self.device,
             group=self.group,
             control=self.control,
-            target_shape=self._target_shape,
+            blank_target=self._blank_target,
         )
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -231,7 +231,8 @@ class Pipeline(Distributed):
             self.watch.mark("passes")
             losses += [loss.detach() for loss in of_round]
             with torch.no_grad():
-                correct.append(self.objective.correct(outputs.detach().float(), targets[number]))
+                right = self.objective.correct(outputs.detach().float(), targets[number])
+            correct += [right] if right is not None else []
             self.watch.mark("logging")
         if self.schedule in ZERO_BUBBLE:
             lay_out(self.model.parameters())
@@ -240,7 +241,7 @@ class Pipeline(Distributed):
         result = StepResult(None, None, None)
         if targets is not None:
             loss = self._unscaled(torch.stack(losses).sum())
-            result = StepResult(loss, torch.stack(correct).sum(), fed.pictures)
+            result = StepResult(loss, torch.stack(correct).sum() if correct else None, fed.pictures)
         updater.step(result.loss)
         self.watch.mark("optimizer")
         fed.sent()
@@ -277,7 +278,7 @@ class Pipeline(Distributed):
             # Not train(): frozen layers stay as the task set them.
             for module, training in self._modes.items():
                 module.training = training
-        measures.counters = self.total(measures.counters)
+        self.whole(measures)
         return True
 
     def over_parts(self, value: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class SingleDevice(Strategy):
     forward: nn.Module
     """What is called: `model` itself, or what a subclass wraps around it."""
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
+    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
         self.objective = objective
         self.model = model.to(self.device).to(memory_format=self.memory_format)
         self.forward = self.model
@@ -63,7 +63,7 @@ class SingleDevice(Strategy):
     def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
         """Adds the gradients of a part of the batch to those that are there."""
         with self.autocast():
-            outputs = self.forward(batch.inputs)
+            outputs = self.forward(batch.inputs, *self.objective.told(batch.targets))
         outputs = outputs.float()
         loss = self.objective.loss(outputs, batch.targets).sum() / batch.global_size
         self.watch.mark("forward")
@@ -86,7 +86,7 @@ class SingleDevice(Strategy):
                 measures.update(self._evaluated(batch).float(), batch.targets)
         finally:
             self.model.train()
-        measures.counters = self.total(measures.counters)
+        self.whole(measures)
         return True
 
     def _evaluated(self, batch: Batch) -> Tensor:

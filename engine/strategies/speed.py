@@ -28,7 +28,7 @@ STRAGGLES = 1.1
 """A rank that takes so many times as long as the others is told of."""
 
 
-def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]) -> None:
+def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
     """Sets the `shares` of `strategy` by how fast every data rank trains `model`, and its `remarks` on a straggler.
 
     To be called by all ranks in `wrap`, where the job asks for shares by speed, with the plain model on this
@@ -69,14 +69,14 @@ class Rehearsal:
         strategy: Strategy,
         model: nn.Module,
         objective: Objective,
-        example_shape: tuple[int, int, int],
+        example_shape: tuple[int, ...],
         device: torch.device,
     ) -> None:
         job = strategy.spec.job
         share = divide(job.batch_size, strategy.shares or (1.0,) * strategy.data_world)[strategy.data_rank]
         # As np.array_split makes the first part; two at least, since BatchNorm takes no statistics of a single value.
         self.pictures = max(2, math.ceil(share / (job.accumulation * (strategy.layout.microbatches or 1))))
-        self.forward: Callable[[Tensor], Tensor] = model
+        self.forward: Callable[..., Tensor] = model
         self.inputs = torch.zeros(self.pictures, *example_shape, device=device)
         self.inputs = self.inputs.to(memory_format=strategy.memory_format)
         self._targets = objective.blank_targets(self.inputs)
@@ -99,14 +99,14 @@ class Rehearsal:
         """Makes one pass forward and backward; how long it took."""
         begun = self._strategy.clock()
         with self._strategy.autocast():
-            outputs = self.forward(self.inputs)
+            outputs = self.forward(self.inputs, *self._objective.told(self._targets))
         losses = self._objective.loss(outputs.float(), self._targets)
         torch.autograd.grad(losses.mean(), self._parameters, allow_unused=True)
         return self._strategy.clock() - begun
 
 
 def pictures_per_second(
-    strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, int, int]
+    strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]
 ) -> float:
     """How many pictures this rank goes forward and backward with in a second, by parts of an equal share."""
     with Rehearsal(strategy, model, objective, example_shape, strategy.device) as rehearsal:

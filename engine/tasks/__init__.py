@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.tasks.base import Measures, Objective, Task, TaskError
+from engine.tasks.base import Lesson, Measures, Objective, Shown, Task, TaskError
 from engine.tasks.classification import Classification
 from engine.tasks.segmentation import Segmentation
 
 TASKS: dict[str, Task] = {task.entry.id: task for task in (Classification(), Segmentation())}
 
-__all__ = ["TASKS", "Measures", "Objective", "Task", "TaskError"]
+__all__ = ["TASKS", "Lesson", "Measures", "Objective", "Shown", "Task", "TaskError"]

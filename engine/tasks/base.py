@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-
-Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+from engine.data.idx import Bytes
+from engine.data.opening import Splits, Statistics
 
 
 class TaskError(Exception):
@@ -28,13 +31,25 @@ class TaskError(Exception):
         return Problem(self.field, self.message, self.remedy)
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """What an objective needs to know of a job's data. `class_counts` gives how often each class occurs in the training
+    split, in samples or in pixels, points or boxes of them; asking costs a look at the labels."""
+
+    classes: tuple[str, ...]
+    channels: int = 3
+    class_counts: Callable[[], Sequence[float]] = tuple
+
+
 class Measures(ABC):
     """Collects a validation's measures batch by batch.
 
-    `counters` is a float64 tensor whose sum over the ranks gives the counters of the whole, whatever the order.
+    Both are float64: `counters` are summed over the ranks, which gives the counters of the whole whatever the order;
+    `rows` [k, w], for what cannot be counted, are put one after another, by rank.
     """
 
     counters: Tensor
+    rows: Tensor = torch.empty((0, 0), dtype=torch.float64)
 
     @abstractmethod
     def update(self, outputs: Tensor, targets: Tensor) -> None:
@@ -44,20 +59,45 @@ class Measures(ABC):
     def compute(self) -> dict[str, float]:
         """The measures by id; empty where nothing was added."""
 
+    def per_class(self) -> dict[str, tuple[float | None, ...]]:
+        """Measures of each class by their titles, shares in the order of the classes, None for one that does not occur."""
+        return {}
+
+    def confusion(self) -> tuple[tuple[int, ...], ...]:
+        """A row for each true class of how often each class was found."""
+        return ()
+
+
+class Shown(NamedTuple):
+    """How a truth or a prediction is shown: a picture, uint8 [h, w, 3], and what is to be said of it."""
+
+    picture: Bytes
+    words: str = ""
+
 
 class Objective(ABC):
-    """What one job learns: its loss and its measures, with the classes of its data known."""
+    """What one job learns: its loss and its measures, with the classes of its data known.
+
+    `loss_in_model`: the model computes the loss by itself, and is called with inputs and targets in training, of which it
+    gives what `loss` takes for its outputs. `compiles`: a trial of torch.compile may pay.
+    """
 
     entry: TaskEntry
+    loss_in_model: ClassVar[bool] = False
+    compiles: ClassVar[bool] = True
+
+    def told(self, targets: Tensor) -> tuple[Tensor, ...]:
+        """What a model is given behind its inputs in training."""
+        return (targets,) if self.loss_in_model else ()
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of each sample, [n]."""
 
     @abstractmethod
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """How many samples of the batch are right, as a tensor without dimensions; of a sample that is partly right its
-        share."""
+        share. None where there is no such thing."""
 
     @abstractmethod
     def measures(self) -> Measures:
@@ -66,6 +106,14 @@ class Objective(ABC):
     @abstractmethod
     def blank_targets(self, inputs: Tensor) -> Tensor:
         """Targets for pictures of the shape of `inputs`, by which a step can be rehearsed, on their device."""
+
+    @abstractmethod
+    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+        """What one sample's target says of it. `picture` is what the model was given, uint8 [h, w, 3]."""
+
+    @abstractmethod
+    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+        """What the model's output for one sample says of it, on the CPU; as `show_truth`."""
 
 
 class About(NamedTuple):
@@ -111,5 +159,14 @@ class Task(ABC):
         """Mean and standard deviation per channel, of pictures scaled to 0..1."""
 
     @abstractmethod
-    def objective(self, job: Job, classes: int) -> Objective:
-        """What the job learns of data with so many classes."""
+    def objective(self, job: Job, lesson: Lesson) -> Objective:
+        """What the job learns of such data."""
+
+    def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
+        """The shape of one sample as the model is given it."""
+        size = self.image_size(job)
+        return channels, size, size
+
+    def prepared(self, job: Job, splits: Splits) -> Splits:
+        """The splits with what this task has to learn of them, where that is more than their folder says."""
+        return splits

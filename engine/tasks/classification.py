@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -10,8 +11,9 @@ from torch.nn import functional
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
+from engine.data.idx import Bytes
 from engine.tasks import models, torchvision_models
-from engine.tasks.base import About, Measures, Objective, Statistics, Task
+from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
 from engine.tasks.weights import cache_path
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -57,6 +59,7 @@ class Classification(Task):
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="resnet18",
+        fields=("class_weights", "label_smoothing", "mixup", "cutmix", "oversample"),
     )
 
     def model_names(self) -> tuple[str, ...]:
@@ -86,14 +89,17 @@ class Classification(Task):
         mean, std = models.statistics(job.model) or IMAGENET
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
-    def objective(self, job: Job, classes: int) -> Objective:
-        return ClassOfPicture()
+    def objective(self, job: Job, lesson: Lesson) -> Objective:
+        return ClassOfPicture(lesson.classes)
 
 
 class ClassOfPicture(Objective):
     """The right one of the classes, by cross entropy."""
 
     entry = Classification.entry
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self._classes = classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.cross_entropy(outputs.float(), targets, reduction="none")
@@ -106,3 +112,11 @@ class ClassOfPicture(Objective):
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
+
+    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+        return Shown(picture, self._classes[int(target)])
+
+    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+        likely = output.float().softmax(0)
+        found = int(likely.argmax())
+        return Shown(picture, f"{self._classes[found]} ({likely[found]:.0%})")

@@ -10,9 +10,11 @@ from torch.nn import functional
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
+from engine.data.drawing import lay_mask
+from engine.data.idx import Bytes
 from engine.data.masks import NO_CLASS
 from engine.tasks import segmentation_models
-from engine.tasks.base import About, Measures, Objective, Statistics, Task
+from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
 from engine.tasks.classification import IMAGENET
 
 FOCUS = 2.0
@@ -76,7 +78,7 @@ class Segmentation(Task):
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="unet",
-        fields=("loss", "encoder"),
+        fields=("loss", "encoder", "class_weights", "ignore_value"),
     )
 
     def model_names(self) -> tuple[str, ...]:
@@ -96,8 +98,8 @@ class Segmentation(Task):
         mean, std = IMAGENET
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
-    def objective(self, job: Job, classes: int) -> Objective:
-        return ClassOfPixel(job.loss, classes)
+    def objective(self, job: Job, lesson: Lesson) -> Objective:
+        return ClassOfPixel(job.loss, len(lesson.classes))
 
 
 class ClassOfPixel(Objective):
@@ -134,6 +136,12 @@ class ClassOfPixel(Objective):
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
+
+    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+        return Shown(lay_mask(picture, target.to(torch.uint8).numpy()))
+
+    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+        return Shown(lay_mask(picture, output.argmax(0).to(torch.uint8).numpy()))
 
 
 def _mean_of_picture(values: Tensor, targets: Tensor) -> Tensor:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.contract.events import (
+    ClassMeasures,
     EpochStarted,
     LogLine,
     Part,
+    Predicted,
     RanksTimed,
     ScheduleTraced,
     StepMetrics,
@@ -24,6 +27,7 @@ from engine.strategies.base import Strategy
 from engine.strategies.memory import device_name
 from engine.training.feed import Feed
 from engine.training.optimizers import Updater
+from engine.training.predictions import Predictions
 from engine.training.randomness import undrawn
 from engine.training.report import Reporter
 from engine.training.saving import Place, Saver
@@ -37,6 +41,9 @@ RECORD_S = 2.0
 """Least seconds between steps whose time is looked into."""
 RECORD_SHARE = 0.02
 """The same as a share of the run's time so far, so that a long run does not tell more and more."""
+
+MOST_CONFUSED = 64
+"""Classes of which the whole confusion matrix is told."""
 
 _NEVER = 1 << 62
 
@@ -62,6 +69,7 @@ class Loop:
         train: Feed,
         val: Feed,
         begin: Place,
+        predictions: Callable[[], Predictions],
         every_step: bool = False,
     ) -> None:
         self.job = spec.job
@@ -79,6 +87,8 @@ class Loop:
         self._agreeing: Part = "communication" if spec.world_size > 1 else "logging"
         self.stepper = Stepper(strategy, updater, self._tell, lambda: saver.saved)
         self.begin = begin
+        self._make_predictions = predictions
+        self._predictions: Predictions | None = None
         self.step = begin.step
         self._skip_to = spec.skip_to
         self._first = max(begin.step, spec.skip_to) + 1
@@ -240,15 +250,16 @@ class Loop:
         first_bad = self.strategy.agree([_NEVER - own.first_bad if own.first_bad is not None else 0])[0]
         if first_bad:
             raise NotFinite(_NEVER - first_bad, "The loss", self.saver.saved)
-        mine = [own.loss, own.correct, own.pictures, own.wait_s, float(self.strategy.loads_data)]
-        loss, correct, pictures, wait_s, loaders = self.strategy.total(torch.tensor(mine, dtype=torch.float64)).tolist()
+        mine = [own.loss, own.correct, own.judged, own.pictures, own.wait_s, self.strategy.loads_data]
+        summed = self.strategy.total(torch.tensor(mine, dtype=torch.float64)).tolist()
+        loss, correct, judged, pictures, wait_s, loaders = summed
         wait_s /= loaders
         self._tell(
             StepMetrics(
                 epoch=epoch,
                 step=step,
                 loss=loss / own.steps,
-                accuracy=correct / pictures if pictures else None,
+                accuracy=correct / pictures if judged and pictures else None,
                 learning_rate=learning_rate,
                 images_per_second=pictures / own.seconds,
                 data_wait_s=wait_s / own.steps,
@@ -273,17 +284,32 @@ class Loop:
                 self.reporter.phase(self.reporter.ending, "during validation")
                 return None, None
             values = measures.compute()
+            seconds = time.perf_counter() - begun
+            predicted = self._predicted(epoch)
             if self.updater.averages and self.saver.is_better(values):
                 measured = self.strategy.state_dict()
         if not all(map(math.isfinite, values.values())):
             raise NotFinite(self.step, "The validation loss", self.saver.saved)
         if self.strategy.evaluation_parts != parts:
             self._tell(Warned(code="out_of_memory", message=self._halved()))
-        seconds = time.perf_counter() - begun
         self._tell(
             Validation(epoch=epoch, step=self.step, measures=values, pictures=self.val.pictures, seconds=seconds)
         )
+        of_classes, confusion = measures.per_class(), measures.confusion()
+        if of_classes or confusion:
+            confusion = confusion if len(confusion) <= MOST_CONFUSED else ()
+            self._tell(ClassMeasures(epoch=epoch, step=self.step, measures=of_classes, confusion=confusion))
+        if predicted is not None:
+            self._tell(predicted)
         return values, measured
+
+    def _predicted(self, epoch: int) -> Predicted | None:
+        """What is to be shown of the model as it is measured now."""
+        if not self.job.predictions or not self.val.pictures:
+            return None
+        if self._predictions is None:
+            self._predictions = self._make_predictions()
+        return self._predictions.predict(epoch, self.step)
 
     def _halved(self) -> str:
         parts = self.strategy.evaluation_parts

@@ -26,11 +26,13 @@ class NotFinite(Exception):  # noqa: N818 - named for what the loss is
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Sums over `steps` steps of this rank. `first_bad` is the first step whose loss was not finite."""
+    """Sums over `steps` steps of this rank. `judged`: it is known how many were correct. `first_bad` is the first step whose
+    loss was not finite."""
 
     steps: int
     loss: float
     correct: float
+    judged: bool
     pictures: float
     wait_s: float
     seconds: float
@@ -77,6 +79,7 @@ class Taken:
         self._wait_s = wait_s
         self._seconds = seconds
         self._losses = _Copy([result.loss for result in results])
+        self._judged = any(result.correct is not None for result in results)
         self._correct = _Copy([result.correct for result in results])
         self._pictures = _Copy([result.pictures for result in results])
 
@@ -87,6 +90,7 @@ class Taken:
             steps=self._steps,
             loss=math.fsum(losses) if all(map(math.isfinite, losses)) else math.nan,
             correct=sum(self._correct.read()),
+            judged=self._judged,
             pictures=sum(self._pictures.read()),
             wait_s=self._wait_s,
             seconds=self._seconds,

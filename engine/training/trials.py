@@ -49,7 +49,7 @@ class Trials:
         self,
         strategy: Strategy,
         objective: Objective,
-        example_shape: tuple[int, int, int],
+        example_shape: tuple[int, ...],
         *,
         steps: int,
         tell: Callable[[Chosen], None],
@@ -214,6 +214,8 @@ class Trials:
     def _against_compiling(self) -> str:
         """Why a job that leaves it open is not compiled whatever a trial may say, or ""."""
         job = self._strategy.spec.job
+        if not self._objective.compiles:
+            return "of this task each picture takes another way through the model"
         if self._strategy.device.type == "cpu":
             return "on the CPU it costs about half a minute and gains next to nothing"
         if job.activation_checkpointing:

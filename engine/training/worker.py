@@ -12,18 +12,18 @@ from torch import nn
 
 from engine import linux
 from engine.contract.devices import CPU
-from engine.contract.events import Chosen, Failed, Planned, Warned
+from engine.contract.events import Failed, Planned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
-from engine.data.loader import BatchLoader
-from engine.data.pictures import Splits, open_splits
+from engine.data.opening import Splits, open_splits
 from engine.data.sampler import GlobalBatchSampler
 from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
 from engine.tasks import TASKS
-from engine.tasks.base import Task
+from engine.tasks.base import Lesson, Task
 from engine.training.faults import cause, kind
-from engine.training.feed import Feed, read_in_turn
+from engine.training.feed import read_in_turn
+from engine.training.feeds import Feeds
 from engine.training.finite import not_finite_buffers
 from engine.training.loop import Loop
 from engine.training.optimizers import Updater
@@ -72,15 +72,14 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     task = TASKS[job.task]
     strategy = STRATEGIES[job.strategy](spec)
     strategy.setup()
-    splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=task.entry.formats)
-    size = task.image_size(job)
+    splits = _splits(job, task)
     model = _build_model(spec, strategy, task, splits)
     meant = not_finite_buffers(model)
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
     parameters = list(model.parameters())
     counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
-    example_shape = splits.channels, size, size
-    objective = task.objective(job, len(splits.classes))
+    example_shape = task.example_shape(job, splits.channels)
+    objective = task.objective(job, _lesson(splits))
     if checkpoint is not None:
         checkpoint.divide_as_before(strategy)
     trials = Trials(strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send)
@@ -91,8 +90,8 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     del model, parameters  # a pipeline's rank keeps its own stage alone
     trials.compile()
     spec, job = strategy.spec, strategy.spec.job  # in which what was left open is decided
-    train = _feed(spec, strategy, task, splits, reporter, training=True)
-    val = _feed(spec, strategy, task, splits, reporter, training=False)
+    feeds = Feeds(spec, strategy, task, splits, reporter)
+    train, val = feeds.train(), feeds.val()
     read_in_turn(train, val, job.epochs)
     try:
         updater = Updater(
@@ -109,7 +108,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
                     train_pictures=train.pictures,
                     val_pictures=val.pictures,
                     classes=splits.classes,
-                    image_size=size,
+                    image_size=task.image_size(job),
                     channels=splits.channels,
                     parameters=counts[0],
                     trainable_parameters=counts[1],
@@ -123,7 +122,18 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
         if checkpoint is not None:
             checkpoint.take_over(strategy, updater, saver, begin)
             del checkpoint
-        loop = Loop(spec, strategy, updater, reporter, saver, train=train, val=val, begin=begin, every_step=every_step)
+        loop = Loop(
+            spec,
+            strategy,
+            updater,
+            reporter,
+            saver,
+            train=train,
+            val=val,
+            begin=begin,
+            predictions=feeds.predictions,
+            every_step=every_step,
+        )
         with saver:
             done = loop.run()
     finally:
@@ -147,6 +157,15 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
     return model
 
 
+def _splits(job: Job, task: Task) -> Splits:
+    formats = task.entry.formats
+    return task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats))
+
+
+def _lesson(splits: Splits) -> Lesson:
+    return Lesson(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
+
+
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
     """How many steps the run will make."""
     each = len(GlobalBatchSampler(len(splits.train), job.batch_size, 0, 1, job.seed))
@@ -156,52 +175,6 @@ def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
 def _begin(checkpoint: Checkpoint | None, steps: int) -> Place:
     """Where the run goes on, with so many steps an epoch."""
     return checkpoint.place(steps) if checkpoint is not None else Place(epoch=1, done=0, steps=steps, step=0)
-
-
-def _feed(
-    spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits, reporter: Reporter, *, training: bool
-) -> Feed:
-    """This worker's share of the training or the validation split."""
-    job = spec.job
-    pictures = splits.train if training else splits.val
-    sampler = GlobalBatchSampler(
-        len(pictures),
-        job.batch_size,
-        strategy.data_rank,
-        strategy.data_world,
-        job.seed,
-        shuffle=training,
-        shares=strategy.shares,
-    )
-    if not strategy.loads_data:
-        return Feed(len(sampler), len(pictures), None)
-    mean, std = task.normalisation(job, splits.channels)
-
-    def on_unreadable(path: str, reason: str) -> None:
-        reporter.send(Warned(code="unreadable_picture", message=f"{path} is left out: {reason}", rank=spec.rank))
-
-    def on_chosen(choice: str, why: str) -> None:
-        if training and spec.rank == 0:
-            reporter.send(Chosen(field="picture_cache", choice=choice, why=why))
-
-    loader = BatchLoader(
-        pictures,
-        sampler,
-        size=task.image_size(job),
-        channels=splits.channels,
-        augmentation=job.augmentation if training else "none",
-        mean=mean,
-        std=std,
-        seed=job.seed,
-        threads=job.loader_workers,
-        device=strategy.device,
-        on_unreadable=on_unreadable,
-        keep=job.picture_cache,
-        on_chosen=on_chosen,
-        mark=strategy.watch.mark,
-        memory_format=strategy.memory_format,
-    )
-    return Feed(len(sampler), len(pictures), loader)
 
 
 def _write_traceback(spec: WorkerSpec) -> str:

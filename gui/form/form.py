@@ -344,9 +344,10 @@ class JobForm(QWidget):
         assert isinstance(editor, ModelPicker)
         if task is None:
             return
-        editor.set_models(self.catalogue.models_of(task.id))
+        offered = self.catalogue.models_of(task.id)
+        editor.set_models(offered)
         chosen = self.catalogue.model(editor.value())
-        if chosen is not None and chosen.task != task.id:
+        if chosen is not None and chosen not in offered:
             self.rows["model"].set_value(task.model)
 
     def _offer_strategies(self) -> None:

@@ -36,6 +36,7 @@ from engine.strategies.cut import Traces  # noqa: E402
 from engine.strategies.pipeline import Pipeline  # noqa: E402
 from engine.tasks import TASKS  # noqa: E402
 from engine.training.optimizers import Updater  # noqa: E402
+from tests.support.lessons import lesson  # noqa: E402
 
 AIM = 0.95
 MICROBATCHES = 8
@@ -109,7 +110,7 @@ class Trial:
         self.strategy.setup()
 
     def automatic(self) -> Cut:
-        self.strategy.wrap(copy.deepcopy(self.plain), self.task.objective(self.job, CLASSES), self.shape)
+        self.strategy.wrap(copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape)
         assert self.strategy.cut is not None
         return self.strategy.cut
 
@@ -117,7 +118,7 @@ class Trial:
         """Pictures a second of the fastest of some steps, after one that is not counted."""
         strategy = self.strategy
         strategy.given = msgspec.structs.replace(cut, cuts=(place,))
-        strategy.wrap(copy.deepcopy(self.plain), self.task.objective(self.job, CLASSES), self.shape)
+        strategy.wrap(copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape)
         updater = Updater(strategy.parameters(), self.job, 1000, strategy.device, over_parts=strategy.over_parts)
         seconds = []
         for _ in range(1 + self.steps):

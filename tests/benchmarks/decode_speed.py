@@ -31,7 +31,8 @@ from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from engine.data.decoding import decode, fit, jpeg_pixels
-from engine.data.pictures import PictureSet, open_splits
+from engine.data.opening import open_splits
+from engine.data.pictures import PictureSet
 from engine.data.source import PictureSource
 from tests.support.timed_runs import make_pictures, where
 

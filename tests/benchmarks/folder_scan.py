@@ -57,7 +57,7 @@ def recognise(folder: str) -> object:
 
 
 def start(folder: str) -> object:
-    from engine.data.pictures import open_splits
+    from engine.data.opening import open_splits
     from engine.data.sampler import GlobalBatchSampler
 
     splits = open_splits(folder, val_fraction=0.2, seed=0)

@@ -28,8 +28,8 @@ from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
 from engine.supervisor.environment import usable_cores
 from engine.tasks import TASKS
-from engine.tasks.classification import ClassOfPicture
 from engine.training.trials import FORMATS, SHARE, Trials
+from tests.support.lessons import class_of_picture
 from tests.support.timed_runs import where
 
 AIM = 0.95
@@ -54,7 +54,7 @@ def passes(job: Job, device: str, threads: int, shape: tuple[int, int, int], rou
         strategy = strategy_for(msgspec.structs.replace(job, memory_format=name), device, count)
         model = TASKS["classification"].build_model(job, 10, shape[0])
         model.to(strategy.device).to(memory_format=FORMATS[name])
-        rehearsals.append((count, Rehearsal(strategy, model, ClassOfPicture(), shape, strategy.device)))
+        rehearsals.append((count, Rehearsal(strategy, model, class_of_picture(), shape, strategy.device)))
     for _ in range(rounds + 1):
         for (count, rehearsal), taken in zip(rehearsals, seconds.values(), strict=True):
             torch.set_num_threads(count)
@@ -83,12 +83,12 @@ def main() -> int:
         strategy = strategy_for(job, device, threads)
         strategy.setup()
         told: list[Chosen] = []
-        trials = Trials(strategy, ClassOfPicture(), shape, steps=chosen.steps, tell=told.append)
+        trials = Trials(strategy, class_of_picture(), shape, steps=chosen.steps, tell=told.append)
         model = TASKS["classification"].build_model(job, 10, channels)
         torch.set_num_threads(threads)
         begun = time.perf_counter()
         trials.settle(model, {})
-        strategy.wrap(model, ClassOfPicture(), shape)
+        strategy.wrap(model, class_of_picture(), shape)
         trials.compile()
         cost_s = time.perf_counter() - begun
         settled = strategy.spec.job

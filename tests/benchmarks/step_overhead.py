@@ -27,9 +27,9 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.loader import Batch
 from engine.strategies import STRATEGIES
-from engine.tasks.classification import ClassOfPicture
 from engine.training.optimizers import Updater
 from engine.training.stepping import Stepper
+from tests.support.lessons import class_of_picture
 
 AIM = 0.01
 SIZE, PICTURES, CLASSES = 64, 32, 10
@@ -55,7 +55,7 @@ def footplates(
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
-    strategy.wrap(resnet18(num_classes=CLASSES), ClassOfPicture(), (3, SIZE, SIZE))
+    strategy.wrap(resnet18(num_classes=CLASSES), class_of_picture(), (3, SIZE, SIZE))
     updater = Updater(strategy.parameters(), job, 1000, strategy.device, strategy.over_parts, agree=strategy.agree)
     stepper = Stepper(strategy, updater, print, lambda: False)
     batch = Batch(inputs, targets, PICTURES, 0.0)

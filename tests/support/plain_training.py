@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from engine.contract.job import Job
 from engine.data.loader import BatchLoader
-from engine.data.pictures import Splits, open_splits
+from engine.data.opening import Splits, open_splits
 from engine.data.sampler import GlobalBatchSampler
 from engine.tasks import TASKS
 

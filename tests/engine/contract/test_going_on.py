@@ -26,7 +26,8 @@ def test_that_what_makes_a_training_another_one_stays_and_all_else_may_change() 
     stays = {
         "dataset", "task", "model", "batch_size", "optimizer", "learning_rate", "weight_decay", "schedule", "clip_norm",
         "ema_decay", "seed", "best_by", "resume_from", "image_size", "augmentation", "val_fraction", "deterministic",
-        "pretrained", "weights_file", "freeze_backbone", "loss", "encoder",
+        "pretrained", "weights_file", "freeze_backbone", "unfreeze_after", "loss", "encoder", "class_weights",
+        "label_smoothing", "mixup", "cutmix", "oversample", "ignore_value", "points",
     }  # fmt: skip
     assert FIELDS.keys() - CHANGEABLE == stays
     assert FIELDS.keys() >= CHANGEABLE

@@ -23,9 +23,9 @@ from PIL import Image
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress
 from engine.contract.paths import sample_dataset
 from engine.contract.problems import errors
-from engine.data import inspection
+from engine.data import file_inspection
 from engine.data.inspection import inspect
-from engine.data.pictures import open_splits
+from engine.data.opening import open_splits
 from engine.data.reading import folder_channels
 from tests.support.pictures import noise, picture, write_idx
 
@@ -159,7 +159,7 @@ def test_that_a_small_folder_is_decoded_whole(tmp_path: Path) -> None:
 def test_that_a_large_folder_is_decoded_in_part_and_the_report_says_what_that_means(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "SAMPLE", 10)
+    monkeypatch.setattr(file_inspection, "SAMPLE", 10)
     for place in range(40):
         damage_within(
             noise(tmp_path / "set" / ("train", "val")[place % 2] / "ab"[place // 2 % 2] / f"{place}.png", place)
@@ -172,7 +172,7 @@ def test_that_a_large_folder_is_decoded_in_part_and_the_report_says_what_that_me
 def test_that_so_many_odd_files_are_decoded_and_of_more_the_header_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "ODD_DECODED", 4)
+    monkeypatch.setattr(file_inspection, "ODD_DECODED", 4)
     for place in range(10):
         path = noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place)
         path.write_bytes(path.read_bytes()[:2000])

@@ -14,7 +14,8 @@ import torch
 import engine.data.source
 from engine.data.augmentation import crop, draw_crops
 from engine.data.loader import Batch, BatchLoader
-from engine.data.pictures import DatasetError, PictureSet, open_splits
+from engine.data.opening import open_splits
+from engine.data.pictures import DatasetError, PictureSet
 from engine.data.randomness import draw
 from engine.data.sampler import GlobalBatchSampler
 from tests.support.loaders import loader_of

@@ -12,7 +12,8 @@ import torch
 
 from engine.data import resident
 from engine.data.loader import Batch, BatchLoader
-from engine.data.pictures import PictureSet, open_splits
+from engine.data.opening import open_splits
+from engine.data.pictures import PictureSet
 from engine.data.sampler import GlobalBatchSampler
 from tests.support.loaders import loader_of
 from tests.support.pictures import noise

@@ -12,7 +12,8 @@ from PIL import Image
 
 from engine.data.found import MaskCode
 from engine.data.masks import NO_CLASS, class_plane, learn_meaning, read_values
-from engine.data.pictures import MaskedPictures, UnreadablePicture, open_splits
+from engine.data.opening import open_splits
+from engine.data.pictures import MaskedPictures, UnreadablePicture
 from engine.data.reading import Unfit
 from tests.support.masks import make_masked
 

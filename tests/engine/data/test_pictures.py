@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from engine.data.pictures import DatasetError, UnreadablePicture, fit, open_splits
+from engine.data.opening import open_splits
+from engine.data.pictures import DatasetError, UnreadablePicture, fit
 from tests.support.pictures import noise, picture, write_idx
 
 Tree = Callable[..., Path]

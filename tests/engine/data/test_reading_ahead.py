@@ -13,7 +13,8 @@ import torch
 
 import engine.data.loader
 from engine.data.loader import AHEAD, Batch, BatchLoader
-from engine.data.pictures import PictureSet, Splits, open_splits
+from engine.data.opening import Splits, open_splits
+from engine.data.pictures import PictureSet
 from engine.data.sampler import GlobalBatchSampler
 from engine.data.slots import Slot
 from engine.training.feed import Feed, read_in_turn

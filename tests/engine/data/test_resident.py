@@ -14,7 +14,7 @@ import torch
 
 from engine.data import resident
 from engine.data.loader import Batch, BatchLoader
-from engine.data.pictures import open_splits
+from engine.data.opening import open_splits
 from engine.data.resident import bring
 from engine.data.sampler import GlobalBatchSampler
 from engine.data.slots import Slot

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from engine.data import keeping
-from engine.data.pictures import FilePictures, PictureSet, open_splits
+from engine.data.opening import open_splits
+from engine.data.pictures import FilePictures, PictureSet
 from engine.data.source import PictureSource
 from tests.support.pictures import noise
 

@@ -11,7 +11,7 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import balance, pictures_per_second
-from engine.tasks.classification import ClassOfPicture
+from tests.support.lessons import class_of_picture
 
 
 def _strategy(job: Job) -> SingleDevice:
@@ -31,7 +31,7 @@ def test_that_measuring_the_speed_leaves_no_trace() -> None:
     before = copy.deepcopy(model.state_dict())
     random = torch.get_rng_state()
     strategy = _strategy(Job(batch_size=16, accumulation=2))
-    assert pictures_per_second(strategy, model, ClassOfPicture(), (3, 16, 16)) > 0
+    assert pictures_per_second(strategy, model, class_of_picture(), (3, 16, 16)) > 0
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -45,12 +45,12 @@ def test_that_the_speed_is_that_of_forward_and_backward_together() -> None:
         nn.Sequential(nn.Flatten(), nn.Linear(768, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 5))
         for width in (8, 2048)
     )
-    speeds = [pictures_per_second(strategy, model, ClassOfPicture(), (3, 16, 16)) for model in (narrow, wide)]
+    speeds = [pictures_per_second(strategy, model, class_of_picture(), (3, 16, 16)) for model in (narrow, wide)]
     assert speeds[1] < speeds[0]
 
 
 def test_that_a_rank_alone_keeps_the_whole_batch() -> None:
     strategy = _strategy(Job(batch_size=4))
-    balance(strategy, _model(), ClassOfPicture(), (3, 16, 16))
+    balance(strategy, _model(), class_of_picture(), (3, 16, 16))
     assert strategy.shares == ()
     assert strategy.remarks == []

@@ -10,9 +10,10 @@ from torch.nn import functional
 
 from engine.contract.job import Job
 from engine.tasks import TASKS
+from tests.support.lessons import lesson
 
 TASK = TASKS["classification"]
-OBJECTIVE = TASK.objective(Job(), 3)
+OBJECTIVE = TASK.objective(Job(), lesson(3))
 
 
 def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,6 +16,7 @@ from torch.nn import functional
 from engine.contract.job import Job
 from engine.data.masks import NO_CLASS
 from engine.tasks import TASKS, TaskError
+from tests.support.lessons import lesson
 
 TASK = TASKS["segmentation"]
 CLASSES = 4
@@ -44,7 +45,7 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_that_measures_are_those_of_their_definitions_however_the_pictures_are_divided(ranks: int) -> None:
-    objective = TASK.objective(Job(task="segmentation"), CLASSES)
+    objective = TASK.objective(Job(task="segmentation"), lesson(CLASSES))
     outputs, targets = sample(7)
     parts = [objective.measures() for _ in range(ranks)]
     for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
@@ -61,7 +62,7 @@ def test_that_measures_are_those_of_their_definitions_however_the_pictures_are_d
 
 def test_that_cross_entropy_is_the_mean_over_the_pixels_that_have_a_class() -> None:
     outputs, targets = sample(3)
-    losses = TASK.objective(Job(task="segmentation"), CLASSES).loss(outputs, targets)
+    losses = TASK.objective(Job(task="segmentation"), lesson(CLASSES)).loss(outputs, targets)
     for number in range(3):
         expected = functional.cross_entropy(
             outputs[number : number + 1], targets[number : number + 1], ignore_index=NO_CLASS
@@ -71,7 +72,7 @@ def test_that_cross_entropy_is_the_mean_over_the_pixels_that_have_a_class() -> N
 
 @pytest.mark.parametrize("kind", ["cross_entropy", "focal", "dice", "cross_entropy_dice"])
 def test_that_every_loss_falls_to_nothing_where_all_is_right_and_bears_a_picture_without_classes(kind: str) -> None:
-    objective = TASK.objective(Job(task="segmentation", loss=kind), CLASSES)  # type: ignore[arg-type]
+    objective = TASK.objective(Job(task="segmentation", loss=kind), lesson(CLASSES))  # type: ignore[arg-type]
     outputs, targets = sample(3)
     targets[2] = NO_CLASS
     sure = 50.0 * functional.one_hot(targets.where(targets != NO_CLASS, 0), CLASSES).permute(0, 3, 1, 2).float()
@@ -90,7 +91,7 @@ def test_that_every_loss_falls_to_nothing_where_all_is_right_and_bears_a_picture
 def test_that_the_focal_loss_with_one_sure_pixel_is_the_papers() -> None:
     outputs = torch.tensor([[[[2.0]], [[0.0]]]])
     likely = torch.sigmoid(torch.tensor(2.0)).item()
-    loss = TASK.objective(Job(task="segmentation", loss="focal"), 2).loss(
+    loss = TASK.objective(Job(task="segmentation", loss="focal"), lesson(2)).loss(
         outputs, torch.zeros(1, 1, 1, dtype=torch.int64)
     )
     assert loss.item() == pytest.approx(-((1 - likely) ** 2) * np.log(likely), rel=1e-5)

@@ -19,8 +19,8 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy, settled_precision
-from engine.tasks.classification import ClassOfPicture
 from engine.training.trials import Trials
+from tests.support.lessons import class_of_picture
 from tests.support.worker_group import WorkerGroup
 
 SHAPE = (3, 16, 16)
@@ -85,7 +85,7 @@ class Decided:
             threads=threads,
         )
         self.strategy: Strategy = STRATEGIES[spec.job.strategy](spec)
-        self.trials = Trials(self.strategy, ClassOfPicture(), SHAPE, steps=steps, tell=self._tell)
+        self.trials = Trials(self.strategy, class_of_picture(), SHAPE, steps=steps, tell=self._tell)
         torch.set_num_threads(threads)
         self.trials.settle(model.train(), before or {})
 
@@ -223,7 +223,7 @@ def test_that_bf16_is_chosen_where_all_gpus_have_it(
 def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous")
-    decided.strategy.wrap(model, ClassOfPicture(), SHAPE)
+    decided.strategy.wrap(model, class_of_picture(), SHAPE)
     decided.trials.compile()
     assert decided.job.compile == "off"
     assert decided.told["compile"][1].startswith("on the CPU")
@@ -234,7 +234,7 @@ def test_that_compiling_is_not_tried_where_the_run_cannot_repay_it(monkeypatch: 
     monkeypatch.setattr(Trials, "_against_compiling", lambda _: "")
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous")
-    decided.strategy.wrap(model, ClassOfPicture(), SHAPE)
+    decided.strategy.wrap(model, class_of_picture(), SHAPE)
     decided.trials.compile()
     assert decided.job.compile == "off"
     assert "too short to repay" in decided.told["compile"][1]
@@ -397,7 +397,7 @@ def test_that_compiling_is_kept_where_it_turns_out_faster_and_undone_where_not(
     monkeypatch.setattr("engine.training.trials.COMPILING_S", 0.0)
     model = SlowInOneWay(compiled=choice == "off")
     decided = Decided(model, memory_format="contiguous")
-    decided.strategy.wrap(model, ClassOfPicture(), SHAPE)
+    decided.strategy.wrap(model, class_of_picture(), SHAPE)
     try:
         decided.trials.compile()
         assert decided.job.compile == choice

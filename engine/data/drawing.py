@@ -1,0 +1,55 @@
+"""Pictures with what is known of them drawn on them, for people to look at. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw
+
+from engine.data.idx import Bytes
+from engine.data.masks import NO_CLASS
+
+
+def class_colours(count: int) -> Bytes:
+    """A colour for each class, uint8 [count, 3]: PASCAL VOC's, which takes the bits of the class's number in turn as the
+    highest ones of red, green and blue (its development kit, `VOClabelcolormap`)."""
+    numbers = np.arange(count)
+    colours = np.zeros((count, 3), np.uint8)
+    for bit in range(8):
+        for band in range(3):
+            colours[:, band] |= (((numbers >> (3 * bit + band)) & 1) << (7 - bit)).astype(np.uint8)
+    return colours
+
+
+def lay_mask(picture: Bytes, plane: Bytes) -> Bytes:
+    """`picture`, uint8 [h, w, 3], under the colours of the classes in `plane`, uint8 [h, w]; what is of no class, and the
+    first class, which is black, shows the picture."""
+    colours = np.concatenate([class_colours(NO_CLASS), np.zeros((1, 3), np.uint8)])
+    laid = colours[plane]
+    there = laid.any(2, keepdims=True)
+    return np.where(there, picture // 2 + laid // 2, picture).astype(np.uint8)
+
+
+def outline(picture: Bytes, boxes: npt.NDArray[np.float64], classes: Sequence[int], words: Sequence[str] = ()) -> Bytes:
+    """`picture`, uint8 [h, w, 3], with a frame around each of `boxes` [n, 4] (x1, y1, x2, y2 in its pixels), in the colour of
+    its class, with a few words each if there are any."""
+    colours = class_colours(NO_CLASS + 1)
+    image = Image.fromarray(picture)
+    draw = ImageDraw.Draw(image)
+    for number, (box, of_class) in enumerate(zip(boxes.tolist(), classes, strict=True)):
+        left, top, right, bottom = box
+        colour = tuple(colours[of_class % NO_CLASS + 1].tolist())
+        draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour)
+        if number < len(words):
+            draw.text((left + 2, top + 1), words[number], fill=colour)
+    return np.asarray(image)
+
+
+def png(picture: Bytes) -> bytes:
+    """`picture`, uint8 [h, w] or [h, w, 3], as a PNG file's content."""
+    stream = BytesIO()
+    Image.fromarray(picture).save(stream, "PNG")
+    return stream.getvalue()

@@ -1,0 +1,82 @@
+"""A dataset opened for training, whatever its format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.contract.problems import Problem, errors
+from engine.data.formats import PICTURES_BY_CLASS, recognise
+from engine.data.found import FileSplit, IdxSplit, MaskSplit, Recognised
+from engine.data.idx import Bytes
+from engine.data.idx_dataset import open_idx_pictures
+from engine.data.pictures import DatasetError, FilePictures, IdxPictures, MaskedPictures, PictureSet
+from engine.data.reading import folder_channels
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation per channel, of pictures scaled to 0..1."""
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A dataset opened for training. `channels` is 1 where all pictures are grey and 3 where they are of colours;
+    `statistics` are the pictures' own where the channels are others, which no model has been trained with."""
+
+    classes: tuple[str, ...]
+    channels: int
+    format: str
+    train: PictureSet
+    val: PictureSet
+    statistics: Statistics | None = None
+
+
+def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = PICTURES_BY_CLASS) -> Splits:
+    """Opens the dataset in `folder`, which is of one of `formats`. Raises DatasetError with everything that is wrong."""
+    folder = os.path.expanduser(folder)
+    found = recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats)
+    wrong = errors(found.problems)
+    if wrong or found.train is None or found.val is None:
+        raise DatasetError(wrong)
+    return OPENERS[type(found.train)](found, folder)
+
+
+def _open_files(found: Recognised, folder: str) -> Splits:
+    assert isinstance(found.train, FileSplit)
+    assert isinstance(found.val, FileSplit)
+    channels = folder_channels(found.train.files, found.val.files)
+    train, val = FilePictures(found.train, folder), FilePictures(found.val, folder)
+    return Splits(found.classes, channels, found.format, train, val)
+
+
+def _open_masks(found: Recognised, folder: str) -> Splits:
+    assert isinstance(found.train, MaskSplit)
+    assert isinstance(found.val, MaskSplit)
+    assert found.code is not None
+    channels = folder_channels(found.train.files, found.val.files)
+    train, val = (MaskedPictures(split, found.code, folder) for split in (found.train, found.val))
+    return Splits(found.classes, channels, found.format, train, val)
+
+
+def _open_idx(found: Recognised, folder: str) -> Splits:
+    problems: list[Problem] = []
+    halves = []
+    opened: dict[str, Bytes | None] = {}
+    for split in (found.train, found.val):
+        assert isinstance(split, IdxSplit)
+        if split.images not in opened:
+            opened[split.images] = open_idx_pictures(split, problems)
+        pixels = opened[split.images]
+        if pixels is not None:
+            halves.append(IdxPictures(split, pixels))
+    if errors(problems) or len(halves) != 2:
+        raise DatasetError(errors(problems))
+    return Splits(found.classes, 1, found.format, halves[0], halves[1])
+
+
+OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {
+    FileSplit: _open_files,
+    MaskSplit: _open_masks,
+    IdxSplit: _open_idx,
+}
+"""What opens a recognised folder, given with its path, by the type of its splits. Each may raise DatasetError."""

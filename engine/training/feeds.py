@@ -1,0 +1,97 @@
+"""What a worker's share of each split is read by."""
+
+from __future__ import annotations
+
+from engine.contract.events import Chosen, Warned
+from engine.contract.worker import WorkerSpec
+from engine.data.loader import BatchLoader
+from engine.data.opening import Splits
+from engine.data.pictures import PictureSet
+from engine.data.sampler import GlobalBatchSampler
+from engine.strategies.base import Strategy
+from engine.tasks.base import Task
+from engine.training.feed import Feed
+from engine.training.predictions import Picked, Predictions
+from engine.training.report import Reporter
+
+
+class Feeds:
+    """Makes the feeds of one worker, after the strategy has laid the model out and the job is settled."""
+
+    def __init__(self, spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits, reporter: Reporter) -> None:
+        self._spec = spec
+        self._strategy = strategy
+        self._task = task
+        self._splits = splits
+        self._reporter = reporter
+
+    def train(self) -> Feed:
+        """This worker's share of the training split."""
+        job = self._spec.job
+        sampler = self._sampler(self._splits.train, shuffle=True)
+        return self._feed(self._splits.train, sampler, augmentation=job.augmentation)
+
+    def val(self) -> Feed:
+        """This worker's share of the validation split."""
+        return self._feed(self._splits.val, self._sampler(self._splits.val, shuffle=False))
+
+    def predictions(self) -> Predictions:
+        """Some samples of the validation split, which are read at once."""
+        job = self._spec.job
+        picked = Picked(self._splits.val, job.predictions, self._task.image_size(job), self._splits.channels)
+        sampler = self._sampler(picked, shuffle=False)
+        places = [int(place) for share in sampler.epoch_from(1, 0) for place in share.indices]
+        feed = self._feed(picked, sampler, kept="memory", threads=0)
+        return Predictions(self._spec, self._strategy, picked, feed=feed, places=places, send=self._reporter.send)
+
+    def _sampler(self, pictures: PictureSet, *, shuffle: bool) -> GlobalBatchSampler:
+        return GlobalBatchSampler(
+            len(pictures),
+            self._spec.job.batch_size,
+            self._strategy.data_rank,
+            self._strategy.data_world,
+            self._spec.job.seed,
+            shuffle=shuffle,
+            shares=self._strategy.shares,
+        )
+
+    def _feed(
+        self,
+        pictures: PictureSet,
+        sampler: GlobalBatchSampler,
+        *,
+        augmentation: str = "none",
+        kept: str = "",
+        threads: int | None = None,
+    ) -> Feed:
+        spec, job, strategy = self._spec, self._spec.job, self._strategy
+        if not strategy.loads_data:
+            return Feed(len(sampler), len(pictures), None)
+        mean, std = self._splits.statistics or self._task.normalisation(job, self._splits.channels)
+
+        def on_unreadable(path: str, reason: str) -> None:
+            message = f"{path} is left out: {reason}"
+            self._reporter.send(Warned(code="unreadable_picture", message=message, rank=spec.rank))
+
+        def on_chosen(choice: str, why: str) -> None:
+            if sampler.shuffle and spec.rank == 0:
+                self._reporter.send(Chosen(field="picture_cache", choice=choice, why=why))
+
+        loader = BatchLoader(
+            pictures,
+            sampler,
+            size=self._task.image_size(job),
+            channels=self._splits.channels,
+            augmentation=augmentation,
+            mean=mean,
+            std=std,
+            seed=job.seed,
+            threads=job.loader_workers if threads is None else threads,
+            device=strategy.device,
+            on_unreadable=on_unreadable,
+            keep=kept or job.picture_cache,
+            on_chosen=on_chosen,
+            mark=strategy.watch.mark,
+            memory_format=strategy.memory_format,
+        )
+        return Feed(len(sampler), len(pictures), loader)

@@ -1,0 +1,156 @@
+"""Some validation samples, and what the model makes of them at every validation, kept as pictures in the run's folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.contract.events import Predicted, PredictedSample, Warned
+from engine.contract.worker import WorkerSpec
+from engine.data.drawing import png
+from engine.data.found import spread_evenly
+from engine.data.idx import Bytes
+from engine.data.pictures import PictureSet, UnreadablePicture
+from engine.strategies.base import Strategy
+from engine.tasks.base import Measures, Shown
+from engine.training.feed import Feed
+
+FOLDER = "predictions"
+MOST_SETS = 120
+"""More sets of predictions than this are thinned: every other one of the older half goes."""
+
+
+class Picked(PictureSet):
+    """Some pictures of a split, decoded and held in memory. `indices` are their places in it."""
+
+    def __init__(self, pictures: PictureSet, count: int, size: int, channels: int) -> None:
+        self._pictures = pictures
+        self.planes, self.mirror = pictures.planes, pictures.mirror
+        self.indices: list[int] = []
+        self._loaded: list[Tensor] = []
+        for index in spread_evenly(len(pictures), count)[:count]:
+            try:
+                self._loaded.append(pictures.load(index, size, channels))
+            except UnreadablePicture:
+                continue  # validation leaves it out, too, and has told of it
+            self.indices.append(index)
+        self.targets = pictures.targets[self.indices]
+        self._channels = channels
+
+    def path(self, index: int) -> str:
+        return self._pictures.path(self.indices[index])
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        return self._loaded[index]
+
+    def batch_targets(
+        self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
+    ) -> Tensor:
+        return self._pictures.batch_targets(rows, planes, crops, loaded, size)
+
+    def seen(self, index: int) -> Bytes:
+        """The picture as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first
+        three."""
+        pixels = self._loaded[index][: self._channels].permute(1, 2, 0).numpy()
+        return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
+
+
+class Predictions:
+    """Keeps `samples`, and what the model makes of them, of which each rank computes its share.
+
+    `feed` gives this rank's share of them as batches, which are those at `places`. They are drawn by whichever rank sees the model's outputs, into the run's folder, and
+    told by rank 0. What fails in drawing or writing is told once, and does not end the training.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        strategy: Strategy,
+        samples: Picked,
+        *,
+        feed: Feed,
+        places: list[int],
+        send: Callable[[Warned], None],
+    ) -> None:
+        self._folder = Path(spec.run_folder)
+        self._strategy = strategy
+        self._samples = samples
+        self._feed = feed
+        self._places = places
+        self._send = send
+        self._failed = False
+
+    def predict(self, epoch: int, step: int) -> Predicted | None:
+        """What the model, as it is now, makes of the samples, on rank 0; None elsewhere. All ranks call it together."""
+        outputs = _Outputs()
+        self._strategy.evaluate(self._feed.epoch(1), outputs, lambda: False)
+        drawn: list[PredictedSample] = []
+        if outputs.made and not self._failed:
+            try:
+                drawn = self._drawn(step, torch.cat(outputs.made), torch.cat(outputs.true))
+            except Exception as error:  # drawing may be the user's own; a disk may be full
+                self._failed = True
+                message = f"Predictions are no longer kept: {type(error).__name__}: {error}."
+                self._send(Warned(code="predictions_failed", message=message))
+        gathered = self._strategy.gathered(drawn)
+        if not gathered:
+            return None
+        samples = sorted((sample for part in gathered for sample in part), key=lambda sample: sample.prediction_png)
+        self._thin_out()
+        return Predicted(epoch=epoch, step=step, samples=tuple(samples)) if samples else None
+
+    def _drawn(self, step: int, outputs: Tensor, targets: Tensor) -> list[PredictedSample]:
+        objective = self._strategy.objective
+        drawn = []
+        for place, output, target in zip(self._places, outputs, targets, strict=True):
+            picture = self._samples.seen(place)
+            truth = objective.show_truth(picture, target)
+            prediction = objective.show_prediction(picture, output)
+            drawn.append(
+                PredictedSample(
+                    name=self._samples.path(place),
+                    truth_png=self._write("truth", place, truth),
+                    prediction_png=self._write(f"{step:09d}", place, prediction),
+                    truth_words=truth.words,
+                    prediction_words=prediction.words,
+                )
+            )
+        return drawn
+
+    def _write(self, name: str, place: int, shown: Shown) -> str:
+        path = Path(FOLDER, name, f"{place:03d}.png")
+        target = self._folder / path
+        if name != "truth" or not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = target.with_suffix(".part")
+            unfinished.write_bytes(png(shown.picture))
+            os.replace(unfinished, target)
+        return path.as_posix()
+
+    def _thin_out(self) -> None:
+        sets = sorted(path for path in (self._folder / FOLDER).glob("[0-9]*") if path.is_dir())
+        if len(sets) > MOST_SETS:
+            for path in sets[1 : len(sets) // 2 : 2]:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+class _Outputs(Measures):
+    """Keeps what a model gives for each sample, and the truth, on the CPU."""
+
+    def __init__(self) -> None:
+        self.counters = torch.zeros(1, dtype=torch.float64)
+        self.made: list[Tensor] = []
+        self.true: list[Tensor] = []
+
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        self.made.append(outputs.cpu())
+        self.true.append(targets.cpu())
+
+    def compute(self) -> dict[str, float]:
+        return {}
