@@ -69,12 +69,13 @@ def adapt_first_conv(model: nn.Module, channels: int) -> bool:
     return True
 
 
-def freeze_all_but(model: nn.Module, head: str) -> None:
-    """Leaves the parameters of `head` alone trainable, and the statistics of BatchNorm elsewhere as they are."""
+def freeze_all_but(model: nn.Module, *heads: str) -> None:
+    """Leaves the parameters of `heads` alone trainable, and the statistics of BatchNorm elsewhere as they are."""
+    inside = tuple(f"{head}." for head in heads)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name.startswith(head + "."))
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        parameter.requires_grad_(name.startswith(inside))
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not f"{name}.".startswith(inside):
             module.eval()
             # On the instance, since tracing and wrapping tell layers by their class; bound, so that a deep copy
             # of the model binds it to the copy.

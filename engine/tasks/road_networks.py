@@ -1,0 +1,226 @@
+"""The networks of Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation (CVPR).
+
+Both have two branches from one encoder: the classes of a mask, and the classes of direction (section 3.1). Layers have the
+names of the authors' own code (github.com/anilbatra2185/road_connectivity), whose weights load here. Pictures have a side
+that is a multiple of 32 px, so that nothing has to be cut off after it was halved and doubled.
+
+Each gives one tensor [n, classes + directions, places]: the scores of both branches for all pixels of a map, row by row,
+and behind them those of smaller maps, where a network has such. `unpack` takes them apart.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision import models
+
+STRIDE = 32
+
+
+def unpack(outputs: Tensor, size: int) -> list[Tensor]:
+    """The maps [n, scores, s, s] for pictures of side `size`, each of side s, the largest first: one of the whole side, or
+    besides one of the half and any number of the quarter. Maps that come unpacked, [n, scores, size, size], are taken, too."""
+    places = outputs.flatten(2)
+    maps: list[Tensor] = []
+    while places.shape[2]:
+        side = size >> min(len(maps), 2)
+        one, places = places.split([side * side, places.shape[2] - side * side], 2)
+        maps.append(one.unflatten(2, (side, side)))
+    return maps
+
+
+class DecoderBlock(nn.Module):
+    """Twice the side: 1 x 1, transposed 3 x 3 and 1 x 1 convolution, as in LinkNet (Chaurasia & Culurciello 2017, figure 3)."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, inputs // 4, 1)
+        self.norm1 = nn.BatchNorm2d(inputs // 4)
+        self.deconv2 = nn.ConvTranspose2d(inputs // 4, inputs // 4, 3, stride=2, padding=1, output_padding=1)
+        self.norm2 = nn.BatchNorm2d(inputs // 4)
+        self.conv3 = nn.Conv2d(inputs // 4, outputs, 1)
+        self.norm3 = nn.BatchNorm2d(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.norm1(self.conv1(x)))
+        x = functional.relu(self.norm2(self.deconv2(x)))
+        return functional.relu(self.norm3(self.conv3(x)))
+
+
+class LinkNetMTL(nn.Module):
+    """LinkNet with a decoder for each branch on one ResNet of basic blocks (18 or 34 layers); one map, of the whole side."""
+
+    def __init__(self, encoder: str, classes: int, directions: int, channels: int) -> None:
+        super().__init__()
+        filters = (64, 128, 256, 512)
+        resnet = models.get_model(encoder, weights=None)
+        self.firstconv = resnet.conv1 if channels == 3 else nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        self.firstbn = resnet.bn1
+        self.firstmaxpool = resnet.maxpool
+        self.encoder1 = resnet.layer1
+        self.encoder2 = resnet.layer2
+        self.encoder3 = resnet.layer3
+        self.encoder4 = resnet.layer4
+        for branch, scores in (("", classes), ("a_", directions)):
+            parts = {
+                "decoder4": DecoderBlock(filters[3], filters[2]),
+                "decoder3": DecoderBlock(filters[2], filters[1]),
+                "decoder2": DecoderBlock(filters[1], filters[0]),
+                "decoder1": DecoderBlock(filters[0], filters[0]),
+                "finaldeconv1": nn.ConvTranspose2d(filters[0], 32, 3, stride=2),
+                "finalconv2": nn.Conv2d(32, 32, 3),
+                "finalconv3": nn.Conv2d(32, scores, 2, padding=1),
+            }
+            for name, part in parts.items():
+                self.add_module(branch + name, part)
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.firstmaxpool(functional.relu(self.firstbn(self.firstconv(x))))
+        e1 = self.encoder1(x)
+        e2 = self.encoder2(e1)
+        e3 = self.encoder3(e2)
+        e4 = self.encoder4(e3)
+        return torch.cat([self._branch(branch, e1, e2, e3, e4) for branch in ("", "a_")], 1).flatten(2)
+
+    def _branch(self, branch: str, e1: Tensor, e2: Tensor, e3: Tensor, e4: Tensor) -> Tensor:
+        d4 = getattr(self, branch + "decoder4")(e4) + e3
+        d3 = getattr(self, branch + "decoder3")(d4) + e2
+        d2 = getattr(self, branch + "decoder2")(d3) + e1
+        d1 = getattr(self, branch + "decoder1")(d2)
+        f2 = functional.leaky_relu(getattr(self, branch + "finaldeconv1")(d1), 0.2)
+        f4 = functional.leaky_relu(getattr(self, branch + "finalconv2")(f2), 0.2)
+        scores: Tensor = getattr(self, branch + "finalconv3")(f4)
+        return scores
+
+
+class ResidualBlock(nn.Module):
+    """Two 3 x 3 convolutions beside a way past them."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1)) if inputs != outputs else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        past = self.downsample(x)
+        x = functional.relu(self.bn1(self.conv1(x)))
+        return functional.relu(self.bn2(self.conv2(x)) + past)
+
+
+def _row(features: int, blocks: int) -> nn.Sequential:
+    return nn.Sequential(*(ResidualBlock(features, features) for _ in range(blocks)))
+
+
+class HourglassModuleMTL(nn.Module):
+    """One multi-branch hourglass: the way down is shared, each branch has a way up of its own, and both take what passes
+    across (the paper's stacked multi-branch module, after Newell et al. 2016)."""
+
+    def __init__(self, features: int, blocks: int, depth: int) -> None:
+        super().__init__()
+        # At each depth: across, down, and up for both branches; at the lowest, the bottom for both besides.
+        rows = (nn.ModuleList(_row(features, blocks) for _ in range(6 if low == 0 else 4)) for low in range(depth))
+        self.hg = nn.ModuleList(rows)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self._at(len(self.hg), x)
+
+    def _at(self, height: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self.hg[height - 1]
+        assert isinstance(rows, nn.ModuleList)
+        across = rows[0](x)
+        low = rows[1](functional.max_pool2d(x, 2))
+        low_1, low_2 = self._at(height - 1, low) if height > 1 else (rows[4](low), rows[5](low))
+        up_1, up_2 = (functional.interpolate(up, scale_factor=2.0) for up in (rows[2](low_1), rows[3](low_2)))
+        return across + up_1, across + up_2
+
+
+class StackHourglassNetMTL(nn.Module):
+    """Hourglasses one after another at a quarter of the side, each with scores of its own, which the next is given; behind
+    the last a decoder to the half and to the whole side. All maps are learnt (the paper's multi-scale loss)."""
+
+    def __init__(self, classes: int, directions: int, channels: int, stacks: int = 2, depth: int = 3) -> None:
+        super().__init__()
+        stem, features, blocks = 64, 128, 3
+        self.conv1 = nn.Conv2d(channels, stem, 7, stride=2, padding=3)
+        self.bn1 = nn.BatchNorm2d(stem)
+        self.layer1 = _row(stem, 1)
+        self.layer2 = _row(stem, 1)
+        self.layer3 = nn.Sequential(ResidualBlock(stem, features))
+        self.hg = nn.ModuleList(HourglassModuleMTL(features, blocks, depth) for _ in range(stacks))
+        for branch, scores in (("1", classes), ("2", directions)):
+            of_stacks: dict[str, list[nn.Module]] = {
+                "res_": [_row(features, blocks) for _ in range(stacks)],
+                "fc_": [_fully_connected(features) for _ in range(stacks)],
+                "score_": [nn.Conv2d(features, scores, 1) for _ in range(stacks)],
+                "_fc_": [nn.Conv2d(features, features, 1) for _ in range(stacks - 1)],
+                "_score_": [nn.Conv2d(scores, features, 1) for _ in range(stacks - 1)],
+            }
+            for name, parts in of_stacks.items():
+                self.add_module(name + branch, nn.ModuleList(parts))
+        for branch, scores in (("", classes), ("angle_", directions)):
+            last = {
+                "decoder1": DecoderBlock(features, features),
+                "decoder1_score": nn.Conv2d(features, scores, 1),
+                "finaldeconv1": nn.ConvTranspose2d(features, 32, 3, stride=2),
+                "finalconv2": nn.Conv2d(32, 32, 3),
+                "finalconv3": nn.Conv2d(32, scores, 2, padding=1),
+            }
+            for name, part in last.items():
+                self.add_module(branch + name, part)
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.bn1(self.conv1(x)))
+        x = functional.max_pool2d(self.layer1(x), 2)
+        x = self.layer3(self.layer2(x))
+        quarters = []
+        for stack, hourglass in enumerate(self.hg):
+            halves = hourglass(x)
+            scores, backs, halves = self._scored(stack, halves)
+            quarters.append(scores)
+            x = x + backs if backs is not None else x
+        half_1, whole_1 = self._enlarged("", halves[0])
+        half_2, whole_2 = self._enlarged("angle_", halves[1])
+        maps = [torch.cat([whole_1, whole_2], 1), torch.cat([half_1, half_2], 1), *quarters]
+        return torch.cat([each.flatten(2) for each in maps], 2)
+
+    def _scored(
+        self, stack: int, branches: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]:
+        """Behind one hourglass: the scores of both branches, what the next is given of them, and their features."""
+        all_scores, features = [], []
+        back: Tensor | None = None
+        for branch, x in zip(("1", "2"), branches, strict=True):
+            y = getattr(self, f"fc_{branch}")[stack](getattr(self, f"res_{branch}")[stack](x))
+            scores = getattr(self, f"score_{branch}")[stack](y)
+            all_scores.append(scores)
+            features.append(y)
+            if stack < len(self.hg) - 1:
+                given = getattr(self, f"_fc_{branch}")[stack](y) + getattr(self, f"_score_{branch}")[stack](scores)
+                back = given if back is None else back + given
+        return torch.cat(all_scores, 1), back, (features[0], features[1])
+
+    def _enlarged(self, branch: str, x: Tensor) -> tuple[Tensor, Tensor]:
+        d1 = getattr(self, f"{branch}decoder1")(x)
+        f2 = functional.relu(getattr(self, f"{branch}finaldeconv1")(d1))
+        f4 = functional.relu(getattr(self, f"{branch}finalconv2")(f2))
+        return getattr(self, f"{branch}decoder1_score")(d1), getattr(self, f"{branch}finalconv3")(f4)
+
+
+def _fully_connected(features: int) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(features, features, 1), nn.BatchNorm2d(features), nn.ReLU())
+
+
+def initialise(model: nn.Module) -> None:
+    """Fresh weights as in the authors' code (He et al. 2015, equation 10, by the outputs)."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+            fan = module.kernel_size[0] * module.kernel_size[1] * module.out_channels
+            nn.init.normal_(module.weight, 0.0, math.sqrt(2.0 / fan))
