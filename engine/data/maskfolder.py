@@ -23,7 +23,7 @@ _BESIDE = ("annot", "_annot", "_labels", "_masks", "_mask", "masks", "labels")
 LAYOUT = "Give a folder with images and masks, each with train and val folders if there are such, and masks as PNG."
 
 
-class _Pair(NamedTuple):
+class MaskPair(NamedTuple):
     """A folder of pictures and that of their masks; `names` are those that belong to the split, None for all."""
 
     pictures: str
@@ -33,12 +33,12 @@ class _Pair(NamedTuple):
 
 def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
     """The pictures and masks in `folder`, whose folders are `folders`; None where it is not of that kind."""
-    pairs = _by_lists(folder, folders) or _inside(folder, folders) or _by_split(folder, folders)
+    pairs = find_masks(folder, folders)
     if not pairs:
         return None
     problems: list[Problem] = []
-    splits = {name: _joined(pair, problems) for name, pair in pairs.items()}
-    found = {name: split for name, split in splits.items() if split is not None and len(split.files)}
+    splits = {name: join_masks(pair, problems) for name, pair in pairs.items()}
+    found = {name: split for name, split in splits.items() if len(split.files)}
     if "val" not in found and "test" in found:
         problems.append(
             warn(
@@ -63,6 +63,12 @@ def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, se
     return Recognised("masks", meaning.classes, train, val, tuple(problems), meaning.code)
 
 
+def find_masks(folder: str, folders: Sequence[str]) -> dict[str, MaskPair]:
+    """The folders of pictures and of masks in `folder`, whose folders are `folders`: by split, or by "" where there are
+    none."""
+    return _by_lists(folder, folders) or _inside(folder, folders) or _by_split(folder, folders)
+
+
 def _named(folders: Iterable[str], names: Sequence[str]) -> str | None:
     by_name = {folder.lower(): folder for folder in folders}
     return next((by_name[name] for name in names if name in by_name), None)
@@ -74,7 +80,7 @@ def _splits_of(folders: Iterable[str]) -> dict[str, str]:
     return {split: name for split, name in found.items() if name is not None}
 
 
-def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, _Pair]:
+def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, MaskPair]:
     """PASCAL VOC: JPEGImages, SegmentationClass, and lists of names in ImageSets/Segmentation."""
     if not {"JPEGImages", "SegmentationClass"} <= set(folders):
         return {}
@@ -86,11 +92,11 @@ def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, _Pair]:
             names = tuple((lists / f"{split}.txt").read_text(encoding="utf-8").split())
         except OSError:
             continue
-        found[split] = _Pair(pictures, masks, names)
-    return found if "train" in found else {"": _Pair(pictures, masks)}
+        found[split] = MaskPair(pictures, masks, names)
+    return found if "train" in found else {"": MaskPair(pictures, masks)}
 
 
-def _inside(folder: str, folders: Sequence[str]) -> dict[str, _Pair]:
+def _inside(folder: str, folders: Sequence[str]) -> dict[str, MaskPair]:
     """images and masks, with or without folders of splits in both."""
     pictures, masks = _named(folders, PICTURES), _named(folders, MASKS)
     if pictures is None or masks is None:
@@ -98,15 +104,15 @@ def _inside(folder: str, folders: Sequence[str]) -> dict[str, _Pair]:
     pictures, masks = os.path.join(folder, pictures), os.path.join(folder, masks)
     of_pictures, of_masks = _splits_of(subfolders(pictures)), _splits_of(subfolders(masks))
     both = {
-        split: _Pair(os.path.join(pictures, of_pictures[split]), os.path.join(masks, of_masks[split]))
+        split: MaskPair(os.path.join(pictures, of_pictures[split]), os.path.join(masks, of_masks[split]))
         for split in of_pictures
         if split in of_masks
     }
-    pairs = both or {"": _Pair(pictures, masks)}
+    pairs = both or {"": MaskPair(pictures, masks)}
     return pairs if any(_holds_pictures(pair.masks) for pair in pairs.values()) else {}
 
 
-def _by_split(folder: str, folders: Sequence[str]) -> dict[str, _Pair]:
+def _by_split(folder: str, folders: Sequence[str]) -> dict[str, MaskPair]:
     """train and val, each with images and masks in it, or with a folder of masks beside it."""
     found = {}
     for split, name in _splits_of(folders).items():
@@ -114,11 +120,11 @@ def _by_split(folder: str, folders: Sequence[str]) -> dict[str, _Pair]:
         inside = subfolders(place)
         pictures, masks = _named(inside, PICTURES), _named(inside, MASKS)
         if pictures is not None and masks is not None:
-            found[split] = _Pair(os.path.join(place, pictures), os.path.join(place, masks))
+            found[split] = MaskPair(os.path.join(place, pictures), os.path.join(place, masks))
             continue
         beside = _named(folders, [f"{name.lower()}{suffix}" for suffix in _BESIDE])
         if beside is not None and not inside:
-            found[split] = _Pair(place, os.path.join(folder, beside))
+            found[split] = MaskPair(place, os.path.join(folder, beside))
     return {split: pair for split, pair in found.items() if _holds_pictures(pair.masks)}
 
 
@@ -127,8 +133,8 @@ def _holds_pictures(folder: str) -> bool:
         return any(is_picture(entry.name) for entry in entries)
 
 
-def _joined(pair: _Pair, problems: list[Problem]) -> MaskSplit | None:
-    """Each picture with its mask, in the order of the pictures' names."""
+def join_masks(pair: MaskPair, problems: list[Problem]) -> MaskSplit:
+    """Each picture with its mask, in the order of the pictures' names. Adds what has no counterpart to `problems`."""
     pictures = _files(pair.pictures)
     masks = {os.path.splitext(name)[0]: name for name in _files(pair.masks)}
     if pair.names is not None:
