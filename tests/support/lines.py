@@ -1,0 +1,34 @@
+"""Small pictures of straight lines with their masks, made on the spot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray, float]:
+    """A picture uint8 [side, side, 3] with a bright line on noise, its mask uint8 [side, side] of 0 and 255, and the line's
+    angle in degrees, anticlockwise from the horizontal."""
+    random = np.random.default_rng(seed)
+    pixels = random.integers(0, 120, (side, side, 3), dtype=np.uint8)
+    degrees = random.uniform(0, 180)
+    angle, off = np.radians(degrees), random.uniform(-side / 5, side / 5)
+    rows, columns = np.mgrid[:side, :side] - side / 2 + 0.5
+    inside = np.abs(columns * np.sin(angle) + rows * np.cos(angle) - off) < width / 2
+    pixels[inside] = 200
+    return pixels, np.where(inside, 255, 0).astype(np.uint8), degrees
+
+
+def make_lined(folder: Path, counts: dict[str, int], side: int = 32) -> Path:
+    """images/SPLIT/N.png and masks/SPLIT/N.png."""
+    seed = 0
+    for split, count in counts.items():
+        for number in range(count):
+            pixels, mask, _ = line(side, seed := seed + 1)
+            for kind, content in (("images", pixels), ("masks", mask)):
+                place = folder / kind / split / f"{number:03}.png"
+                place.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(content).save(place)
+    return folder
