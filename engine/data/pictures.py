@@ -106,10 +106,10 @@ class FilePictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            return torch.from_numpy(decode(_content(self.files[index]), size, channels))
+            return torch.from_numpy(decode(content(self.files[index]), size, channels))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
-            if isinstance(error, OSError) and _is_gone(self.folder):
-                raise _lost(self.folder) from error
+            if isinstance(error, OSError) and is_gone(self.folder):
+                raise lost(self.folder) from error
             raise UnreadablePicture(self.path(index), describe_failure(error)) from error
 
 
@@ -131,24 +131,25 @@ class MaskedPictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            picture, sides = decode_whole(_content(self.files[index]), channels, size)
-            plane = class_plane(read_values(_content(self.beside[index])), self._code)
+            picture, sides = decode_whole(content(self.files[index]), channels, size)
+            plane = class_plane(read_values(content(self.beside[index])), self._code)
             if plane.shape != sides:
                 mask = f"{plane.shape[1]} x {plane.shape[0]}"
                 raise Unfit(f"its mask is of another size ({mask} pixels, the picture has {sides[1]} x {sides[0]})")
             return torch.from_numpy(np.concatenate([picture, box_plane(plane, size, NO_CLASS)[None]]))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
-            if isinstance(error, OSError) and _is_gone(self.folder):
-                raise _lost(self.folder) from error
+            if isinstance(error, OSError) and is_gone(self.folder):
+                raise lost(self.folder) from error
             raise UnreadablePicture(self.path(index), describe_failure(error)) from error
 
 
-def _content(path: str) -> bytes:
+def content(path: str) -> bytes:
+    """A file's whole content."""
     with open(path, "rb", buffering=0) as stream:
         return stream.read()
 
 
-def _is_gone(folder: str) -> bool:
+def is_gone(folder: str) -> bool:
     """Whether a folder is missing, or empty as that of a disk is that was taken off."""
     try:
         with os.scandir(folder) as entries:
@@ -157,7 +158,8 @@ def _is_gone(folder: str) -> bool:
         return True
 
 
-def _lost(folder: str) -> DatasetError:
+def lost(folder: str) -> DatasetError:
+    """That a dataset's folder is gone."""
     message = (
         f"The dataset's folder {shown(folder)} is not there any more: it was renamed or deleted, or its disk is gone."
     )
