@@ -1,0 +1,96 @@
+"""The samples whose predictions are kept at every validation, and what they look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.events import Predicted, Validation, Warned
+from engine.contract.job import Job
+from engine.data.masks import NO_CLASS
+from tests.support.masks import make_masked
+from tests.support.worker_group import WorkerGroup
+
+Start = Callable[..., WorkerGroup]
+SIDE = 32
+
+
+def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "dataset": str(folder), "task": "segmentation", "model": "unet", "encoder": "resnet18", "image_size": SIDE,
+        "batch_size": 8, "epochs": 2, "loader_workers": 1, "memory_format": "contiguous", "devices": ("cpu",) * cpus,
+        "predictions": 5,
+    }  # fmt: skip
+    return Job(**(given | fields))
+
+
+@pytest.fixture(scope="module")
+def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_masked(tmp_path_factory.mktemp("discs"), {"train": 16, "val": 10}, SIDE)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "fields"),
+    [
+        ("ddp", 2, {}),
+        pytest.param("fsdp", 2, {}, marks=pytest.mark.long),
+        pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
+    ],
+)
+def test_that_the_same_samples_are_kept_under_every_strategy(
+    start: Start, discs: Path, strategy: str, cpus: int, fields: dict[str, Any]
+) -> None:
+    group = start(job(discs, cpus, strategy=strategy, **fields)).completed(150)
+    first, second = group.of(Predicted)
+    assert (first.epoch, second.epoch) == (1, 2)
+    names = [sample.name for sample in first.samples]
+    assert names == [f"images/val/{number:03d}.png" for number in range(0, 10, 2)]
+    assert [sample.truth_png for sample in first.samples] == [sample.truth_png for sample in second.samples]
+    for sample in (*first.samples, *second.samples):
+        for path in (sample.truth_png, sample.prediction_png):
+            with Image.open(group.folder / path) as picture:
+                assert (picture.mode, picture.size) == ("RGB", (SIDE, SIDE))
+
+
+def test_that_a_truth_shows_its_own_picture_under_its_own_mask(start: Start, discs: Path) -> None:
+    group = start(job(discs, epochs=1)).completed(150)
+    (told,) = group.of(Predicted)
+    for sample in told.samples:
+        picture = np.asarray(Image.open(discs / sample.name)).astype(int)
+        mask = np.asarray(Image.open(discs / "masks/val" / Path(sample.name).name))
+        shown = np.asarray(Image.open(group.folder / sample.truth_png)).astype(int)
+        bare = mask == 0
+        assert np.array_equal(shown[bare], picture[bare])
+        marked = (mask != 0) & (mask != NO_CLASS)
+        assert (shown[marked] != picture[marked]).any()
+
+
+def test_that_a_class_is_told_in_words(start: Start, pictures: Path) -> None:
+    fields: dict[str, Any] = {"task": "classification", "model": "mnist_cnn", "epochs": 1, "predictions": 6}
+    group = start(job(pictures, **fields)).completed(150)
+    (told,) = group.of(Predicted)
+    assert [sample.truth_words for sample in told.samples] == ["blue", "blue", "green", "green", "red", "red"]
+    assert all(sample.prediction_words.split(" (")[0] in ("blue", "green", "red") for sample in told.samples)
+
+
+def test_that_nothing_is_kept_where_none_are_wanted(start: Start, discs: Path) -> None:
+    group = start(job(discs, epochs=1, predictions=0)).completed(150)
+    assert not group.of(Predicted)
+    assert not (group.folder / "predictions").exists()
+
+
+def test_that_a_folder_which_takes_no_pictures_ends_the_keeping_and_not_the_run(
+    start: Start, discs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run-0").mkdir()  # the first that is started here
+    (tmp_path / "run-0/predictions").write_text("in the way")
+    group = start(job(discs)).completed(150)
+    (told,) = [event for event in group.of(Warned) if event.code == "predictions_failed"]
+    assert "no longer kept" in told.message
+    assert not group.of(Predicted)
+    assert len(group.of(Validation)) == 2
