@@ -125,10 +125,19 @@ class LinePlot(QWidget):
         self._view.annotations.log = log
         self.touch()
 
-    def hide_places(self) -> None:
+    def set_title(self, title: str) -> None:
+        """Names the plot anew."""
+        if title == self.title:
+            return
+        self.title = title
+        self.setAccessibleName(title)
+        self._view.setAccessibleName(f"{title} plot area")
+        self._readout.set_title(title)
+
+    def hide_places(self, hidden: bool = True) -> None:
         """Leaves out the numbers of the horizontal axis, where the plot underneath has the same."""
-        self._view.bottom_axis.setStyle(showValues=False)
-        self._view.bottom_axis.setHeight(6)
+        self._view.bottom_axis.setStyle(showValues=not hidden)
+        self._view.bottom_axis.setHeight(6 if hidden else None)
 
     def set_empty_text(self, text: str) -> None:
         """What stands in the middle while there is no data."""

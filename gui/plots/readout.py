@@ -26,8 +26,8 @@ class Readout(QWidget):
         self._scale = scale
         self._write = write
         self._longest: dict[str, int] = {}
-        heading = QLabel(title)
-        heading.setObjectName("heading")
+        self._heading = QLabel(title)
+        self._heading.setObjectName("heading")
         units = QLabel(unit)
         units.setObjectName("muted")
         self._values = QLabel(wordWrap=True)
@@ -36,7 +36,7 @@ class Readout(QWidget):
         self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 10, 0)
-        row.addWidget(heading)
+        row.addWidget(self._heading)
         row.addWidget(units)
         row.addWidget(self._values, 1)
 
@@ -44,6 +44,9 @@ class Readout(QWidget):
     def text(self) -> str:
         """What stands there, as rich text."""
         return self._values.text()
+
+    def set_title(self, title: str) -> None:
+        self._heading.setText(title)
 
     def show_values(self, lines: Iterable[Line], cursor: float | None, place: str) -> None:
         """Reads the lines at `cursor`, which is `place` in words, or their newest values where it is None."""

@@ -36,6 +36,7 @@ class RunCharts(QWidget):
         self.devices = _device_plots(self.group)
         self._data = RunData()
         self._cuts = 0
+        self._smoothing = 0.0
         self._lines()
         self._lay_out()
 
@@ -47,7 +48,8 @@ class RunCharts(QWidget):
         """Another run is to be shown."""
         for plot in (self.accuracy, *self.devices.values()):
             plot.remove_lines()
-        self._accuracy_line()
+        self.accuracy.set_title("Accuracy")
+        self._show_accuracy(True)
         self._power_and_heat.hide()
         self._restart_plots()
         self.group.set_axis(self.group.axis)
@@ -57,6 +59,7 @@ class RunCharts(QWidget):
         self.show_data(self._data)
 
     def set_smoothing(self, weight: float) -> None:
+        self._smoothing = weight
         for plot in (self.loss, self.accuracy):
             plot.set_smoothing(weight)
 
@@ -69,19 +72,27 @@ class RunCharts(QWidget):
         steps = data.steps
         x = self._places(steps)
         self.loss.set_data("train", x, steps.loss.values)
-        self.accuracy.set_data("train", x, steps.accuracy.values)
         self.speed.set_data("speed", x, steps.images_per_second.values)
         self.times.set_data("wait", x, steps.data_wait_s.values)
         self.times.set_data("compute", x, steps.compute_s.values)
-        self._show_measures(data)
+        if len(steps.step) or len(data.validations.step):
+            self._show_measures(data, x)
         self._show_devices(data)
         ends = [column.last for column in self._ends(data) if len(column)]
         self.group.set_extent(0.0, max(ends, default=1.0))
 
-    def _show_measures(self, data: RunData) -> None:
-        """The loss, and beside the accuracy the first of the task's measures that are shares."""
+    def _show_measures(self, data: RunData, x: Floats) -> None:
+        """The loss, and beside the accuracy, where there is such a thing, the first of the task's measures that are shares.
+        `x` are the places of the steps."""
         task = load_catalogue().task(data.started.job.task) if data.started is not None else None
         shares = [m for m in task.measures if m.percent][: len(_MEASURE_COLOURS)] if task is not None else []
+        accuracy = data.steps.told_accuracy
+        if accuracy:
+            self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
+            self.accuracy.set_smoothing(self._smoothing)
+            self.accuracy.set_data("train", x, data.steps.accuracy.values)
+        self.accuracy.set_title("Accuracy" if accuracy or not shares else "Measures")
+        self._show_accuracy(accuracy or bool(shares))
         for measure, color in zip(shares, _MEASURE_COLOURS, strict=False):
             self.accuracy.add_line(
                 measure.id, LineStyle(f"validation {short_title(measure.title)}", color, markers=True)
@@ -91,6 +102,11 @@ class RunCharts(QWidget):
             column = data.validations.measures.get(name)
             if column is not None:
                 plot.set_data(name, places, column.values)
+
+    def _show_accuracy(self, shown: bool) -> None:
+        """The loss has the numbers of the axis where no accuracy stands under it."""
+        self.accuracy.setVisible(shown)
+        self.loss.hide_places(shown)
 
     def _restart_plots(self) -> None:
         self._cuts = 0
@@ -117,16 +133,12 @@ class RunCharts(QWidget):
     def _lines(self) -> None:
         self.loss.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
         self.loss.add_line("loss", LineStyle("validation", lambda: theme.colors().warning, markers=True))
-        self._accuracy_line()
         self.speed.add_line("speed", LineStyle("all devices", lambda: theme.colors().accent))
         self.times.add_line("wait", LineStyle("data wait", lambda: theme.colors().warning))
         self.times.add_line("compute", LineStyle("compute", lambda: theme.colors().accent))
         for plot in (self.loss, self.accuracy, self.speed, self.times):
             plot.set_empty_text("Appears with the first steps")
         self.times.setToolTip("Where each step's time goes: waiting for the next batch of pictures, or computing")
-
-    def _accuracy_line(self) -> None:
-        self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
 
     def _lay_out(self) -> None:
         for plot in (self.loss, *self.devices.values()):

@@ -13,6 +13,7 @@ from engine.contract.events import (
     AnyEvent,
     CheckpointSaved,
     Chosen,
+    ClassMeasures,
     CommandReceived,
     DevicesFree,
     DevicesSampled,
@@ -24,6 +25,7 @@ from engine.contract.events import (
     Phase,
     PhaseChanged,
     Planned,
+    Predicted,
     RanksTimed,
     Restarting,
     RunFinished,
@@ -36,7 +38,7 @@ from engine.contract.events import (
     Warned,
 )
 from engine.contract.job import FIELDS
-from gui.run.figures import DeviceColumns, Steps, Validations
+from gui.run.figures import DeviceColumns, Looks, Steps, Validations
 from gui.run.words import duration
 
 LineKind = Literal["debug", "info", "warning", "error"]
@@ -101,6 +103,7 @@ class RunData:
     cuts: int = 0
     """How often curves have lost their end, since the run went back to a checkpoint."""
     validations: Validations = field(default_factory=Validations)
+    looks: Looks = field(default_factory=Looks)
     devices: dict[str, DeviceColumns] = field(default_factory=dict)
     trace: ScheduleTraced | None = None
     """The latest; those before it are not kept."""
@@ -189,6 +192,10 @@ class RunData:
             case Validation():
                 self.validations.append(self.seconds(event), event)
                 self._say(event, "info", _validation_words(event))
+            case ClassMeasures():
+                self.looks.add_classes(event)
+            case Predicted():
+                self.looks.add_predicted(event)
             case _:
                 self._apply_milestone(event)
 
@@ -267,7 +274,8 @@ class RunData:
         self.step = plan.from_step
         self.epoch = min(plan.epochs, plan.from_step // max(1, plan.steps_per_epoch) + 1) if plan.from_step else 0
         # All of them are cut, whichever of them has an end to lose.
-        self.cuts += any([self.steps.cut(plan.from_step), self.validations.cut(plan.from_step)])
+        cut = [part.cut(plan.from_step) for part in (self.steps, self.validations, self.looks)]
+        self.cuts += any(cut)
         for device in self.devices.values():
             device.go_back(plan.from_step)
         self.fresh_from = len(self.steps.step)

@@ -7,12 +7,14 @@ A run that goes back to a checkpoint makes the steps after it again. What was to
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.contract.devices import DeviceSample
-from engine.contract.events import StepMetrics, Validation
+from engine.contract.events import ClassMeasures, Predicted, StepMetrics, Validation
 from gui.plots.columns import Column, Floats
 
 
@@ -31,6 +33,11 @@ class Steps:
         self.images_per_second = Column()
         self.data_wait_s = Column()
         self.compute_s = Column()
+
+    @property
+    def told_accuracy(self) -> bool:
+        """Whether any of them has an accuracy: not every task and strategy has one."""
+        return bool(np.isfinite(self.accuracy.values).any())
 
     def extend(self, events: Sequence[StepMetrics], origin: float) -> None:
         """Adds steps in order; `origin` is where their seconds count from, in seconds since the epoch."""
@@ -72,6 +79,42 @@ class Validations:
         return _cut(self.step, step, (self.seconds, self.epoch, self.step, *self.measures.values()))
 
 
+@dataclass(frozen=True)
+class ClassFigures:
+    """What one validation found of each class: by title a share for each, NaN for a class that does not occur, and how often
+    each true class (a row) was found as each (a column), int64, None where that was not told."""
+
+    epoch: int
+    step: int
+    measures: dict[str, Floats]
+    confusion: npt.NDArray[np.int64] | None
+
+
+class Looks:
+    """What validations told besides their measures, in the order of their steps: figures of each class and predictions."""
+
+    def __init__(self) -> None:
+        self.classes: list[ClassFigures] = []
+        self.predicted: list[Predicted] = []
+
+    def add_classes(self, event: ClassMeasures) -> None:
+        """Arrays take a fraction of what tuples of as many numbers take, of which a long run has many."""
+        _cut_after(self.classes, event.step - 1)
+        measures: dict[str, Floats] = {title: np.array(values, np.float64) for title, values in event.measures.items()}
+        width = max(map(len, event.confusion), default=0)
+        square = width > 0 and all(len(row) == width for row in event.confusion)
+        confusion = np.array(event.confusion, np.int64) if square else None
+        self.classes.append(ClassFigures(event.epoch, event.step, measures, confusion))
+
+    def add_predicted(self, event: Predicted) -> None:
+        _cut_after(self.predicted, event.step - 1)
+        self.predicted.append(event)
+
+    def cut(self, step: int) -> bool:
+        """As in `Steps`."""
+        return any([_cut_after(self.classes, step), _cut_after(self.predicted, step)])
+
+
 class DeviceColumns:
     """A run's samples of one device; `step` is the training step at the time."""
 
@@ -111,6 +154,14 @@ def _cut(steps: Column, step: int, columns: Sequence[Column]) -> bool:
     for column in columns:
         column.shorten(kept)
     return True
+
+
+def _cut_after(entries: list[ClassFigures] | list[Predicted], step: int) -> bool:
+    """Drops those after `step` from the end; False where there are none. A validation may be told of twice."""
+    before = len(entries)
+    while entries and entries[-1].step > step:
+        entries.pop()
+    return len(entries) != before
 
 
 def _floats(all_of_them: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLabel, QPushButton, QSlider, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QSlider,
+    QTabBar,
+    QVBoxLayout,
+    QWidget,
+)
 
 from engine.contract.job import Job
 from engine.contract.runs import RunFolder
@@ -35,9 +45,17 @@ _AXIS = "Time counts while the run is at work; pauses and waiting in line are le
 _SMOOTHEST = 99
 """The slider's end, in hundredths: a weight of 1 would never move."""
 
+VIEWS = ("Curves", "Classes", "Predictions")
+CURVES, CLASSES, PREDICTIONS = range(len(VIEWS))
+VIEW_KEYS = "Ctrl+PgUp", "Ctrl+PgDown"
+"""Lead to the view before and the next."""
+
 
 class RunHeader(QWidget):
-    """Title, state, and the controls that act on all curves."""
+    """Title, state, the views of the run, and the controls that act on all curves.
+
+    Attributes: tabs - the run's views, in the order of `VIEWS`; which of them is shown is its owner's to follow.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -71,13 +89,23 @@ class RunHeader(QWidget):
         self.newest = QPushButton("Back to newest")
         self.newest.setAccessibleDescription("Shows the whole run and keeps the newest data in sight")
         self.newest.setEnabled(False)
+        self.tabs = _tabs()
+        self.controls = self._controls()
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """The tabs stand beside the state, so that they take little room from the curves."""
+        beside = QHBoxLayout()
+        beside.setSpacing(8)
+        beside.addWidget(self._state, 1)
+        beside.addWidget(self.tabs, 0, Qt.AlignmentFlag.AlignVCenter)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(4)
         layout.addWidget(self._title)
-        layout.addWidget(self._state)
+        layout.addLayout(beside)
         layout.addWidget(self.remarks)
-        layout.addLayout(self._controls())
+        layout.addWidget(self.controls)
 
     def connect_charts(self, charts: RunCharts) -> None:
         """Lets the controls act on `charts`."""
@@ -112,8 +140,10 @@ class RunHeader(QWidget):
         self._weight.setText(f"{hundredths / 100:.2f}")
         charts.set_smoothing(hundredths / 100)
 
-    def _controls(self) -> QHBoxLayout:
-        row = QHBoxLayout()
+    def _controls(self) -> QWidget:
+        place = QWidget()
+        row = QHBoxLayout(place)
+        row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)
         for text, widget in (("&Over", self.axis), ("S&moothing", self.smoothing)):
             label = QLabel(text)
@@ -125,7 +155,20 @@ class RunHeader(QWidget):
         row.addWidget(self.log_scale)
         row.addStretch(1)
         row.addWidget(self.newest)
-        return row
+        return place
+
+
+def _tabs() -> QTabBar:
+    tabs = QTabBar()
+    tabs.setAccessibleName("Views of the run")
+    tabs.setDrawBase(False)
+    tabs.setExpanding(False)
+    tabs.setUsesScrollButtons(False)
+    tabs.setElideMode(Qt.TextElideMode.ElideNone)
+    for place, title in enumerate(VIEWS):
+        tabs.addTab(title)
+        tabs.setTabToolTip(place, f"{title} ({' and '.join(VIEW_KEYS)} change the view)")
+    return tabs
 
 
 def _title(job: Job, data: RunData) -> str:

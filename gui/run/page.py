@@ -1,11 +1,11 @@
-"""The run on screen: what it is, its curves, how its strategy went, its log and, at the end, its result."""
+"""The run on screen: what it is, its curves and log, how it does on each class, what it predicts and, at the end, its result."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QShowEvent
+from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.devices import Snapshot
@@ -14,9 +14,11 @@ from gui import theme
 from gui.devices.words import gpu_title
 from gui.files import choose_target
 from gui.run.charts import RunCharts, device_titles
+from gui.run.classes_view import ClassesView
 from gui.run.exporting import Exporter
-from gui.run.header import RunHeader
+from gui.run.header import CURVES, VIEW_KEYS, RunHeader
 from gui.run.log_view import LogView
+from gui.run.predictions_view import PredictionsView
 from gui.run.result import ResultCard
 from gui.run.store import RunStore
 from gui.run.strategy_view import StrategyView
@@ -33,11 +35,12 @@ _PREPARE_MS = 400
 
 
 class RunPage(QWidget):
-    """Shows what a `RunStore` follows. The plots are made a little after the page is first seen.
+    """Shows what a `RunStore` follows. The plots are made a little after the page is first seen. Which of its views is shown
+    stays so from run to run.
 
     Signals:
         next_time_wanted(str, object): a field of the job, and the value that the next run is to have for it.
-        told(str, str): in plain words, what came of exporting the run; "info" or "warning".
+        told(str, str): in plain words, what came of exporting the run or a table of it; "info" or "warning".
     """
 
     next_time_wanted = Signal(str, object)
@@ -60,6 +63,11 @@ class RunPage(QWidget):
         self.time = TimeSpentView()
         self.time.loader_workers_wanted.connect(store.use_loader_workers)
         self.time.next_time_wanted.connect(self.next_time_wanted)
+        self.classes = ClassesView()
+        self.classes.told.connect(self.told)
+        self.predictions = PredictionsView()
+        self.views = QStackedWidget()
+        self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
         self._result_shown = False
         self._executions = 0
@@ -77,6 +85,8 @@ class RunPage(QWidget):
         store.changed.connect(self._show)
         store.finished.connect(lambda _outcome: self._show())
         theme.notifier.changed.connect(self._recolor)
+        for keys, by in zip(VIEW_KEYS, (-1, 1), strict=True):
+            QShortcut(QKeySequence(keys), self).activated.connect(lambda by=by: self._next_view(by))
         if store.run is not None:
             self._opened()
 
@@ -97,6 +107,8 @@ class RunPage(QWidget):
             return
         charts = self._built()
         charts.restart()
+        self.classes.restart()
+        self.predictions.restart()
         self.log.clear()
         self._executions = 0
         self.result.hide()
@@ -111,6 +123,9 @@ class RunPage(QWidget):
         status = store.status
         self.header.show_run(store.run, store.data, status, store.loading)
         self.charts.show_data(store.data)
+        more = status.active or store.loading
+        self.classes.show_data(store.data, more)
+        self.predictions.show_data(store.run.path, store.data, more)
         if store.data.executions != self._executions:
             # What was measured of the strategy and the time is of the workers, the curves are of the run.
             self._executions = store.data.executions
@@ -130,6 +145,14 @@ class RunPage(QWidget):
         elif status.active and self._result_shown:
             self._result_shown = False
             self.result.hide()
+
+    def _show_view(self, view: int) -> None:
+        self.header.controls.setVisible(view == CURVES)
+        self.views.setCurrentIndex(view)
+
+    def _next_view(self, by: int) -> None:
+        tabs = self.header.tabs
+        tabs.setCurrentIndex((tabs.currentIndex() + by) % tabs.count())
 
     def _ask_where_to(self) -> None:
         run = self.store.run
@@ -164,14 +187,22 @@ class RunPage(QWidget):
         scroll.setObjectName("panel")
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(splitter)
+        curves = QWidget()
+        column = QVBoxLayout(curves)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(8)
+        column.addWidget(self.result)
+        column.addWidget(self.time)
+        column.addWidget(scroll, 1)
+        for view in (curves, self.classes, self.predictions):
+            self.views.addWidget(view)
+        self.views.setCurrentIndex(self.header.tabs.currentIndex())
         inside = QWidget()
         layout = QVBoxLayout(inside)
         layout.setContentsMargins(14, 10, 14, 10)
         layout.setSpacing(8)
         layout.addWidget(self.header)
-        layout.addWidget(self.result)
-        layout.addWidget(self.time)
-        layout.addWidget(scroll, 1)
+        layout.addWidget(self.views, 1)
         self._stack.addWidget(inside)
         return charts
 
