@@ -19,7 +19,9 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `made` is true where the folder has no such split and it is drawn from the training pictures. Where a picture holds
     several classes, `counts` tells of how many of those looked into each class is in, `shares` its share of their pixels,
-    and `total` how many pictures there are.
+    and `total` how many pictures there are. Where they show things that are marked one by one, `objects` tells how many of
+    each class those looked into hold, and `object_sides` how large: the 5th, 50th and 95th percentile of the square roots of
+    their areas, in pixels.
     """
 
     name: str
@@ -27,6 +29,8 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     made: bool = False
     total: int | None = None
     shares: dict[str, float] = {}
+    objects: dict[str, int] = {}
+    object_sides: tuple[float, float, float] | None = None
 
     @property
     def pictures(self) -> int:
@@ -45,7 +49,7 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The outcome of looking through one folder.
 
-    `format` is "imagefolder", "idx", "masks", or "" where nothing was recognised. `channels` is 1 for grey
+    `format` is the id of a format, or "" where nothing was recognised. `channels` is 1 for grey
     pictures and 3 for colour. `unreadable` holds at most the first thousand; the count is whole. Pictures that
     begin and end as they should count as readable; of a large folder only a sample is decoded.
     """
