@@ -6,19 +6,35 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from torch import Tensor
 
 from engine.data.readahead import Filled, Reading, Slots
 from engine.data.sampler import GlobalBatchSampler, Share
-
-if TYPE_CHECKING:
-    from engine.data.loader import Batch
 
 AHEAD = 3
 """Batches that may wait ready for the consumer."""
 
 Room = TypeVar("Room")
 """What a batch lies in until it is given out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """This worker's share of one global batch.
+
+    `inputs` is float32 [n, ...], normalised, of pictures [n, C, H, W], and `targets` [n, ...], as the task learns it: int64
+    [n] of classes, int64 [n, H, W] where each pixel has one; both on the device; n may be 0.
+    `global_size` counts the samples of all workers' shares before any was left out. `wait_s` is how long the
+    consumer waited for this batch to be read.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    global_size: int
+    wait_s: float
 
 
 class Loader(ABC, Generic[Room]):
@@ -50,8 +66,8 @@ class Loader(ABC, Generic[Room]):
             try:
                 begun = time.perf_counter()
                 for filled in self._fill_here(epoch, place) if reading is None else iter(reading.get, None):
+                    yield self._finish(filled, time.perf_counter() - begun, epoch, place)
                     place += 1
-                    yield self._finish(filled, time.perf_counter() - begun)
                     begun = time.perf_counter()
                 if reading is not None and reading.closed:
                     return
@@ -103,8 +119,8 @@ class Loader(ABC, Generic[Room]):
         """Reads a share into `slot` and sends it on its way. Without torch's own threads, of which the step has need."""
 
     @abstractmethod
-    def _finish(self, filled: Filled[Room], wait_s: float) -> Batch:
-        """What has arrived as a batch; gives its slot back."""
+    def _finish(self, filled: Filled[Room], wait_s: float, epoch: int, place: int) -> Batch:
+        """What has arrived, the batch at `place` in its epoch; gives its slot back."""
 
     @abstractmethod
     def _close_source(self) -> None:

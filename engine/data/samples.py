@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from engine.contract.events import Part
-from engine.data.epochs import Loader
+from engine.data.epochs import Batch, Loader
 from engine.data.found import wrong
-from engine.data.loader import Batch
 from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.data.readahead import Filled
 from engine.data.sampler import GlobalBatchSampler, Share
@@ -119,7 +118,7 @@ class SampleLoader(Loader["_Arriving"]):
         slot.send(inputs, targets)
         return Filled(slot, len(samples), share.global_size)
 
-    def _finish(self, filled: Filled[_Arriving], wait_s: float) -> Batch:
+    def _finish(self, filled: Filled[_Arriving], wait_s: float, epoch: int, place: int) -> Batch:
         self._mark("data")
         inputs, targets = filled.slot.receive()
         if self._stream is not None:

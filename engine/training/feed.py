@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from engine.data.loader import Batch, BatchLoader
+from engine.data.epochs import Batch, Loader
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Feed:
 
     steps: int
     pictures: int
-    loader: BatchLoader | None
+    loader: Loader[Any] | None
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch | None]:
         """The batches of `epoch` but for the first `start`, which are not read either."""
@@ -25,7 +26,7 @@ class Feed:
 
     @property
     def threads(self) -> int | None:
-        """How many threads read pictures; None where there is no loader."""
+        """How many threads read samples; None where there is no loader."""
         return None if self.loader is None else self.loader.threads
 
     @property
@@ -39,7 +40,7 @@ class Feed:
             self.loader.begin(epoch, start)
 
     def set_threads(self, threads: int) -> None:
-        """Has so many threads read pictures from now on."""
+        """Has so many threads read samples from now on."""
         if self.loader is not None:
             self.loader.set_threads(threads)
 

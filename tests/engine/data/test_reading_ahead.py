@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import engine.data.loader
-from engine.data.loader import AHEAD, Batch, BatchLoader
+from engine.data.epochs import AHEAD, Batch
+from engine.data.loader import BatchLoader
 from engine.data.opening import Splits, open_splits
 from engine.data.pictures import PictureSet
 from engine.data.sampler import GlobalBatchSampler

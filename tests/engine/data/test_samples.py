@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.data.epochs import AHEAD
-from engine.data.loader import Batch
+from engine.data.epochs import AHEAD, Batch
 from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.data.sampler import GlobalBatchSampler
 from engine.data.samples import Sample, SampleLoader, SampleSet
