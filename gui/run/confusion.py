@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QFocusEvent, QHelpEvent, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gui import shades, theme
@@ -48,7 +48,8 @@ class ConfusionPicture(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        theme.notifier.changed.connect(self.update)
+        self._fills = QImage()
+        theme.notifier.changed.connect(self._paint_fills)
 
     def show_counts(self, classes: Sequence[str], counts: npt.NDArray[np.int64] | None) -> None:
         """`counts` is [n, n], true classes by those found; None where there is none."""
@@ -60,7 +61,7 @@ class ConfusionPicture(QWidget):
             self.cell = None
         self.setMinimumSize(self._smallest())
         self._describe()
-        self.update()
+        self._paint_fills()
 
     def choose(self, row: int, column: int) -> None:
         """Makes a cell the chosen one, and tells of it."""
@@ -115,30 +116,46 @@ class ConfusionPicture(QWidget):
             "true ↓",
         )
         self._draw_names(painter, side, left, top)
-        shown = event.rect()
-        for row in range(len(self._counts)):
-            for column in range(len(self._counts)):
-                rect = self.cell_rect(row, column)
-                if rect.toAlignedRect().intersects(shown):
-                    self._draw_cell(painter, rect, row, column)
+        whole = QRectF(left, top, width, width)
+        painter.drawImage(whole, self._fills)
+        self._draw_lines(painter, side, whole)
+        if side >= _NUMBERS_FROM:
+            self._draw_numbers(painter)
         if self.cell is not None:
             painter.setPen(QPen(QColor(scheme.accent if self.hasFocus() else scheme.text), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(self.cell_rect(*self.cell).adjusted(1, 1, -1, -1))
 
-    def _draw_cell(self, painter: QPainter, rect: QRectF, row: int, column: int) -> None:
+    def _draw_lines(self, painter: QPainter, side: float, whole: QRectF) -> None:
+        """What is right is told by a frame, not by its place alone."""
         scheme = theme.colors()
-        share = float(self._shares[row, column])
-        fill = shades.blend(scheme.accent, scheme.panel, share)
-        inner = rect.adjusted(0.5, 0.5, -0.5, -0.5)
-        painter.fillRect(inner, fill)
+        painter.setPen(QPen(QColor(scheme.grid), 1))
+        for place in range(len(self._counts) + 1):
+            x, y = whole.left() + place * side, whole.top() + place * side
+            painter.drawLine(QPointF(x, whole.top()), QPointF(x, whole.bottom()))
+            painter.drawLine(QPointF(whole.left(), y), QPointF(whole.right(), y))
+        painter.setPen(QPen(QColor(scheme.muted), 1))
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        # What is right is told by a frame, not by its place alone.
-        painter.setPen(QPen(QColor(scheme.muted if row == column else scheme.grid), 1))
-        painter.drawRect(inner)
-        if rect.width() >= _NUMBERS_FROM and self._counts[row, column]:
-            painter.setPen(shades.text_on(fill))
-            painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, _percent(share))
+        for place in range(len(self._counts)):
+            painter.drawRect(self.cell_rect(place, place))
+
+    def _draw_numbers(self, painter: QPainter) -> None:
+        for row, column in np.argwhere(self._counts).tolist():
+            painter.setPen(shades.text_on(self._fills.pixelColor(column, row)))
+            text = _percent(float(self._shares[row, column]))
+            painter.drawText(self.cell_rect(row, column), Qt.AlignmentFlag.AlignCenter, text)
+
+    def _paint_fills(self) -> None:
+        """A pixel for each cell, which is drawn as large as the cell: thousands of fills one by one would take long."""
+        scheme = theme.colors()
+        over, under = (
+            np.array([color.red(), color.green(), color.blue()]) for color in map(QColor, (scheme.accent, scheme.panel))
+        )
+        shares = self._shares[..., None]
+        pixels = np.round(shares * over + (1 - shares) * under).astype(np.uint8)
+        count = len(pixels)
+        self._fills = QImage(pixels.tobytes(), count, count, 3 * count, QImage.Format.Format_RGB888).copy()
+        self.update()
 
     def _draw_names(self, painter: QPainter, side: float, left: float, top: float) -> None:
         scheme = theme.colors()
