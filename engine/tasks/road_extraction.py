@@ -1,0 +1,157 @@
+"""Road extraction, and that of anything else that is long and thin: which pixels are of lines, and where the lines lead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.job import Job
+from engine.data.found import wrong
+from engine.data.idx import Bytes
+from engine.data.masks import NO_CLASS
+from engine.data.opening import Splits, Statistics
+from engine.data.orientation import DIRECTIONS, LINE
+from engine.data.oriented import OrientedPictures
+from engine.data.pictures import DatasetError
+from engine.tasks import road_models
+from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Task
+from engine.tasks.classification import IMAGENET
+from engine.tasks.road_measures import LineMeasures
+from engine.tasks.road_models import CLASSES, SCORES
+from engine.tasks.road_networks import unpack
+
+
+class RoadExtraction(Task):
+    entry: ClassVar[TaskEntry] = TaskEntry(
+        id="road_extraction",
+        title="Roads and lines",
+        formats=("masks",),
+        measures=(
+            Measure("iou", "IoU", higher_is_better=True, percent=True),
+            Measure("relaxed_iou", "Relaxed IoU", higher_is_better=True, percent=True),
+            Measure("f1", "F1", higher_is_better=True, percent=True),
+            Measure("orientation", "Direction accuracy", higher_is_better=True, percent=True),
+            Measure("loss", "Validation loss", higher_is_better=False),
+        ),
+        model="linknet34_mtl",
+    )
+
+    def model_names(self) -> tuple[str, ...]:
+        return road_models.names()
+
+    def about(self, model: str) -> About:
+        return road_models.about(model)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return road_models.build(job, channels, self.image_size(job))
+
+    def image_size(self, job: Job) -> int:
+        return job.image_size if job.image_size is not None else road_models.IMAGE_SIZE
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """ImageNet's, with which the encoders' weights were trained; a grey picture takes the mean over the colours."""
+        mean, std = IMAGENET
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+
+    def objective(self, job: Job, lesson: Lesson) -> Objective:
+        return LinesAndDirections()
+
+    def prepared(self, job: Job, splits: Splits) -> Splits:
+        """With the direction of the lines beside the classes. Raises DatasetError where there is more than one kind of
+        them."""
+        if len(splits.classes) != CLASSES:
+            message = f"The masks have {len(splits.classes)} classes; roads and lines are told from a background alone."
+            remedy = "Give masks of two values, 0 where there is no line, or choose semantic segmentation."
+            raise DatasetError([wrong(message, remedy)])
+        return replace(splits, train=OrientedPictures(splits.train), val=OrientedPictures(splits.val))
+
+
+class LinesAndDirections(Objective):
+    """What is a line, and its direction, in Batra et al. 2019's way: a picture's loss is the sum over the maps that the model
+    gives, at the whole, the half and the quarter of the side, of the soft IoU loss of the classes and the cross entropy of
+    the directions, as in the authors' code (train_mtl.py). Pixels of `NO_CLASS` are left out.
+
+    Targets are int64 [n, 2, h, w], of classes and of directions (`engine.data.orientation`); smaller maps learn from every
+    second, and every fourth, of their pixels.
+    """
+
+    entry = RoadExtraction.entry
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        size = targets.shape[-1]
+        total = outputs.new_zeros(len(outputs), dtype=torch.float32)
+        for scores in unpack(outputs, size):
+            step = size // scores.shape[-1]
+            true, along = targets[:, :, ::step, ::step].unbind(1)
+            of_classes, of_directions = scores.split([CLASSES, SCORES - CLASSES], 1)
+            total = total + _soft_iou(of_classes, true) + _cross_entropy(of_directions, along)
+        return total
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        of_classes, _ = _at_whole_side(outputs, targets)
+        counted = targets[:, 0] != NO_CLASS
+        right = ((of_classes.argmax(1) == targets[:, 0]) & counted).sum((1, 2))
+        return (right / counted.sum((1, 2)).clamp(min=1)).sum()
+
+    def measures(self) -> Measures:
+        return LineMeasures(self.loss, _at_whole_side)
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        return torch.zeros((len(inputs), 2, *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
+
+    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+        lines, along = target.numpy()
+        return Shown(_lay_directions(picture, lines == LINE, along), _words((lines == LINE)[lines != NO_CLASS]))
+
+    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+        """Where it was taken for a line, in the colour of the direction that is the likeliest for one there."""
+        scores = unpack(output[None].float(), picture.shape[0])[0][0]
+        lines = (scores[:CLASSES].argmax(0) == LINE).numpy()
+        along = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
+        return Shown(_lay_directions(picture, lines, along), _words(lines))
+
+
+def _at_whole_side(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    scores = unpack(outputs, targets.shape[-1])[0]
+    of_classes, of_directions = scores.split([CLASSES, SCORES - CLASSES], 1)
+    return of_classes, of_directions
+
+
+def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
+    """1 less the IoU of each picture with likelihoods in place of pixels (Máttyus et al. 2017, section 3.1), the mean over the
+    classes that it has, [n]; the authors' code takes those that it has not for missed altogether."""
+    counted = (targets != NO_CLASS)[:, None]
+    likely = scores.softmax(1, dtype=torch.float32) * counted
+    true = functional.one_hot(targets.where(counted[:, 0], 0), CLASSES).permute(0, 3, 1, 2) * counted
+    both = (likely * true).sum((2, 3))
+    either = (likely + true).sum((2, 3)) - both
+    there = true.sum((2, 3)) > 0
+    return ((1 - both / either.clamp(min=1)) * there).sum(1) / there.sum(1).clamp(min=1)
+
+
+def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
+    """The mean over each picture's pixels that have a class, [n]; 0 where none has."""
+    values = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
+    return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
+
+
+def _lay_directions(picture: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
+    """`picture` with its lines in the colours of their directions: once around the hues for half a turn, red where they lie
+    level; white without a direction."""
+    hues = np.round(np.arange(DIRECTIONS) * 256 / DIRECTIONS).astype(np.uint8)
+    full = np.full(DIRECTIONS, 255, np.uint8)
+    wheel = np.asarray(Image.fromarray(np.stack([hues, full, full], 1)[None], "HSV").convert("RGB"))[0]
+    colours = np.concatenate([wheel, np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
+    laid: Bytes = np.where(lines[..., None], picture // 4 + colours // 4 * 3, picture).astype(np.uint8)
+    return laid
+
+
+def _words(lines: np.ndarray) -> str:
+    return f"Lines on {100 * lines.mean() if lines.size else 0:.1f} % of it"

@@ -1,0 +1,249 @@
+"""The losses, the measures and the models of road extraction."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from torchvision import models
+
+from engine.contract.job import Job
+from engine.data.masks import NO_CLASS
+from engine.data.opening import open_splits
+from engine.data.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
+from engine.data.pictures import DatasetError
+from engine.tasks import TASKS, TaskError
+from engine.tasks.road_models import SCORES, network, of_resnet
+from tests.support.lessons import lesson
+from tests.support.lines import line, make_lined
+from tests.support.masks import make_masked
+
+TASK = TASKS["road_extraction"]
+OBJECTIVE = TASK.objective(Job(task="road_extraction"), lesson(2))
+SIDE = 32
+
+
+def truth(count: int) -> torch.Tensor:
+    """Targets of lines, their first row without a class."""
+    planes = []
+    for seed in range(count):
+        mask = (line(SIDE, seed)[1] > 0).astype(np.uint8)
+        mask[0] = NO_CLASS
+        planes.append(np.stack([mask, orientation_plane(mask)]))
+    return torch.from_numpy(np.stack(planes)).long()
+
+
+def guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SIDE,)) -> torch.Tensor:
+    """What a model might give, packed: noise with `sureness` of what is true at the maps of `sides`."""
+    generator = torch.Generator().manual_seed(1)
+    maps = []
+    for side in sides:
+        step = SIDE // side
+        true, along = targets[:, :, ::step, ::step].unbind(1)
+        right = [
+            functional.one_hot(plane.where(plane != NO_CLASS, 0), count).permute(0, 3, 1, 2)
+            for plane, count in ((true, 2), (along, DIRECTIONS + 1))
+        ]
+        noise = torch.randn(len(targets), SCORES, side, side, generator=generator)
+        maps.append((noise + sureness * torch.cat(right, 1)).flatten(2))
+    return torch.cat(maps, 2)
+
+
+def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
+    """The measures by their definitions, pixel by pixel."""
+    scores = outputs[:, :, : SIDE * SIDE].reshape(-1, SCORES, SIDE, SIDE)
+    right = union = found_lines = true_lines = directed = rightly = 0
+    near, all_of = [0, 0], [0, 0]
+    for score, (true, along) in zip(scores, targets.numpy(), strict=True):
+        found, direction = score[:2].argmax(0).numpy(), score[2:].argmax(0).numpy()
+        found_line, true_line = (found == 1) & (true != NO_CLASS), true == 1
+        right += (found_line & true_line).sum()
+        union += (found_line | true_line).sum()
+        found_lines += found_line.sum()
+        true_lines += true_line.sum()
+        middles = thin(found_line), thin(true_line)
+        for place in range(2):
+            other = np.argwhere(middles[1 - place])
+            for row, column in np.argwhere(middles[place]):
+                all_of[place] += 1
+                near[place] += bool((np.abs(other - (row, column)).max(1, initial=0) <= 3).any()) if len(other) else 0
+        for one, other_one in zip(along.ravel().tolist(), direction.ravel().tolist(), strict=True):
+            if one < DIRECTIONS:
+                directed += 1
+                off = abs(one - other_one) * STEP % 180
+                rightly += other_one < DIRECTIONS and min(off, 180 - off) <= 10
+    precision, recall = near[0] / all_of[0], near[1] / all_of[1]
+    return {
+        "iou": right / union,
+        "relaxed_iou": precision * recall / (precision + recall - precision * recall),
+        "f1": 2 * right / (found_lines + true_lines),
+        "orientation": rightly / directed,
+    }
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_that_measures_are_those_of_their_definitions_however_the_pictures_are_divided(ranks: int) -> None:
+    targets = truth(7)
+    outputs = guesses(targets, 2.5)
+    parts = [OBJECTIVE.measures() for _ in range(ranks)]
+    for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
+        parts[place % ranks].update(some, wanted)
+    total = OBJECTIVE.measures()
+    total.counters = torch.stack([part.counters for part in parts]).sum(0)
+    found = total.compute()
+    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    for name, value in by_hand(outputs, targets).items():
+        assert 0.1 < value < 0.99
+        assert found[name] == pytest.approx(value, abs=1e-6)
+    assert found["loss"] == pytest.approx(OBJECTIVE.loss(outputs, targets).mean().item(), rel=1e-6)
+    assert total.per_class()["IoU"][1] == found["iou"]
+    assert sum(map(sum, total.confusion())) == int((targets[:, 0] != NO_CLASS).sum())
+    assert OBJECTIVE.measures().compute() == {}
+
+
+def test_that_what_is_right_everywhere_measures_one_and_a_line_beside_it_is_right_to_the_relaxed_measure() -> None:
+    targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
+    targets[:, 1] = BACKGROUND
+    targets[0, 0, 10:13], targets[0, 1, 10:13] = 1, 0
+    right = OBJECTIVE.measures()
+    right.update(guesses(targets, 50), targets)
+    assert [right.compute()[name] for name in ("iou", "relaxed_iou", "f1", "orientation")] == [1, 1, 1, 1]
+    beside = OBJECTIVE.measures()
+    beside.update(guesses(targets.roll(3, 2), 50), targets)
+    assert beside.compute()["iou"] == 0
+    assert beside.compute()["relaxed_iou"] == 1
+    assert beside.compute()["orientation"] == 0
+    off = OBJECTIVE.measures()
+    off.update(guesses(targets.roll(4, 2), 50), targets)
+    assert off.compute()["relaxed_iou"] == 0
+
+
+def test_that_the_loss_is_the_sum_of_soft_iou_and_cross_entropy_over_all_maps() -> None:
+    targets = truth(3)
+    sides = (SIDE, SIDE // 2, SIDE // 4, SIDE // 4)
+    outputs = guesses(targets, 1.0, sides)
+    losses = OBJECTIVE.loss(outputs, targets)
+    assert losses.shape == (3,)
+    for number in range(3):
+        expected, begin = 0.0, 0
+        for side in sides:
+            scores = outputs[number, :, begin : begin + side * side]
+            begin += side * side
+            true, along = targets[number, :, :: SIDE // side, :: SIDE // side].reshape(2, -1)
+            expected += functional.cross_entropy(scores[2:].T, along, ignore_index=NO_CLASS).item()
+            likely = scores[:2].softmax(0)[:, true != NO_CLASS]
+            is_line = torch.stack([true == 0, true == 1])[:, true != NO_CLASS]
+            both = (likely * is_line).sum(1)
+            expected += 1 - (both / (likely.sum(1) + is_line.sum(1) - both)).mean().item()
+        assert losses[number].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_that_the_loss_falls_to_nothing_where_all_is_right_and_bears_a_picture_without_lines_or_classes() -> None:
+    targets = truth(3)
+    targets[1, 0], targets[1, 1] = 0, BACKGROUND
+    targets[2] = NO_CLASS
+    outputs = guesses(targets, 0.0).requires_grad_()
+    wrong, right = OBJECTIVE.loss(outputs, targets), OBJECTIVE.loss(guesses(targets, 60), targets)
+    assert (wrong[:2] > 0.5).all()
+    assert wrong[2] == 0
+    assert (right < 1e-2).all()
+    wrong.sum().backward()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
+    left_out = (targets[:, 0] == NO_CLASS).flatten(1)[:, None].expand_as(outputs)
+    assert (outputs.grad[left_out] == 0).all()
+    assert OBJECTIVE.correct(guesses(targets, 60), targets) == 2
+    assert OBJECTIVE.loss(guesses(targets, 0.0), OBJECTIVE.blank_targets(torch.zeros(3, 3, SIDE, SIDE))).shape == (3,)
+
+
+def test_that_lines_are_shown_in_the_colours_of_their_directions() -> None:
+    targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
+    targets[0, 1] = BACKGROUND
+    targets[0, 0, 10:14], targets[0, 1, 10:14] = 1, 0
+    grey = np.full((SIDE, SIDE, 3), 100, np.uint8)
+    true = OBJECTIVE.show_truth(grey, targets[0])
+    found = OBJECTIVE.show_prediction(grey, guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0])
+    for shown in (true, found):
+        assert shown.words == "Lines on 12.5 % of it"
+        assert (shown.picture[0] == 100).all()
+        red, green, blue = shown.picture[11, 5].tolist()
+        assert red > 200
+        assert green == blue < 50
+    targets[0, 1, 10:14] = DIRECTIONS // 2
+    assert OBJECTIVE.show_truth(grey, targets[0]).picture[11, 5].tolist() != [red, green, blue]
+
+
+def test_that_masks_of_more_kinds_than_lines_and_background_are_refused(tmp_path: Path) -> None:
+    job = Job(task="road_extraction")
+
+    def prepared(folder: Path) -> int:
+        splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=TASK.entry.formats)
+        return TASK.prepared(job, splits).train.planes
+
+    assert prepared(make_lined(tmp_path / "lines", {"train": 2, "val": 2})) == 2
+    with pytest.raises(DatasetError, match=r"The masks have 3 classes.*choose semantic segmentation"):
+        prepared(make_masked(tmp_path / "discs", {"train": 2, "val": 2}))
+
+
+def test_that_a_resnets_weights_become_the_encoders() -> None:
+    resnet = models.resnet18(weights=None).eval()
+    model = network("linknet18_mtl").eval()
+    taken = of_resnet(resnet.state_dict())
+    assert set(taken) == {name for name in model.state_dict() if name.startswith(("first", "encoder"))} - {
+        "firstmaxpool"
+    }
+    model.load_state_dict(model.state_dict() | taken)
+    inputs = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        theirs = resnet.layer1(resnet.maxpool(resnet.relu(resnet.bn1(resnet.conv1(inputs)))))
+        ours = model.encoder1(model.firstmaxpool(functional.relu(model.firstbn(model.firstconv(inputs)))))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_that_a_frozen_encoder_stays_as_it_is_while_the_branches_learn() -> None:
+    job = Job(task="road_extraction", model="linknet18_mtl", freeze_backbone=True, image_size=64)
+    model = TASK.build_model(job, 2, 3)
+    learning = {name.partition(".")[0] for name, each in model.named_parameters() if each.requires_grad}
+    assert not any(name.startswith(("first", "encoder")) for name in learning)
+    assert {"decoder4", "a_decoder1", "finalconv3", "a_finalconv3"} <= learning
+    before = {name: buffer.clone() for name, buffer in model.named_buffers() if "running_mean" in name}
+    model(torch.rand(2, 3, 64, 64))
+    moved = {name for name, buffer in model.named_buffers() if name in before and not torch.equal(before[name], buffer)}
+    assert moved
+    assert not any(name.startswith(("first", "encoder")) for name in moved)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"model": "linknet43_mtl"}, "model", "Did you mean “linknet34_mtl”"),
+        ({"image_size": 100}, "image_size", "Set 96"),
+        ({"model": "hourglass_mtl", "pretrained": True}, "pretrained", "knows no pretrained weights"),
+        ({"model": "hourglass_mtl", "freeze_backbone": True}, "freeze_backbone", "has no backbone"),
+    ],
+)
+def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, object], field: str, words: str) -> None:
+    given = {"task": "road_extraction", "model": "linknet18_mtl", "image_size": 64} | fields
+    with pytest.raises(TaskError) as error:
+        TASK.build_model(Job(**given), 2, 3)  # type: ignore[arg-type]
+    assert error.value.field == field
+    assert words in str(error.value)
+
+
+def test_that_a_model_file_of_ones_own_is_tried_out_and_learns(tmp_path: Path) -> None:
+    text = "from torch import nn\n\ndef build_model(scores):\n    return nn.Conv2d(3, scores, 3, padding={padding})\n"
+
+    def built(padding: int) -> torch.nn.Module:
+        source = text.format(padding=padding)
+        (tmp_path / "own.py").write_text(source)
+        trusted = hashlib.sha256(source.encode()).hexdigest()
+        job = Job(task="road_extraction", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=SIDE)
+        return TASK.build_model(job, 2, 3)
+
+    assert OBJECTIVE.loss(built(1)(torch.rand(2, 3, SIDE, SIDE)), truth(2)).shape == (2,)
+    with pytest.raises(TaskError, match="2 scores of background and line and 37 of direction"):
+        built(0)
