@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine.data import found, maskfolder
+from engine.data import boxfolder, found, instancefolder, maskfolder
+from engine.data.boxfolder import recognise_boxes
 from engine.data.found import Recognised, nothing, shown, wrong
 from engine.data.idx import find_idx
 from engine.data.idx_dataset import recognise_idx
 from engine.data.imagefolder import recognise_imagefolder, subfolders
+from engine.data.instancefolder import recognise_instances
 from engine.data.maskfolder import recognise_masks
 
 PICTURES_BY_CLASS = ("imagefolder", "idx")
@@ -35,6 +37,10 @@ def _recognise_idx(folder: str, folders: Sequence[str], val_fraction: float, see
 
 FORMATS: dict[str, Format] = {
     "masks": Format(recognise_masks, "pictures with masks", maskfolder.LAYOUT, "Semantic segmentation"),
+    "boxes": Format(recognise_boxes, "pictures with boxes", boxfolder.LAYOUT, "Object detection"),
+    "instances": Format(
+        recognise_instances, "pictures with outlined things", instancefolder.LAYOUT, "Instance segmentation"
+    ),
     "idx": Format(_recognise_idx, "MNIST's idx files", found.LAYOUT, "Image classification", claims=False),
     "imagefolder": Format(
         recognise_imagefolder, "a folder of pictures for each class", found.LAYOUT, "Image classification", claims=False

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.contract.problems import Problem, errors
+from engine.data.boxed_pictures import BoxedPictures, InstancePictures
+from engine.data.boxes import BoxSplit
 from engine.data.formats import PICTURES_BY_CLASS, recognise
 from engine.data.found import FileSplit, IdxSplit, MaskSplit, Recognised
 from engine.data.idx import Bytes
 from engine.data.idx_dataset import open_idx_pictures
+from engine.data.instances import InstanceSplit
 from engine.data.pictures import DatasetError, FilePictures, IdxPictures, MaskedPictures, PictureSet
 from engine.data.reading import folder_channels
+from engine.data.tiff import learn_bands
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation per channel, of pictures scaled to 0..1."""
@@ -38,7 +42,19 @@ def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequenc
     wrong = errors(found.problems)
     if wrong or found.train is None or found.val is None:
         raise DatasetError(wrong)
-    return OPENERS[type(found.train)](found, folder)
+    return _of_bands(OPENERS[type(found.train)](found, folder), folder)
+
+
+def _of_bands(splits: Splits, folder: str) -> Splits:
+    """The splits with the bands of their TIFFs for channels, where they are of bands."""
+    bands = learn_bands(folder, getattr(splits.train, "files", ()))
+    if bands is None:
+        return splits
+    for pictures in (splits.train, splits.val):
+        pictures.bands = bands
+        pictures.kind += repr(bands)
+    statistics = None if bands.count in (1, 3) else (bands.mean, bands.std)
+    return replace(splits, channels=bands.count, statistics=statistics)
 
 
 def _open_files(found: Recognised, folder: str) -> Splits:
@@ -55,6 +71,22 @@ def _open_masks(found: Recognised, folder: str) -> Splits:
     assert found.code is not None
     channels = folder_channels(found.train.files, found.val.files)
     train, val = (MaskedPictures(split, found.code, folder) for split in (found.train, found.val))
+    return Splits(found.classes, channels, found.format, train, val)
+
+
+def _open_boxes(found: Recognised, folder: str) -> Splits:
+    assert isinstance(found.train, BoxSplit)
+    assert isinstance(found.val, BoxSplit)
+    channels = folder_channels(found.train.files, found.val.files)
+    train, val = (BoxedPictures(split, folder) for split in (found.train, found.val))
+    return Splits(found.classes, channels, found.format, train, val)
+
+
+def _open_instances(found: Recognised, folder: str) -> Splits:
+    assert isinstance(found.train, InstanceSplit)
+    assert isinstance(found.val, InstanceSplit)
+    channels = folder_channels(found.train.files, found.val.files)
+    train, val = (InstancePictures(split, folder) for split in (found.train, found.val))
     return Splits(found.classes, channels, found.format, train, val)
 
 
@@ -77,6 +109,8 @@ def _open_idx(found: Recognised, folder: str) -> Splits:
 OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {
     FileSplit: _open_files,
     MaskSplit: _open_masks,
+    BoxSplit: _open_boxes,
+    InstanceSplit: _open_instances,
     IdxSplit: _open_idx,
 }
 """What opens a recognised folder, given with its path, by the type of its splits. Each may raise DatasetError."""

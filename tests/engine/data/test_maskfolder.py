@@ -96,5 +96,5 @@ def test_that_a_folder_of_another_kind_names_the_task_that_it_is_for(tmp_path: P
     (problem,) = found(tmp_path / "masked", ("imagefolder", "idx")).problems
     assert "Choose the task Semantic segmentation" in problem.remedy
     (problem,) = found(tmp_path / "classes").problems
-    assert "holds no pictures with masks" in problem.message
+    assert "does not hold pictures with masks" in problem.message
     assert found(tmp_path / "classes", ("imagefolder", "idx")).format == "imagefolder"

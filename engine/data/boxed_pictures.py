@@ -1,0 +1,145 @@
+"""Pictures with boxes, and pictures in which every thing is outlined, as tensors."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.data.boxes import BoxSplit
+from engine.data.decoding import box_plane, decode_whole
+from engine.data.found import shown
+from engine.data.idx import Bytes
+from engine.data.instances import InstanceSplit, paint
+from engine.data.masks import NO_CLASS
+from engine.data.pictures import PictureSet, UnreadablePicture, content, is_gone, lost
+from engine.data.reading import Unfit, describe_failure
+
+PADDING = -1
+"""The class of rows of targets that stand for no box."""
+LEAST_LEFT = 0.25
+"""A box of which a crop leaves a smaller share of its area is none any more: what is left of the thing hardly shows it."""
+
+
+class _WholePictures(PictureSet):
+    """Pictures as files, whole within a square."""
+
+    mirror = True
+
+    def __init__(self, files: Sequence[str], folder: str) -> None:
+        self.folder = folder
+        self.files = files
+
+    def path(self, index: int) -> str:
+        return shown(os.path.relpath(self.files[index], self.folder))
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        try:
+            picture, sides = decode_whole(content(self.files[index]), channels, size, self.bands)
+            return torch.from_numpy(self._completed(index, picture, sides))
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            if isinstance(error, OSError) and is_gone(self.folder):
+                raise lost(self.folder) from error
+            raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+
+    @abstractmethod
+    def _completed(self, index: int, picture: Bytes, sides: tuple[int, int]) -> Bytes:
+        """`picture`, uint8 [C, size, size], with its planes; `sides` are the height and width of its file's."""
+
+
+class BoxedPictures(_WholePictures):
+    """Pictures with boxes.
+
+    `targets` is float32 [N, M, 6]: for each picture as many rows as the one with most boxes has, of x1, y1, x2, y2 in
+    fractions of the square in which it lies, the box's class, and 1 where it is to be ignored; rows of the class PADDING are
+    no boxes.
+    """
+
+    kind = "whole"
+
+    def __init__(self, split: BoxSplit, folder: str) -> None:
+        super().__init__(split.files, folder)
+        self._sizes = split.sizes
+        self._counted = torch.from_numpy(split.labels[~split.ignored])
+        self.targets = torch.from_numpy(_rows(split))
+
+    def batch_targets(
+        self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
+    ) -> Tensor:
+        """float32 [n, M, 6], with x1, y1, x2, y2 in pixels of the square of `size`: moved, mirrored and cut as the crop is.
+        What the crop leaves too little of becomes padding."""
+        found = rows.clone()
+        found[..., :4] *= loaded
+        if crops is None:
+            return found
+        top, left, mirrored = (crops[:, column, None] for column in range(3))
+        x1, y1, x2, y2 = (
+            edges - offset for edges, offset in zip(found[..., :4].unbind(-1), (left, top) * 2, strict=True)
+        )
+        x1, x2 = torch.where(mirrored.bool(), size - x2, x1), torch.where(mirrored.bool(), size - x1, x2)
+        areas = (x2 - x1) * (y2 - y1)
+        x1, y1, x2, y2 = (edges.clamp(0, size) for edges in (x1, y1, x2, y2))
+        found[..., :4] = torch.stack((x1, y1, x2, y2), -1)
+        gone = (found[..., 4] == PADDING) | ((x2 - x1) * (y2 - y1) < LEAST_LEFT * areas)
+        padding = torch.tensor([0, 0, 0, 0, PADDING, 0], dtype=found.dtype, device=found.device)
+        return torch.where(gone[..., None], padding, found)
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        """Boxes of each class, but for those that are to be ignored."""
+        return torch.bincount(self._counted, minlength=classes).tolist()
+
+    def _completed(self, index: int, picture: Bytes, sides: tuple[int, int]) -> Bytes:
+        height, width = self._sizes[index].tolist()
+        if sides != (height, width):
+            raise Unfit(f"it has {sides[1]} x {sides[0]} pixels, and its boxes are of a picture of {width} x {height}")
+        return picture
+
+
+class InstancePictures(_WholePictures):
+    """Pictures in which every thing is outlined. Two planes lie behind the channels: the number of the thing at each pixel,
+    from 1 on and 0 where there is none; and its class, NO_CLASS where there is none.
+
+    A thing whose class is NO_CLASS is to be ignored. A batch's targets are int64 [n, 2, size, size], which are these planes;
+    where a crop left nothing of a thing its number is missing.
+    """
+
+    planes = 2
+
+    def __init__(self, split: InstanceSplit, folder: str) -> None:
+        super().__init__(split.files, folder)
+        self.targets = torch.zeros(len(split.files), dtype=torch.int64)
+        self.kind = split.state()
+        self._sources = split.sources
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        """Things of each class, but for those that are to be ignored, where they can be read."""
+        counts = np.zeros(classes, np.int64)
+        for source in self._sources:
+            counts += np.bincount(source.labels(), minlength=classes)
+        return counts.tolist()
+
+    def _completed(self, index: int, picture: Bytes, sides: tuple[int, int]) -> Bytes:
+        numbers, classes = paint(self._sources[index].instances(*sides), *sides)
+        size = picture.shape[-1]
+        return np.concatenate([picture, box_plane(numbers, size, 0)[None], box_plane(classes, size, NO_CLASS)[None]])
+
+
+def _rows(split: BoxSplit) -> np.ndarray:
+    """The targets of all pictures, as BoxedPictures has them."""
+    counts = np.diff(split.bounds)
+    rows = np.zeros((len(counts), int(counts.max(initial=0)), 6), np.float32)
+    rows[..., 4] = PADDING
+    pictures = np.repeat(np.arange(len(counts)), counts)
+    places = np.arange(len(pictures)) - split.bounds[pictures]
+    height, width = split.sizes[pictures].T.astype(np.float64)
+    longer = np.maximum(height, width)
+    # The picture's long side takes the whole square, and lies in its middle.
+    offsets = np.stack([(longer - width) / 2, (longer - height) / 2] * 2, 1)
+    rows[pictures, places, :4] = (split.boxes + offsets) / longer[:, None]
+    rows[pictures, places, 4] = split.labels
+    rows[pictures, places, 5] = split.ignored
+    return rows

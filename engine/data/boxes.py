@@ -1,0 +1,203 @@
+"""Pictures with boxes around what is in them, as every way of writing them down gives them. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from engine.contract.problems import Problem
+from engine.data.found import Labels, shown, warn
+from engine.data.reading import check_size, quieten_pillow
+
+MOST_BOXES = 1000
+"""Boxes of one picture that are used; of more the largest. Every picture's row of targets is as long as the longest."""
+TOLERANCE = 1.0
+"""Pixels by which a box may reach out of its picture without its being told: some tools count edges from 1."""
+LEAST = 1e-3
+"""Sides of boxes are longer than this, in pixels, so that single precision tells their edges apart."""
+THREADS = 4
+ANY_CLASS = -1
+"""The class of a region in which nothing is to be judged, whatever class it may be of."""
+
+Boxes = npt.NDArray[np.float32]
+Sizes = npt.NDArray[np.int64]
+
+
+class Box(NamedTuple):
+    """A box: its edges from the left and the top of its picture, in pixels or in fractions of its sides.
+
+    `label` is its class. An `ignored` one (crowds, what is difficult) is neither learnt nor counted as missed.
+    """
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    label: int
+    ignored: bool = False
+
+
+@dataclass
+class Marked:
+    """One picture as its annotation tells of it. `size` is its height and width, None where that is not told; `fractions`
+    where boxes are given in fractions of it."""
+
+    path: str
+    boxes: list[Box] = field(default_factory=list)
+    size: tuple[int, int] | None = None
+    fractions: bool = False
+
+
+@dataclass
+class Annotations:
+    """What a folder's annotations hold: the pictures by "train", "val" and "test", or by "" where there are no splits."""
+
+    classes: tuple[str, ...]
+    splits: dict[str, list[Marked]]
+    problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxSplit:
+    """Pictures as files, with the boxes in each.
+
+    `sizes` is int64 [n, 2], heights and widths, 0 where a picture cannot be read. Those of picture i are rows `bounds[i]` to
+    `bounds[i + 1]` of `boxes`, float32 [k, 4] (x1, y1, x2, y2 in its pixels, within it and of some area), of `labels`, int64
+    [k], and of `ignored`, bool [k].
+    """
+
+    files: Sequence[str]
+    sizes: Sizes
+    bounds: Labels
+    boxes: Boxes
+    labels: Labels
+    ignored: npt.NDArray[np.bool_]
+    made: bool = False
+
+    def of(self, place: int) -> slice:
+        """The rows of a picture's boxes."""
+        return slice(int(self.bounds[place]), int(self.bounds[place + 1]))
+
+    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> BoxSplit:
+        """The pictures for which `which`, bool [n], is true."""
+        counts = np.diff(self.bounds)
+        rows = np.repeat(which, counts)
+        return BoxSplit(
+            [path for path, chosen in zip(self.files, which.tolist(), strict=True) if chosen],
+            self.sizes[which],
+            np.concatenate([[0], np.cumsum(counts[which])]),
+            self.boxes[rows],
+            self.labels[rows],
+            self.ignored[rows],
+            made,
+        )
+
+
+def gather(pictures: Sequence[Marked], classes: int, faults: BoxFaults) -> BoxSplit:
+    """The pictures of one split, their boxes within them and cleared of those that cannot be learnt from."""
+    sizes = picture_sizes(pictures)
+    kept = [_fitting(picture, size, classes, faults) for picture, size in zip(pictures, sizes.tolist(), strict=True)]
+    boxes = [box for each in kept for box in each]
+    corners = np.array([box[:4] for box in boxes], np.float32).reshape(-1, 4)
+    return BoxSplit(
+        [picture.path for picture in pictures],
+        sizes,
+        np.cumsum([0, *map(len, kept)]),
+        corners,
+        np.array([box.label for box in boxes], np.int64),
+        np.array([box.ignored for box in boxes], bool),
+    )
+
+
+class BoxFaults:
+    """What is wrong with the boxes of a folder: counted, and told once for each kind with the first pictures' names."""
+
+    def __init__(self) -> None:
+        self.empty: list[str] = []
+        self.outside: list[str] = []
+        self.crowded: list[str] = []
+
+    def problems(self) -> list[Problem]:
+        found = []
+        if self.empty:
+            message = f"{counted(self.empty, 'box', 'boxes')} of no area, in {first(self.empty)}."
+            found.append(warn(message, "They are left out; draw them anew, or remove them from the annotations."))
+        if self.outside:
+            message = f"{counted(self.outside, 'box', 'boxes')} reaching out of the picture, in {first(self.outside)}."
+            found.append(warn(message, "They are cut at its edges; see whether the annotations are of other pictures."))
+        if self.crowded:
+            message = f"{counted(self.crowded, 'picture')} with more than {MOST_BOXES:,} boxes: {first(self.crowded)}."
+            found.append(warn(message, "The largest boxes are used; cut such pictures into tiles to learn from all."))
+        return found
+
+
+def counted(names: Sequence[str], noun: str, plural: str = "") -> str:
+    return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural or noun + 's'}"
+
+
+def first(paths: Sequence[str]) -> str:
+    """The first few files' names."""
+    names = list(dict.fromkeys(os.path.basename(path) for path in paths))
+    return ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
+
+
+def _fitting(picture: Marked, size: list[int], classes: int, faults: BoxFaults) -> list[Box]:
+    """A picture's boxes in its pixels, cut at its edges."""
+    height, width = size
+    if not height:
+        return []  # it cannot be read, and is told by whoever tries
+    across, down = (width, height) if picture.fractions else (1, 1)
+    kept = []
+    for box in picture.boxes:
+        left, right = (min(max(edge * across, 0.0), width) for edge in (box.left, box.right))
+        top, bottom = (min(max(edge * down, 0.0), height) for edge in (box.top, box.bottom))
+        # Not as `<`: what is no number is not to pass either.
+        if not (right - left > LEAST and bottom - top > LEAST):
+            faults.empty.append(picture.path)
+            continue
+        beyond = max(-box.left * across, -box.top * down, box.right * across - width, box.bottom * down - height)
+        if beyond > TOLERANCE:
+            faults.outside.append(picture.path)
+        labels = range(classes) if box.label == ANY_CLASS else (box.label,)
+        kept += [Box(left, top, right, bottom, label, box.ignored) for label in labels]
+    if len(kept) > MOST_BOXES:
+        faults.crowded.append(picture.path)
+        areas = np.array([(box.right - box.left) * (box.bottom - box.top) for box in kept])
+        kept = [kept[place] for place in sorted(np.argsort(-areas, kind="stable")[:MOST_BOXES].tolist())]
+    return kept
+
+
+def picture_sizes(pictures: Sequence[Marked]) -> Sizes:
+    """Heights and widths, int64 [n, 2]: those that the annotations tell, else what the files' headers say; 0 where there is
+    neither."""
+    quieten_pillow()
+    sizes = np.array([picture.size or (0, 0) for picture in pictures], np.int64).reshape(-1, 2)
+    untold = np.flatnonzero((sizes <= 0).any(1)).tolist()
+    with ThreadPoolExecutor(THREADS, "sizes") as pool:
+        read = pool.map(upright_size, [pictures[place].path for place in untold])
+        for place, size in zip(untold, read, strict=True):
+            sizes[place] = size or (0, 0)
+    return sizes
+
+
+def upright_size(path: str) -> tuple[int, int] | None:
+    """Height and width of a picture when it is turned upright, from its header; None where it cannot be read."""
+    try:
+        with Image.open(path) as image:
+            return size_upright(image)
+    except Exception:  # a broken file may raise nearly anything in a decoder
+        return None
+
+
+def size_upright(image: Image.Image) -> tuple[int, int]:
+    """Height and width of an opened picture when it is turned upright. Raises Unfit for one that is too large."""
+    check_size(image)
+    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    return image.size if turned else image.size[::-1]

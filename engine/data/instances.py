@@ -1,0 +1,184 @@
+"""Pictures in which every single thing is outlined: where the outlines come from, and how they become planes. Torch-free."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from scipy import ndimage
+
+from engine.data.found import shown
+from engine.data.idx import Bytes
+from engine.data.masks import NO_CLASS, read_values
+from engine.data.outlines import Window, read_outline
+from engine.data.reading import Unfit
+
+MOST_INSTANCES = 255
+"""Instances of one picture that are used, as many as a byte can number; of more the largest."""
+
+
+class Instance(NamedTuple):
+    """One thing in a picture: its pixels and its class. An `ignored` one, of many things that nobody told apart, is neither
+    learnt nor counted as missed."""
+
+    window: Window
+    label: int
+    ignored: bool = False
+
+    @property
+    def area(self) -> int:
+        """In pixels."""
+        return int(np.count_nonzero(self.window.pixels))
+
+
+class Source(Protocol):
+    """Where the instances of one picture come from."""
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        """Those of the picture, which has that size. Raises Unfit, OutlineError, or what a decoder raises."""
+
+    def labels(self) -> list[int]:
+        """The class of each, but for those that are to be ignored; without what cannot be read."""
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """The heights and widths of the pictures that they are of, as far as they tell. May raise what a decoder raises."""
+
+    def state(self) -> bytes:
+        """What changes where the instances do."""
+
+
+class Outlines:
+    """Outlines as COCO's JSON has them, each a class, a `segmentation` and whether it is a crowd; `size` is the height and
+    the width that it tells of the picture."""
+
+    def __init__(self, outlines: Sequence[tuple[int, msgspec.Raw, bool]], size: tuple[int, int] | None) -> None:
+        self._outlines = tuple(outlines)
+        self._size = size
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        if self._size not in (None, (height, width)):
+            assert self._size is not None
+            raise Unfit(
+                f"its outlines are of another size ({self._size[1]} x {self._size[0]} pixels, the picture has {width} x {height})"
+            )
+        found = []
+        for label, content, crowd in self._outlines:
+            window = read_outline(content).window(height, width)
+            if window is not None:
+                found.append(Instance(window, label, crowd))
+        return found
+
+    def labels(self) -> list[int]:
+        return [label for label, _, crowd in self._outlines if not crowd]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return [] if self._size is None else [self._size]
+
+    def state(self) -> bytes:
+        return b"".join(b"%d %d %b;" % (label, crowd, bytes(content)) for label, content, crowd in self._outlines)
+
+
+class NumberedMasks:
+    """Pictures of the same size in which each instance's pixels have a value of their own, 0 where there is none; one picture
+    for each class that there is."""
+
+    def __init__(self, masks: Sequence[tuple[str, int]]) -> None:
+        self._masks = tuple(masks)
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        return [
+            Instance(window, label) for path, label in self._masks for window in numbered_windows(path, (height, width))
+        ]
+
+    def labels(self) -> list[int]:
+        found = []
+        for path, label in self._masks:
+            try:
+                values = np.unique(read_values(Path(path).read_bytes()))
+            except Exception:
+                continue  # a decoder may raise nearly anything; whoever loads the picture names it
+            found += [label] * int(np.count_nonzero(values))
+        return found
+
+    def sizes(self) -> list[tuple[int, int]]:
+        found = []
+        for path, _ in self._masks:
+            with Image.open(path) as image:
+                found.append((image.height, image.width))
+        return found
+
+    def state(self) -> bytes:
+        words = []
+        for path, label in self._masks:
+            try:
+                info = os.stat(path)
+            except OSError:
+                continue
+            words.append(b"%b %d %d %d" % (os.fsencode(path), label, info.st_size, info.st_mtime_ns))
+        return b";".join(words)
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceSplit:
+    """Pictures as files, and where the instances in each come from."""
+
+    files: Sequence[str]
+    sources: Sequence[Source]
+    made: bool = False
+
+    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> InstanceSplit:
+        """The pictures for which `which`, bool [n], is true."""
+        places = np.flatnonzero(which).tolist()
+        return InstanceSplit([self.files[place] for place in places], [self.sources[place] for place in places], made)
+
+    def state(self) -> str:
+        """A text that changes where the instances of any picture do."""
+        digest = hashlib.blake2b(digest_size=12)
+        for source in self.sources:
+            digest.update(source.state())
+        return digest.hexdigest()
+
+
+def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
+    """The pixels of each value but 0 in the mask at `path`. Raises Unfit where it is not of that size (height, width)."""
+    values = read_values(Path(path).read_bytes())
+    if values.shape != size:
+        raise Unfit(
+            f"its mask {shown(os.path.basename(path))} is of another size ({values.shape[1]} x {values.shape[0]} pixels, the "
+            f"picture has {size[1]} x {size[0]})"
+        )
+    there, places = np.unique(values, return_inverse=True)
+    places = places.reshape(values.shape)
+    if there[0] != 0:
+        places += 1  # no pixel is background, which is to be the first
+    windows = []
+    for number, found in enumerate(ndimage.find_objects(places), 1):
+        rows, columns = found
+        windows.append(Window(rows.start, columns.start, places[found] == number))
+    return windows
+
+
+def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes, Bytes]:
+    """Two planes, uint8 [h, w]: the number of the instance at each pixel, from 1 on and 0 where there is none; and its class,
+    NO_CLASS where there is none or where it is ignored.
+
+    Larger ones are painted first, so that small ones before them stay whole; of more than `MOST_INSTANCES` the largest are
+    taken.
+    """
+    numbers = np.zeros((height, width), np.uint8)
+    classes = np.full((height, width), NO_CLASS, np.uint8)
+    order = sorted(instances, key=lambda each: -each.area)[:MOST_INSTANCES]
+    for number, each in enumerate(order, 1):
+        rows, columns = each.window.pixels.shape
+        part = np.s_[each.window.top : each.window.top + rows, each.window.left : each.window.left + columns]
+        numbers[part][each.window.pixels] = number
+        classes[part][each.window.pixels] = NO_CLASS if each.ignored else each.label
+    return numbers, classes

@@ -1,0 +1,216 @@
+"""Boxes in text files as YOLO keeps them (docs.ultralytics.com, "Detection datasets"): a line for each box with the number of
+its class, its middle and its sides in fractions of the picture; or, for outlines, their points. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from engine.data.boxes import Annotations, Box, Marked
+from engine.data.found import shown, wrong
+from engine.data.imagefolder import is_picture
+from engine.data.pairing import Joined, Pair, endings, find_pairs, join, read_list, unreadable, without_counterpart
+
+LOOKED_AT = 20
+"""Files of a folder that are opened to see whether they are of this kind."""
+NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", "predefined_classes.txt")
+BESIDE = 0.01
+"""How far out of the picture a fraction may lie before the file is taken for one of another kind."""
+NOT_ANNOTATIONS = frozenset(
+    {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "test.txt", "readme.txt"}
+)
+
+Lines = list[list[str]]
+
+
+def read_yolo(folder: str, folders: Sequence[str]) -> Annotations | None:
+    """The pictures and boxes in `folder`, whose folders are `folders`; None where it is not of that kind. Pictures without a
+    file hold no boxes."""
+    about = _definition(folder)
+    pairs = _by_definition(folder, about) or find_pairs(folder, folders, ".txt") or _darknet(folder, folders)
+    if not any(_is_yolo(pair.annotations) for pair in pairs.values()):
+        return None
+    joined = {split: _without_others(join(pair, ".txt")) for split, pair in pairs.items()}
+    problems = without_counterpart(joined.values(), alone_left_out=False)
+    faults: list[tuple[str, str]] = []
+    splits: dict[str, list[Marked]] = {}
+    most = -1
+    for split, each in joined.items():
+        splits[split] = [Marked(path, fractions=True) for path in each.alone]
+        for picture, path in each.both:
+            try:
+                boxes = parse(_lines(path))
+            except (OSError, ValueError) as error:
+                faults.append((path, shown(str(error))))
+                continue
+            most = max([most, *(box.label for box in boxes)])
+            splits[split].append(Marked(picture, boxes, fractions=True))
+        splits[split].sort(key=lambda marked: marked.path)
+    problems += unreadable(faults)
+    names = _names(folder, pairs, about)
+    if names is None:
+        names = [f"class {number}" for number in range(most + 1)]
+    elif most >= len(names):
+        message = f"The annotations hold the class {most}, but only {len(names)} classes are named."
+        problems.append(wrong(message, "Name all of them in data.yaml or classes.txt; the first has the number 0."))
+    return Annotations(tuple(names), splits, problems)
+
+
+def parse(lines: Lines) -> list[Box]:
+    """The boxes of a file, in fractions. Raises ValueError for lines that are of no such kind."""
+    boxes = []
+    for number, words in enumerate(lines, 1):
+        label, values = _number(words[0], number), [_fraction(word, number) for word in words[1:]]
+        if len(values) in (4, 5):  # the fifth is how sure a detector was
+            across, down, width, height = values[:4]
+            edges = (across - width / 2, down - height / 2, across + width / 2, down + height / 2)
+        elif len(values) >= 6 and len(values) % 2 == 0:
+            edges = (min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2]))
+        else:
+            raise ValueError(f"line {number} has {len(words)} numbers; a box takes 5")
+        boxes.append(Box(*edges, label))
+    return boxes
+
+
+def _number(word: str, line: int) -> int:
+    try:
+        number = float(word)
+    except ValueError:
+        number = -1.0
+    if number < 0 or number != int(number):
+        raise ValueError(f"line {line} begins with {word}, not with the number of a class")
+    return int(number)
+
+
+def _fraction(word: str, line: int) -> float:
+    value = float(word)
+    if not -1 <= value <= 2:
+        raise ValueError(f"line {line} holds {word}, which is no fraction of the picture")
+    return value
+
+
+def _lines(path: str) -> Lines:
+    text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+    return [words for line in text.splitlines() if (words := line.split())]
+
+
+def _is_yolo(folder: str) -> bool:
+    """Whether the first file with lines in it is of this kind."""
+    names = [name for name in endings(folder, ".txt") if name.lower() not in NOT_ANNOTATIONS]
+    for name in names[:LOOKED_AT]:
+        lines = _lines(os.path.join(folder, name))
+        if not lines:
+            continue
+        try:
+            values = [float(word) for words in lines for word in words[1:]]
+            boxes = parse(lines)
+        except ValueError:
+            return False
+        return bool(boxes) and max(values) <= 1 + BESIDE
+    return False
+
+
+def _without_others(joined: Joined) -> Joined:
+    """Lists and names that lie among the annotations are none of them."""
+    joined.spare = [path for path in joined.spare if os.path.basename(path).lower() not in NOT_ANNOTATIONS]
+    return joined
+
+
+# What data.yaml says
+
+
+def _definition(folder: str) -> dict[str, Any]:
+    """data.yaml, or another YAML file that names classes; empty where there is none."""
+    for name in sorted(
+        endings(folder, ".yaml") + endings(folder, ".yml"), key=lambda name: not name.startswith("data.")
+    ):
+        try:
+            content = yaml.safe_load(Path(folder, name).read_text(encoding="utf-8", errors="surrogateescape"))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        if isinstance(content, dict) and "names" in content:
+            return content
+    return {}
+
+
+def _by_definition(folder: str, about: dict[str, Any]) -> dict[str, Pair]:
+    """Where data.yaml says that the pictures are; their labels lie where `images` in the path is `labels`."""
+    found = {}
+    for split, key in (("train", "train"), ("val", "val"), ("test", "test")):
+        value = about.get(key)
+        if not isinstance(value, str):
+            continue
+        base = str(about.get("path") or "")
+        # Paths are often of another machine, or begin with a step too many upwards, as Roboflow's do.
+        places = [
+            os.path.join(folder, base, value),
+            os.path.join(folder, value),
+            os.path.join(folder, value.lstrip("./")),
+        ]
+        place = next((os.path.normpath(place) for place in places if os.path.exists(place)), None)
+        if place is None:
+            continue
+        names = read_list(Path(place)) if os.path.isfile(place) else None
+        pictures = _folder_of_list(place, folder) if names is not None else place
+        if pictures is None:
+            continue
+        inner = os.path.join(pictures, "images")
+        pictures = inner if os.path.isdir(inner) else pictures
+        labels = _labels_of(pictures)
+        if labels is not None:
+            found[split] = Pair(pictures, labels, names)
+    return found if "train" in found else {}
+
+
+def _labels_of(pictures: str) -> str | None:
+    """The folder of labels: that of the same path with the last `images` in it replaced, else the same folder."""
+    head, found, tail = pictures.rpartition(f"{os.sep}images")
+    if found and os.path.isdir(f"{head}{os.sep}labels{tail}"):
+        return f"{head}{os.sep}labels{tail}"
+    return pictures if os.path.isdir(pictures) else None
+
+
+def _folder_of_list(path: str, folder: str) -> str | None:
+    """The folder of the pictures that a list names, where they all lie in one."""
+    for words in _lines(path):
+        for base in (os.path.dirname(path), folder):
+            place = os.path.normpath(os.path.join(base, os.path.dirname(words[0])))
+            if os.path.isdir(place) and is_picture(words[0]):
+                return place
+    return None
+
+
+def _darknet(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
+    """Darknet's and CVAT's: obj_train_data, with lists of its pictures beside it."""
+    place = next((name for name in folders if name.lower() in ("obj_train_data", "data", "obj")), None)
+    if place is None:
+        return {}
+    inside = os.path.join(folder, place)
+    lists = {split: read_list(Path(folder, f"{split}.txt")) for split in ("train", "val", "test")}
+    lists["val"] = lists["val"] or read_list(Path(folder, "valid.txt"))
+    found = {split: Pair(inside, inside, names) for split, names in lists.items() if names is not None}
+    return found if "val" in found else {"": Pair(inside, inside)}
+
+
+def _names(folder: str, pairs: dict[str, Pair], about: dict[str, Any]) -> list[str] | None:
+    """The classes' names, from data.yaml or from a list with one in each line."""
+    names = about.get("names")
+    if isinstance(names, dict) and all(isinstance(key, int) and key >= 0 for key in names):
+        return [shown(str(names.get(number, f"class {number}"))) for number in range(max(names, default=-1) + 1)]
+    if isinstance(names, list):
+        return [shown(str(name)) for name in names]
+    places = [folder, *(os.path.dirname(pair.annotations) for pair in pairs.values())]
+    for place in dict.fromkeys([*places, *(pair.annotations for pair in pairs.values())]):
+        for name in NAME_FILES:
+            try:
+                text = Path(place, name).read_text(encoding="utf-8", errors="surrogateescape")
+            except OSError:
+                continue
+            lines = [shown(line.strip()) for line in text.splitlines() if line.strip()]
+            if lines:
+                return lines
+    return None
