@@ -38,12 +38,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import structs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import Chosen
 from engine.contract.job import Job
+from engine.data.opening import open_splits
 from engine.supervisor.environment import usable_cores
+from engine.tasks import TASKS
 from tests.support import sides, tutorials
 from tests.support.gpu_watch import GpuWatch, gpu_name
 from tests.support.sides import Rates, Setting, apart
@@ -58,8 +61,13 @@ SCRIPTS = {
     "memory": "run_memory.py",
     "seeds": "three_seeds.py",
 }
-PARTS = ("mnist", "hymenoptera", "made", "gpu", *SCRIPTS)
-AIM, GPU_AIM, TUTORIAL_AIM = 0.97, 0.98, 2.5
+TASK_JOBS = {
+    "camvid_subset": Job(task="segmentation", model="unet", encoder="resnet18", image_size=128, batch_size=8),
+    "bccd": Job(task="detection", model="ssdlite320_mobilenet_v3_large", image_size=256, batch_size=8),
+}
+"""By their dataset's folder: jobs of tasks other than classification."""
+PARTS = ("mnist", "hymenoptera", "made", *TASK_JOBS, "gpu", *SCRIPTS)
+AIM, TASK_AIM, GPU_AIM, TUTORIAL_AIM = 0.97, 0.95, 0.98, 2.5
 OURS, PURE, TUTORIAL = "Footplate", "pure", "tutorial"
 CORES = usable_cores()
 
@@ -193,6 +201,19 @@ class Bench:
         why = f", {aim} of pure's {limit:.2f}"
         self.verdicts.add("of the best other, after it", found.ratio(OURS, list(others), _later), aim * limit, why)
 
+    def of_task(self, name: str, job: Job) -> None:
+        """A job of another task against bare steps of it."""
+        job = structs.replace(job, dataset=str(self.chosen.datasets / name), epochs=1000, devices=("cpu",))
+        formats = TASKS[job.task].entry.formats
+        splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats)
+        setting = Setting(
+            data=job.dataset, model=job.model, size=TASKS[job.task].image_size(job), batch=job.batch_size,
+            classes=len(splits.classes), pictures=len(splits.train), seconds=self.chosen.seconds, job=job,
+        )  # fmt: skip
+        title = f"{name}, {job.task}, {len(splits.train)} pictures, {job.model} at {setting.size} px, batch {job.batch_size}, CPU"
+        found = self._compare(title, job, setting, {})
+        self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), TASK_AIM)
+
     def _compare(self, title: str, job: Job, setting: Setting, others: dict[str, Side]) -> Comparison:
         print(f"\n{title}", flush=True)
         names = [OURS, PURE, *others]
@@ -252,6 +273,9 @@ def main() -> int:
             made = make_pictures(folder / "made", chosen.pictures + 200, 500, held_out=200, distinct=250)
             for size in chosen.sizes:
                 bench.pictures("made", made, size)
+        for dataset, job in TASK_JOBS.items():
+            if dataset in chosen.only:
+                bench.of_task(dataset, job)
         if "gpu" in chosen.only and torch.cuda.is_available():
             print(f"\n{gpu_name()}")
             like_imagenet = make_pictures(folder / "gpu", 20_000, 500, held_out=500, distinct=500)

@@ -19,7 +19,9 @@ from torch.nn import functional
 
 from engine import linux
 from engine.contract.job import Job
-from engine.tasks import TASKS
+from engine.data.augmentation import Normalisation
+from engine.data.opening import open_splits
+from engine.tasks import TASKS, Lesson
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Setting:
     threads: int = 1
     compiled: str = ""
     """The mode of torch.compile, "" for none."""
+    job: Job | None = None
+    """Of a task other than classification, whose first batch `pure` steps on."""
 
 
 @dataclass(frozen=True)
@@ -108,27 +112,65 @@ def pure(setting: Setting) -> Rates:
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.benchmark = True
     layout = torch.channels_last if setting.memory_format == "channels_last" else torch.contiguous_format
+    if setting.job is not None:
+        return _pure_of_task(setting, setting.job, layout)
     plain = plain_model(setting).to(setting.device).to(memory_format=layout)
     model: Any = torch.compile(plain, mode=setting.compiled) if setting.compiled else plain
     optimizer = torch.optim.SGD(plain.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
     shape = (setting.batch, setting.channels, setting.size, setting.size)
     inputs = torch.randn(shape, device=setting.device).to(memory_format=layout)
     targets = torch.randint(0, setting.classes, (setting.batch,), device=setting.device)
+
+    def loss(size: int) -> Tensor:
+        with autocast(setting):
+            outputs = model(inputs[:size])
+        return functional.cross_entropy(outputs.float(), targets[:size])
+
+    return _stepping(setting, optimizer, loss)
+
+
+def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor]) -> Rates:
+    """Steps on `loss` of so many pictures of a batch, as many as an epoch has."""
     whole, rest = divmod(setting.pictures, setting.batch)
     sizes = [setting.batch] * whole or [rest]
     meter = Meter(setting)
     while not meter.enough:
         for size in sizes:
             optimizer.zero_grad()
-            with autocast(setting):
-                outputs = model(inputs[:size])
-            functional.cross_entropy(outputs.float(), targets[:size]).backward()
+            loss(size).backward()
             optimizer.step()
             meter.tick(size)
             if meter.enough:
                 break
         meter.epoch_ended()
     return meter.rates()
+
+
+def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Rates:
+    """As `pure`, with the task's own loss on the first batch of the job's data."""
+    task = TASKS[job.task]
+    formats = task.entry.formats
+    splits = task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats))
+    objective = task.objective(job, Lesson(splits.classes, splits.channels))
+    size = task.image_size(job)
+    loaded = [splits.train.load(index, size, splits.channels) for index in range(setting.batch)]
+    pixels = torch.stack(loaded).to(setting.device)
+    mean, std = (torch.tensor(values) for values in task.normalisation(job, splits.channels))
+    inputs = Normalisation(mean, std, torch.device(setting.device))(pixels[:, : splits.channels], layout)
+    planes = pixels[:, splits.channels :] if splits.train.planes else None
+    rows = splits.train.targets[: setting.batch].to(setting.device)
+    targets = splits.train.batch_targets(rows, planes, None, size, size)
+    torch.manual_seed(0)
+    model = task.build_model(job, len(splits.classes), splits.channels).train()
+    model = model.to(setting.device).to(memory_format=layout)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
+
+    def loss(size: int) -> Tensor:
+        with autocast(setting):
+            outputs = model(inputs[:size], *objective.told(targets[:size]))
+        return objective.loss(outputs.float(), targets[:size]).mean()
+
+    return _stepping(setting, optimizer, loss)
 
 
 def plain_model(setting: Setting, seed: int = 0) -> nn.Module:
