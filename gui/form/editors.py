@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
-from PySide6.QtCore import QLocale, Qt, Signal
+from PySide6.QtCore import QLocale, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QCompleter, QHBoxLayout, QLineEdit, QSpinBox, QToolButton, QWidget
 
@@ -175,11 +175,21 @@ class ChoiceEditor(Editor):
         self.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.box.setMinimumContentsLength(8)
         super().__init__(self.box)
-        self.titles = {value: title for value, title, _help in choices}
-        for value, title, help_text in choices:
-            self.box.addItem(title, value)
-            self.box.setItemData(self.box.count() - 1, help_text or None, Qt.ItemDataRole.ToolTipRole)
+        self.titles: dict[str, str] = {}
+        self.set_choices(choices)
         self.box.currentIndexChanged.connect(lambda _index: self.edited.emit())
+
+    def set_choices(self, choices: list[tuple[str, str, str]]) -> None:
+        """Offers these instead; the value stays, be it among them or not."""
+        chosen = self.box.currentData()
+        with QSignalBlocker(self.box):
+            self.box.clear()
+            self.titles = {value: title for value, title, _help in choices}
+            for value, title, help_text in choices:
+                self.box.addItem(title, value)
+                self.box.setItemData(self.box.count() - 1, help_text or None, Qt.ItemDataRole.ToolTipRole)
+            if chosen is not None:
+                self.set_value(chosen)
 
     def value(self) -> str:
         return str(self.box.currentData())

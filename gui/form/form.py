@@ -29,9 +29,9 @@ from gui.form.guest import Visit
 from gui.form.inspection import Inspection
 from gui.form.model_picker import ModelPicker
 from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
-from gui.form.rows import make_row
+from gui.form.rows import make_row, measure_choices
 
-DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start")
+DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start", "freeze_backbone")
 """The fields that decide which others have an effect."""
 
 
@@ -81,6 +81,7 @@ class JobForm(QWidget):
         self._judge_soon = QTimer(self, interval=0, singleShot=True)
         self._judge_soon.timeout.connect(self.judge)
         self._connect()
+        self._offer_measures()
         self._show_effects()
         self._judge_soon.start()
 
@@ -235,6 +236,7 @@ class JobForm(QWidget):
         self.cuts.wanted.connect(self._want_cut)
         self.consent.allowed.connect(self._trust)
         self.rows["task"].edited.connect(self._offer_models)
+        self.rows["task"].edited.connect(self._offer_measures)
         self.inspection.wanted.connect(self.folder_chosen)
         self.inspection.changed.connect(self.judge)
         self.train.clicked.connect(self.start)
@@ -324,12 +326,14 @@ class JobForm(QWidget):
         return job, found
 
     def _show_effects(self) -> None:
-        """Shows those of the strategy's and the queue's fields that have an effect."""
+        """Shows those fields that have an effect, of those that do not always have one."""
         strategy = self.catalogue.strategy(str(self.rows["strategy"].value()))
         idle = relevance.without_effect(FOLDS["Strategy"], strategy, str(self.rows["pipeline_schedule"].value()))
         idle |= relevance.without_queue(self.devices, str(self.rows["start"].value()))
         idle |= relevance.without_task(self.catalogue, str(self.rows["task"].value()), str(self.rows["model"].value()))
-        for name in (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.of_tasks(self.catalogue)):
+        idle |= relevance.without_frozen(bool(self.rows["freeze_backbone"].value()))
+        told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.FROZEN, *relevance.of_tasks(self.catalogue))
+        for name in dict.fromkeys(told):
             self.rows[name].set_effect(name not in idle)
 
     def _show_ahead(self) -> None:
@@ -349,6 +353,14 @@ class JobForm(QWidget):
         chosen = self.catalogue.model(editor.value())
         if chosen is not None and chosen not in offered:
             self.rows["model"].set_value(task.model)
+
+    def _offer_measures(self) -> None:
+        """Offers the measures of the task; one that it does not have gives way to its own."""
+        row, task = self.rows["best_by"], str(self.rows["task"].value())
+        assert isinstance(row.editor, ChoiceEditor)
+        row.editor.set_choices(measure_choices(self.catalogue, task))
+        if self.catalogue.task(task) is not None and row.editor.value() not in row.editor.titles:
+            row.set_value("")
 
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor

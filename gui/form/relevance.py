@@ -1,4 +1,4 @@
-"""Which of the strategy's, the queue's and the task's fields have an effect, and what stands against each strategy."""
+"""Which of the form's fields have an effect with what else is chosen there, and what stands against each strategy."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ def without_queue(devices: Sequence[str], start: str) -> frozenset[str]:
     """Those of `QUEUE` that change nothing: who is on a GPU can be told, but not of a CPU, which everybody is on; and a
     run that starts at once waits for nobody."""
     return frozenset() if start == "when_free" and any(map(is_gpu, devices)) else frozenset(QUEUE)
+
+
+FROZEN = ("unfreeze_after",)
+"""Fields that have an effect while the backbone is frozen."""
+
+
+def without_frozen(frozen: bool) -> frozenset[str]:
+    """Those of `FROZEN` that change nothing."""
+    return frozenset() if frozen else frozenset(FROZEN)
 
 
 def of_tasks(catalogue: Catalogue) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ TITLES = {
     "cross_entropy_dice": "Cross entropy and Dice",
     "onecycle": "OneCycle",
     "light": "Light",
+    "balanced": "Balanced",
     **SCHEDULES,
     "equal": "Equal",
     "speed": "By measured speed",
@@ -34,7 +35,15 @@ TITLES = {
     "roll_back": "Roll back",
     "skip": "Skip the step",
 }
-EMPTY = {"image_size": "the model's own", "stages_per_device": "two", "clip_norm": "no limit", "ema_decay": "none"}
+EMPTY = {
+    "image_size": "the model's own",
+    "stages_per_device": "two",
+    "clip_norm": "no limit",
+    "ema_decay": "none",
+    "patience": "trains all epochs",
+    "unfreeze_after": "never",
+    "ignore_value": "as the folder says",
+}
 """What an empty field means, where it is not "automatic"."""
 
 
@@ -73,6 +82,13 @@ def _choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
     if field.name == "strategy":
         return [(entry.id, entry.title, entry.summary) for entry in catalogue.strategies]
     if field.name == "best_by":
-        measures = {m.id: m.title for task in catalogue.tasks for m in task.measures}
-        return [("", "The task's own", ""), *((name, title, "") for name, title in measures.items())]
+        return measure_choices(catalogue, "")
     return [(value, TITLES.get(value, value), "") for value in field.choices]
+
+
+def measure_choices(catalogue: Catalogue, task: str) -> list[tuple[str, str, str]]:
+    """What the best checkpoint may be chosen by: the measures of `task`, of all tasks where there is no such task."""
+    entry = catalogue.task(task)
+    measures = {m.id: m.title for one in (catalogue.tasks if entry is None else (entry,)) for m in one.measures}
+    first = f"The task's own ({entry.measures[0].title})" if entry is not None and entry.measures else "The task's own"
+    return [("", first, ""), *((name, title, "") for name, title in measures.items())]
