@@ -113,7 +113,6 @@ class Pipeline(Distributed):
         self.model = nn.ModuleList(self._parts.values())
         for stage in own:
             share_buffers(self._parts[stage], evaluated[stage].to(self.device))
-        self._modes = {module: module.training for module in self.model.modules()}
         self._build({stage: evaluated[stage] for stage in own})
 
     def _found_cut(self, model: nn.Module, traces: Traces, example_shape: tuple[int, ...]) -> Cut:
@@ -263,6 +262,7 @@ class Pipeline(Distributed):
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
         self._share_statistics()
         microbatches = self.microbatches * self.spec.job.accumulation
+        modes = {module: module.training for module in self.model.modules()}
         self.model.eval()
         try:
             for batch in batches:
@@ -276,7 +276,7 @@ class Pipeline(Distributed):
                 fed.sent()
         finally:
             # Not train(): frozen layers stay as the task set them.
-            for module, training in self._modes.items():
+            for module, training in modes.items():
                 module.training = training
         self.whole(measures)
         return True

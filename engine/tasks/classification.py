@@ -14,6 +14,8 @@ from engine.contract.job import Job
 from engine.data.idx import Bytes
 from engine.tasks import models, torchvision_models
 from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
+from engine.tasks.class_counts import ClassCounts, Shares, balanced_weights, of_classes
+from engine.tasks.mixing import mixes
 from engine.tasks.weights import cache_path
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -22,30 +24,45 @@ IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 IMAGENET_CLASSES = 1000
 """Models are described as torchvision ships them."""
 
+_SUMS = 4
+"""What the measures count besides classes."""
+
 MNIST: Statistics = ((0.1307,), (0.3081,))
 """As in PyTorch's MNIST example, whose network `mnist_cnn` is."""
 
 
 class ClassificationMeasures(Measures):
-    """`counters`: samples, right at first, right among the first five, sum of the losses."""
+    """`counters`: samples, right at first, right among the first five, sum of the losses; then what `ClassCounts` counts.
 
-    def __init__(self) -> None:
-        self.counters = torch.zeros(4, dtype=torch.float64)
+    Targets int64 [n], or shares of the classes [n, C], of which the largest is the truth.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self._counts = ClassCounts(classes)
+        self.counters = torch.zeros(_SUMS + self._counts.length, dtype=torch.float64)
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         if not len(targets):
             return
-        losses = functional.cross_entropy(outputs.float(), targets, reduction="none")
-        first = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == targets[:, None]
+        true = targets.argmax(1) if targets.dim() == 2 else targets
+        losses = functional.cross_entropy(outputs.float(), true, reduction="none")
+        best = outputs.topk(min(5, outputs.shape[1]), dim=1).indices
+        first = best == true[:, None]
         batch = torch.stack([torch.ones_like(losses), first[:, 0], first.any(1), losses]).double().sum(1)
-        self.counters = self.counters.to(batch.device) + batch
+        self.counters = self.counters.to(batch.device) + torch.cat([batch, self._counts.of(true, best[:, 0])])
 
     def compute(self) -> dict[str, float]:
-        count, top1, top5, loss = self.counters.tolist()
+        count, top1, top5, loss = self.counters[:_SUMS].tolist()
         if not count:
             return {}
         return {"top1": top1 / count, "top5": top5 / count, "loss": loss / count}
+
+    def per_class(self) -> dict[str, Shares]:
+        return of_classes(*self._counts.sums(self.counters[_SUMS:]))
+
+    def confusion(self) -> tuple[tuple[int, ...], ...]:
+        return self._counts.confusion(self.counters[_SUMS:])
 
 
 class Classification(Task):
@@ -90,31 +107,45 @@ class Classification(Task):
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
     def objective(self, job: Job, lesson: Lesson) -> Objective:
-        return ClassOfPicture(lesson.classes)
+        weights = balanced_weights(lesson.class_counts()) if job.class_weights == "balanced" else None
+        return ClassOfPicture(lesson.classes, job.label_smoothing, weights, mixed=mixes(job))
 
 
 class ClassOfPicture(Objective):
-    """The right one of the classes, by cross entropy."""
+    """The right one of the classes, by cross entropy, with `smoothing` (Szegedy et al. 2016, section 7) and with what each
+    class counts, `weights` [C]. Where pictures are `mixed`, targets are shares of the classes [n, C]."""
 
     entry = Classification.entry
 
-    def __init__(self, classes: Sequence[str]) -> None:
+    def __init__(
+        self, classes: Sequence[str], smoothing: float = 0.0, weights: Tensor | None = None, *, mixed: bool = False
+    ) -> None:
         self._classes = classes
+        self._smoothing = smoothing
+        self._weights = weights
+        self._mixed = mixed
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(outputs.float(), targets, reduction="none")
+        weights = None if self._weights is None else self._weights.to(outputs.device)
+        return functional.cross_entropy(
+            outputs.float(), targets, weights, reduction="none", label_smoothing=self._smoothing
+        )
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return (outputs.argmax(1) == targets).sum()
+        """Of mixed pictures the share of the class that was found."""
+        found = outputs.argmax(1)
+        return targets.gather(1, found[:, None]).sum() if self._mixed else (found == targets).sum()
 
     def measures(self) -> Measures:
-        return ClassificationMeasures()
+        return ClassificationMeasures(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
+        if self._mixed:
+            return torch.zeros((len(inputs), len(self._classes)), device=inputs.device)
         return torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
 
     def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
-        return Shown(picture, self._classes[int(target)])
+        return Shown(picture, self._classes[int(target.argmax() if target.dim() else target)])
 
     def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
         likely = output.float().softmax(0)

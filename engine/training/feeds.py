@@ -7,9 +7,10 @@ from engine.contract.worker import WorkerSpec
 from engine.data.loader import BatchLoader
 from engine.data.opening import Splits
 from engine.data.pictures import PictureSet
-from engine.data.sampler import GlobalBatchSampler
+from engine.data.sampler import GlobalBatchSampler, even_chances
 from engine.strategies.base import Strategy
 from engine.tasks.base import Task
+from engine.tasks.mixing import mixing
 from engine.training.feed import Feed
 from engine.training.predictions import Picked, Predictions
 from engine.training.report import Reporter
@@ -53,7 +54,12 @@ class Feeds:
             self._spec.job.seed,
             shuffle=shuffle,
             shares=self._strategy.shares,
+            chances=even_chances(pictures.targets) if shuffle and self._oversamples else None,
         )
+
+    @property
+    def _oversamples(self) -> bool:
+        return self._spec.job.oversample and "oversample" in self._task.entry.fields
 
     def _feed(
         self,
@@ -93,5 +99,6 @@ class Feeds:
             on_chosen=on_chosen,
             mark=strategy.watch.mark,
             memory_format=strategy.memory_format,
+            finish=mixing(job, self._task.entry, len(self._splits.classes), training=sampler.shuffle),
         )
         return Feed(len(sampler), len(pictures), loader)

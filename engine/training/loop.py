@@ -34,6 +34,7 @@ from engine.training.saving import Place, Saver
 from engine.training.stepping import Stepper
 from engine.training.tally import NotFinite, Taken, Tally
 from engine.training.telling import TimeTeller
+from engine.training.unfreezing import thaw
 
 REPORT_S = 0.15
 """Seconds between step metrics, where steps are faster than that."""
@@ -100,8 +101,13 @@ class Loop:
         """Trains. Raises NotFinite where the loss is no number any more."""
         stopped = False
         done = self.begin.done
+        stopping = self.saver.stopping
         for epoch in range(self.begin.epoch, self.job.epochs + 1):
+            if stopping.over:
+                self._tell(LogLine(text=stopping.why))
+                break
             self._tell(EpochStarted(epoch=epoch))
+            self._unfreeze(epoch)
             done = self._passed_over(epoch, done)
             if done < self.train.steps:
                 done, stopped = self._train(epoch, done)
@@ -111,7 +117,9 @@ class Loop:
                 stopped = measures is None
             if not stopped:
                 self.reporter.phase("saving")
-            ends = stopped or epoch == self.job.epochs
+            if measures is not None:
+                stopping.add(epoch, measures)
+            ends = stopped or stopping.over or epoch == self.job.epochs
             place = self._place(epoch, done, validated=measures is not None)
             self.saver.save(place, measures, measured, may_wait=not ends)
             if stopped:
@@ -172,6 +180,16 @@ class Loop:
                 self.tally.start()
         self.watch.pause()
         return self.train.steps, False
+
+    def _unfreeze(self, epoch: int) -> None:
+        """Trains a frozen backbone from now on, where its time has come."""
+        after = self.job.unfreeze_after
+        if after is None or epoch <= after or not self.updater.holds:
+            return
+        self.updater.release()
+        thaw(self.strategy.model)
+        self.stepper.look_again()
+        self._tell(LogLine(text=f"From epoch {epoch} on all layers are trained"))
 
     def _passed_over(self, epoch: int, done: int) -> int:
         """Passes over those steps of `epoch` after the first `done` that are not to be trained; how many are done then."""

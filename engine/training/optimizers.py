@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,6 +41,8 @@ class Updater:
     (`Strategy.agree`) on it. `skipped` says whether the last step was left out so, with which only the schedule moved.
     `updates` counts those that were made.
 
+    The parameters named in `held` stay as they are, whatever their gradients, until `release`.
+
     Of a DTensor, as FSDP makes them, the optimizer is given this rank's shard as a plain tensor: that spares it
     DTensor's dispatch, and its fused form serves all strategies alike.
     """
@@ -54,6 +56,7 @@ class Updater:
         over_parts: Callable[[Tensor], Tensor] = _alone,
         *,
         agree: Callable[[Sequence[int]], list[int]] = list,
+        held: Collection[str] = (),
     ) -> None:
         self.skipped = False
         self.updates = 0
@@ -66,6 +69,8 @@ class Updater:
         self._own: list[Tensor] = [
             own_part(parameter).requires_grad_() if is_sharded(parameter) else parameter for _, parameter in parameters
         ]
+        self._holds = bool(held)
+        self._held = [own for (name, _), own in zip(parameters, self._own, strict=True) if name in held]
         self._shards = [(p, own) for (_, p), own in zip(parameters, self._own, strict=True) if own is not p]
         # A pipeline's stage may hold nothing to train; an optimizer wants a parameter all the same.
         self.optimizer = _optimizer(job, self._own or [torch.zeros(0, device=device, requires_grad=True)])
@@ -84,6 +89,15 @@ class Updater:
     def averages(self) -> bool:
         """Whether an average of the weights is kept."""
         return self._averages is not None
+
+    @property
+    def holds(self) -> bool:
+        """Whether `release` has yet to be called for any parameter that this rank or another holds."""
+        return self._holds
+
+    def release(self) -> None:
+        """Updates all parameters from now on."""
+        self._holds, self._held = False, []
 
     def zero_grad(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -105,6 +119,8 @@ class Updater:
         self._follow_shards()
         for parameter, own in self._shards:
             own.grad = None if parameter.grad is None else own_part(parameter.grad)
+        for own in self._held:
+            own.grad = None
         self.skipped = self._skips and not self._is_finite(loss)
         if not self.skipped:
             self._update()
@@ -245,9 +261,10 @@ def _optimizer(job: Job, tensors: list[Tensor]) -> Optimizer:
     match job.optimizer:
         case "sgd":
             optimizer = SGD(tensors, rate, momentum=MOMENTUM, weight_decay=decay, fused=True)
-            if job.precision == "fp16":
+            if job.precision == "fp16" or job.unfreeze_after is not None:
                 # torch's fused SGD (2.15) allocates the momentum in its first step, also where that is left out for an
-                # overflow, and then goes on from whatever is in that memory. From 0 the first step is the same.
+                # overflow, and then goes on from whatever is in that memory; and it cannot go on from that of some
+                # parameters alone, as when a backbone is unfrozen. From 0 the first step is the same.
                 for tensor in tensors:
                     optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
             return optimizer

@@ -83,6 +83,7 @@ class Checkpoint:
     def _same_order(self, steps: int) -> bool:
         before = self._content["job"]
         same = all(before.get(name) == getattr(self._job, name) for name in ("seed", "batch_size"))
+        same &= before.get("oversample", False) == self._job.oversample
         return same and self._content["steps"] == steps
 
     def remarks(self, steps: int) -> list[Warned]:
@@ -104,7 +105,7 @@ class Checkpoint:
         elif place.epoch == content["epoch"] and place.done < content["done"]:
             message = (
                 f"Epoch {place.epoch} begins anew: {self.path} was written in its middle, by a run with another seed, "
-                "batch size or number of pictures, and so another order of pictures."
+                "batch size, number of pictures or choice of them, and so another order of pictures."
             )
             remarks.append(Warned(code="epoch_anew", message=message))
         return remarks
@@ -149,6 +150,7 @@ class Checkpoint:
         if strategy.agree([int(copied)])[0]:
             saver.best, saver.best_epoch = content["best"], content["best_epoch"]
             saver.best_sha256 = content["best_sha256"]
+        saver.stopping.load_state_dict(content.get("stopping", {}))
         if place.epoch <= strategy.spec.job.epochs:
             strategy.load_state_dict(self._content.pop("model"))
             # The place in the schedule is this job's, which may have more epochs or other batches.

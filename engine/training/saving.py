@@ -19,6 +19,7 @@ from engine.contract.events import CheckpointSaved, Warned
 from engine.contract.worker import WorkerSpec
 from engine.strategies.base import Strategy
 from engine.training.checkpoints import CheckpointError, Written, drop_older, older_name, write_checkpoint
+from engine.training.early_stopping import EarlyStopping
 from engine.training.finite import not_finite
 from engine.training.optimizers import Updater
 from engine.training.randomness import random_state
@@ -88,6 +89,7 @@ class Saver:
     not finite in the model as it was built, as masks, are `meant` so.
 
     `best` holds the measures of the best epoch that is on disk, `best_epoch`; both are the same on all ranks.
+    `stopping` tells when the run may end early, and goes into every last.pt as it is then.
     On rank 0, `best_sha256` is best.pt's checksum, and `newest` where the last.pt in this run's folder was written, None
     while there is none.
     """
@@ -117,6 +119,7 @@ class Saver:
         measures = strategy.objective.entry.measures
         chosen = self._job.best_by or measures[0].id
         self._judge: Measure = next(measure for measure in measures if measure.id == chosen)
+        self.stopping = EarlyStopping(self._job.patience, self._judge)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._under_way: _UnderWay | None = None
         self._best: _Best | None = None
@@ -208,6 +211,7 @@ class Saver:
                 "best": self.best,
                 "best_epoch": self.best_epoch,
                 "best_sha256": self.best_sha256,
+                "stopping": self.stopping.state_dict(),
                 "classes": self._classes,
                 "job": msgspec.to_builtins(self._strategy.spec.job),
                 "parts": {"asked": self._strategy.asked.accumulation, "evaluation": self._strategy.evaluation_parts},

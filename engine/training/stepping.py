@@ -52,6 +52,11 @@ class Stepper:
         self._buffers = KeptBuffers(strategy.model) if self._alone or job.on_not_finite == "skip" else None
         self._skipped = 0
 
+    def look_again(self) -> None:
+        """Takes in that other parts of the model are in training mode than were."""
+        if self._buffers is not None:
+            self._buffers = KeptBuffers(self._strategy.model)
+
     def step(self, batch: Batch | None, number: int) -> StepResult | None:
         """Makes step `number` on this worker's share of a batch; None where it was left out.
 

@@ -33,6 +33,7 @@ from engine.training.resume import Checkpoint
 from engine.training.saving import Place, Saver
 from engine.training.tally import NotFinite
 from engine.training.trials import Trials
+from engine.training.unfreezing import hold
 
 TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 
@@ -78,6 +79,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
     parameters = list(model.parameters())
     counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+    held = hold(model) if job.unfreeze_after is not None else frozenset()
     example_shape = task.example_shape(job, splits.channels)
     objective = task.objective(job, _lesson(splits))
     if checkpoint is not None:
@@ -95,7 +97,13 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     read_in_turn(train, val, job.epochs)
     try:
         updater = Updater(
-            strategy.parameters(), job, train.steps, strategy.device, strategy.over_parts, agree=strategy.agree
+            strategy.parameters(),
+            job,
+            train.steps,
+            strategy.device,
+            strategy.over_parts,
+            agree=strategy.agree,
+            held=held,
         )
         saver = Saver(spec, strategy, updater, reporter, splits.classes, meant=meant)
         begin = _begin(checkpoint, train.steps)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +13,7 @@ from torch.nn import functional
 
 from engine.contract.job import Job
 from engine.tasks import TASKS
+from engine.tasks.base import Lesson
 from tests.support.lessons import lesson
 
 TASK = TASKS["classification"]
@@ -32,10 +36,11 @@ def test_that_measures_do_not_depend_on_how_the_samples_are_divided(
     sizes: list[int], classes: int, ranks: int, seed: int
 ) -> None:
     outputs, targets = sample(sum(sizes), classes, seed)
-    measures = [OBJECTIVE.measures() for _ in range(ranks)]
+    objective = TASK.objective(Job(), lesson(classes))
+    measures = [objective.measures() for _ in range(ranks)]
     for place, (some, wanted) in enumerate(zip(outputs.split(sizes), targets.split(sizes), strict=True)):
         measures[place % ranks].update(some, wanted)
-    total = OBJECTIVE.measures()
+    total = objective.measures()
     total.counters = torch.stack([each.counters for each in measures]).sum(0)
     found = total.compute()
     order = outputs.argsort(1, descending=True)
@@ -44,6 +49,69 @@ def test_that_measures_do_not_depend_on_how_the_samples_are_divided(
     assert found["top5"] == pytest.approx(hits[:, :5].any(1).float().mean().item())
     assert found["loss"] == pytest.approx(functional.cross_entropy(outputs, targets).item(), rel=1e-5)
     assert found.keys() == {measure.id for measure in TASK.entry.measures}
+
+
+@pytest.mark.parametrize("classes", [5, 70])
+def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_definitions(classes: int) -> None:
+    outputs, targets = sample(300, classes, 1)
+    targets[targets == 2] = 0
+    outputs[:, 2] = -9.0  # a class that neither occurs nor is found
+    measures = TASK.objective(Job(), lesson(classes)).measures()
+    for some, wanted in zip(outputs.split(7), targets.split(7), strict=True):
+        measures.update(some, wanted)
+    found, true = outputs.argmax(1).numpy(), targets.numpy()
+    told, confusion = measures.per_class(), measures.confusion()
+    for number in range(classes):
+        right = np.sum((found == number) & (true == number))
+        of = {"Precision": (right, np.sum(found == number)), "Recall": (right, np.sum(true == number))}
+        of["F1"] = (2 * right, np.sum(found == number) + np.sum(true == number))
+        for title, (part, whole) in of.items():
+            assert told[title][number] == (pytest.approx(part / whole) if whole else None)
+    assert told["F1"][2] is None
+    if classes == 70:
+        assert confusion == ()
+        return
+    by_hand = [[int(np.sum((true == row) & (found == column))) for column in range(5)] for row in range(5)]
+    assert [list(row) for row in confusion] == by_hand
+
+
+def test_that_smoothed_targets_give_the_loss_of_their_definition() -> None:
+    outputs, targets = sample(6, 4, 0)
+    smoothed = functional.one_hot(targets, 4) * 0.9 + 0.1 / 4
+    expected = -(smoothed * outputs.log_softmax(1)).sum(1)
+    objective = TASK.objective(Job(label_smoothing=0.1), lesson(4))
+    torch.testing.assert_close(objective.loss(outputs, targets), expected)
+    measures = objective.measures()
+    measures.update(outputs, targets)
+    plain = functional.cross_entropy(outputs, targets).item()
+    assert measures.compute()["loss"] == pytest.approx(plain, rel=1e-6)  # by which runs can be compared
+
+
+def test_that_balanced_classes_count_alike_together_and_one_in_the_mean() -> None:
+    counts = (60.0, 30.0, 0.0, 10.0)
+    objective = TASK.objective(Job(class_weights="balanced"), Lesson(tuple("abcd"), class_counts=lambda: counts))
+    targets = torch.tensor([0] * 60 + [1] * 30 + [3] * 10)
+    losses = objective.loss(torch.zeros(100, 4), targets) / math.log(4)
+    assert losses.mean().item() == pytest.approx(1)
+    assert [losses[targets == number].sum().item() for number in (0, 1, 3)] == pytest.approx([100 / 3] * 3)
+
+
+def test_that_pictures_that_are_mixed_are_learnt_and_counted_by_their_shares() -> None:
+    objective = TASK.objective(Job(mixup=0.2), lesson(3))
+    outputs, targets = sample(8, 3, 2)
+    shares = 0.7 * functional.one_hot(targets, 3) + 0.3 * functional.one_hot(targets.roll(1), 3)
+    expected = 0.7 * functional.cross_entropy(outputs, targets, reduction="none")
+    expected += 0.3 * functional.cross_entropy(outputs, targets.roll(1), reduction="none")
+    torch.testing.assert_close(objective.loss(outputs, shares), expected)
+    found = outputs.argmax(1)
+    by_share = 0.7 * (found == targets).sum() + 0.3 * (found == targets.roll(1)).sum()
+    torch.testing.assert_close(objective.correct(outputs, shares), by_share)
+    assert objective.blank_targets(outputs).shape == (8, 3)
+    measured = [each.measures() for each in (objective, OBJECTIVE)]
+    measured[0].update(outputs, functional.one_hot(targets, 3).float())
+    measured[1].update(outputs, targets)
+    assert torch.equal(measured[0].counters, measured[1].counters)
+    assert objective.show_truth(np.zeros((2, 2, 3), np.uint8), shares[0]).words == objective._classes[int(targets[0])]
 
 
 def test_that_measures_of_nothing_are_missing_rather_than_zero() -> None:

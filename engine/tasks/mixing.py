@@ -1,0 +1,96 @@
+"""Mixup and CutMix: pictures of a batch are mixed with each other, and what is to be learnt of them as well."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from engine.contract.catalogue import TaskEntry
+from engine.contract.job import Job
+from engine.data.loader import Finish
+
+_MASK = (1 << 64) - 1
+
+
+class Window(NamedTuple):
+    """A part of a picture, in pixels from its top left; `bottom` and `right` lie behind it."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+def mixes(job: Job) -> bool:
+    """Whether the job's targets are shares of classes [n, C]."""
+    return bool(job.mixup or job.cutmix)
+
+
+def mixing(job: Job, entry: TaskEntry, classes: int, *, training: bool) -> Finish | None:
+    """What a job whose task mixes pictures does to its batches; None where that is nothing. Those of the validation are not
+    mixed, but their targets take the same form."""
+    if not mixes(job) or not {"mixup", "cutmix"} & set(entry.fields):
+        return None
+    return Mixing(classes, job.mixup, job.cutmix, job.seed) if training else OneHot(classes)
+
+
+class OneHot:
+    """Gives targets int64 [n] as float32 [n, C], and leaves those as they are that tell shares already."""
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+
+    def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, place: int) -> tuple[Tensor, Tensor]:
+        return inputs, self._shares(targets)
+
+    def _shares(self, targets: Tensor) -> Tensor:
+        return targets if targets.is_floating_point() else functional.one_hot(targets, self._classes).float()
+
+
+class Mixing(OneHot):
+    """Mixes each picture of a batch [n, C, H, W] with the one before it.
+
+    Mixup (Zhang et al. 2018, section 2) takes the weighted mean of both, CutMix (Yun et al. 2019, section 3.1) pastes a
+    window of the one into the other; the classes are mixed in the same proportion. It is drawn from Beta(a, a), once for a
+    batch as in the authors' programs, from (seed, epoch, place of the batch) alone: all ranks draw the same, and a run that
+    goes on draws what it would have. Each rank mixes its own share of a batch. Where both are asked for, each batch has
+    one of them, by chance.
+    """
+
+    def __init__(self, classes: int, mixup: float, cutmix: float, seed: int) -> None:
+        super().__init__(classes)
+        self._mixup, self._cutmix, self._seed = mixup, cutmix, seed
+
+    def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, place: int) -> tuple[Tensor, Tensor]:
+        """Changes `inputs` in place."""
+        shares = self._shares(targets)
+        if not len(inputs):
+            return inputs, shares
+        random = np.random.default_rng((self._seed & _MASK, epoch, place))
+        cuts = bool(self._cutmix) and (not self._mixup or random.random() < 0.5)
+        alpha = self._cutmix if cuts else self._mixup
+        kept = float(random.beta(alpha, alpha))
+        others = inputs.roll(1, 0)
+        if cuts:
+            sides = inputs.shape[-2:]
+            window = cut_window(sides[0], sides[1], kept, random)
+            rows, columns = slice(window.top, window.bottom), slice(window.left, window.right)
+            inputs[..., rows, columns] = others[..., rows, columns]
+            kept = 1 - (window.bottom - window.top) * (window.right - window.left) / (sides[0] * sides[1])
+        else:
+            torch.lerp(others, inputs, kept, out=inputs)
+        return inputs, shares.roll(1, 0).lerp(shares, kept)
+
+
+def cut_window(height: int, width: int, kept: float, random: np.random.Generator) -> Window:
+    """A window of 1 - `kept` of a picture's area and of its form, about a centre anywhere in it; what lies outside of the
+    picture is cut off (Yun et al. 2019, equation 2 and algorithm A1)."""
+    share = np.sqrt(1 - kept)
+    tall, wide = int(height * share), int(width * share)
+    row, column = int(random.integers(height)), int(random.integers(width))
+    top, left = row - tall // 2, column - wide // 2
+    return Window(max(top, 0), min(top + tall, height), max(left, 0), min(left + wide, width))

@@ -1,0 +1,56 @@
+"""When a run has become no better for so long that it may end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.contract.catalogue import Measure
+
+
+class EarlyStopping:
+    """Counts the validations since the best one by `judge` (Prechelt 1998, Early stopping - but when?).
+
+    `patience` is how many of them may be no better; None counts alone, so that a run which goes on with some knows what
+    was. Every rank holds the same, from measures that are the same on all of them.
+    """
+
+    def __init__(self, patience: int | None, judge: Measure) -> None:
+        self._patience = patience
+        self._judge = judge
+        self._best: float | None = None
+        self._best_epoch = 0
+        self.waited = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the patience has come to its end."""
+        return self._patience is not None and self.waited >= self._patience
+
+    @property
+    def why(self) -> str:
+        """Why the run ends, for the log."""
+        best = f"{self._best:.1%}" if self._judge.percent else f"{self._best:.4g}"
+        epochs = "1 epoch" if self.waited == 1 else f"{self.waited} epochs"
+        return (
+            f"{self._judge.title} has not become better for {epochs}: the run stops early. The best was {best} after "
+            f"epoch {self._best_epoch}"
+        )
+
+    def add(self, epoch: int, measures: dict[str, float]) -> None:
+        """Takes in a validation's measures; one without the measure counts as no better."""
+        value = measures.get(self._judge.id)
+        better = value is not None and (
+            self._best is None or (value > self._best if self._judge.higher_is_better else value < self._best)
+        )
+        if better:
+            self._best, self._best_epoch, self.waited = value, epoch, 0
+        else:
+            self.waited += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"measure": self._judge.id, "best": self._best, "best_epoch": self._best_epoch, "waited": self.waited}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from what `state_dict` gave; where that was judged by another measure it begins anew."""
+        if state.get("measure") == self._judge.id:
+            self._best, self._best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]

@@ -1,0 +1,25 @@
+"""A frozen backbone that is to be trained later in the run."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def hold(model: nn.Module) -> frozenset[str]:
+    """The names of the frozen parameters of `model`, which take gradients from now on.
+
+    So every strategy lays them out, joins and cuts as it will have to when they are trained; until then the updater lets
+    their gradients fall (`Updater.release`), and with them the optimizer does nothing to them: no decay, no momentum.
+    """
+    held = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
+    for parameter in model.parameters():
+        parameter.requires_grad_()
+    return held
+
+
+def thaw(model: nn.Module) -> None:
+    """Lets the layers take part in `train` again that `adapt.freeze_all_but` keeps out of it, those of BatchNorm."""
+    for module in model.modules():
+        if "train" in vars(module):
+            del module.train  # the instance's, before which the class's was hidden
+            module.train(model.training)

@@ -1,0 +1,88 @@
+"""Runs of pictures by class with what there is against overfitting and rare classes: they learn, and go on to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.contract.events import ClassMeasures, EpochStarted, LogLine, StepMetrics, Validation
+from engine.contract.job import Job
+from tests.engine.conftest import make_pictures
+from tests.support.same_states import differences
+from tests.support.worker_group import WorkerGroup
+
+Make = Callable[..., Job]
+Start = Callable[..., WorkerGroup]
+ALL: dict[str, Any] = {
+    "epochs": 3, "batch_size": 24, "checkpoint_steps": 1, "keep_checkpoints": 100, "mixup": 0.3, "cutmix": 0.7,
+    "label_smoothing": 0.1, "class_weights": "balanced", "oversample": True, "freeze_backbone": True, "unfreeze_after": 1,
+    "augmentation": "light",
+}  # fmt: skip
+
+
+def content(group: WorkerGroup, name: str = "last.pt") -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(group.folder / "checkpoints" / name, weights_only=True)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "fields"),
+    [
+        ("single", 1, {"model": "mnist_cnn"}),
+        pytest.param("ddp", 2, {"model": "resnet18", "image_size": 32}, marks=pytest.mark.long),
+        pytest.param("fsdp", 2, {"model": "resnet18", "image_size": 32}, marks=pytest.mark.long),
+        pytest.param("pipeline", 2, {"model": "resnet18", "image_size": 32, "microbatches": 2}, marks=pytest.mark.long),
+    ],
+)
+def test_that_a_run_with_everything_goes_on_to_the_bit_before_and_after_its_backbone_is_unfrozen(
+    job: Make, start: Start, strategy: str, cpus: int, fields: dict[str, Any]
+) -> None:
+    given = ALL | {"cpus": cpus, "strategy": strategy} | fields
+    whole = start(job(**given), every_step=True).completed(300)
+    assert any("From epoch 2 on all layers are trained" in line.text for line in whole.of(LogLine))
+    begun = content(whole, "epoch-1-step-1.pt")["model"]
+    frozen = content(whole, "epoch-1-step-3.pt")["model"]
+    ended = content(whole)["model"]
+    head = differences(begun, frozen)
+    assert 1 <= len(head) <= 2
+    assert len(differences(begun, ended)) == len(begun)
+    for name in ("epoch-1-step-2.pt", "epoch-2-step-5.pt"):
+        step = int(name.partition("step-")[2].partition(".")[0])
+        rest = start(job(**given, resume_from=str(whole.folder / "checkpoints" / name)), every_step=True).completed(300)
+        assert [metrics.step for metrics in rest.of(StepMetrics)] == list(range(step + 1, 10))
+        assert rest.losses == whole.losses[step:]
+        ours, theirs = content(rest), content(whole)
+        for each in (ours, theirs):
+            each["job"].pop("resume_from")
+        assert not differences(ours, theirs)
+
+
+def test_that_a_run_ends_early_and_goes_on_with_more_patience(job: Make, start: Start) -> None:
+    fields = {"epochs": 6, "learning_rate": 1e-12, "best_by": "loss", "schedule": "none", "checkpoint_steps": 6}
+    first = start(job(**fields, patience=2, optimizer="sgd")).completed()
+    assert [event.epoch for event in first.of(Validation)] == [1, 2, 3]
+    assert any("has not become better for 2 epochs" in line.text for line in first.of(LogLine))
+    last = str(first.folder / "checkpoints/last.pt")
+    again = start(job(**fields, patience=2, optimizer="sgd", resume_from=last)).completed()
+    assert again.of(EpochStarted) == []
+    more = start(job(**fields, patience=4, optimizer="sgd", resume_from=last)).completed()
+    assert [event.epoch for event in more.of(Validation)] == [4, 5]
+
+
+def test_that_rare_classes_are_told_of_apart_and_learnt_with_mixed_pictures(
+    start: Start, job: Make, tmp_path: Path
+) -> None:
+    folder = make_pictures(tmp_path / "data", {"train": 24, "val": 7})
+    for number in range(4, 24):
+        (folder / f"train/red/{number}.png").unlink()
+    fields = {"epochs": 8, "optimizer": "adam", "learning_rate": 0.01, "mixup": 0.2, "oversample": True}
+    group = start(job(dataset=str(folder), **fields)).completed()
+    told = group.of(ClassMeasures)[-1]
+    assert group.of(Validation)[-1].measures["top1"] > 0.9
+    assert set(told.measures) == {"Precision", "Recall", "F1"}
+    assert all(sum(row) == 7 for row in told.confusion)
+    assert told.measures["Recall"][2] == told.confusion[2][2] / 7 > 0.5

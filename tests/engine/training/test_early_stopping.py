@@ -1,0 +1,42 @@
+"""When a run has waited long enough for a better validation."""
+
+from __future__ import annotations
+
+from engine.contract.catalogue import Measure
+from engine.training.early_stopping import EarlyStopping
+
+ACCURACY = Measure("top1", "Top-1 accuracy", higher_is_better=True, percent=True)
+LOSS = Measure("loss", "Validation loss", higher_is_better=False)
+
+
+def told(patience: int | None, judge: Measure, values: list[float]) -> list[bool]:
+    stopping = EarlyStopping(patience, judge)
+    found = []
+    for epoch, value in enumerate(values, 1):
+        stopping.add(epoch, {judge.id: value})
+        found.append(stopping.over)
+    return found
+
+
+def test_that_patience_ends_after_as_many_validations_that_are_no_better() -> None:
+    assert told(2, ACCURACY, [0.5, 0.4, 0.6, 0.6, 0.5]) == [False, False, False, False, True]
+    assert told(2, LOSS, [0.5, 0.4, 0.6, 0.6, 0.5]) == [False, False, False, True, True]
+    assert not any(told(None, LOSS, [1.0] * 9))
+
+
+def test_that_what_was_counted_goes_on_from_a_checkpoint_judged_by_the_same_measure_alone() -> None:
+    before = EarlyStopping(None, ACCURACY)
+    for epoch, value in enumerate((0.7, 0.6, 0.65), 1):
+        before.add(epoch, {"top1": value, "loss": 1.0})
+    after = EarlyStopping(3, ACCURACY)
+    after.load_state_dict(before.state_dict())
+    assert not after.over
+    after.add(4, {"top1": 0.7})
+    assert after.over
+    assert "not become better for 3 epochs" in after.why
+    assert "The best was 70.0% after epoch 1" in after.why
+    other = EarlyStopping(1, LOSS)
+    other.load_state_dict(before.state_dict())
+    assert other.state_dict() == EarlyStopping(1, LOSS).state_dict()
+    other.load_state_dict({})
+    assert not other.over
