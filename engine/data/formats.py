@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine.data import boxfolder, found, instancefolder, maskfolder
+from engine.data import boxfolder, edges, found, instancefolder, maskfolder
 from engine.data.boxfolder import recognise_boxes
+from engine.data.edges import recognise_edges
 from engine.data.found import Recognised, nothing, shown, wrong
 from engine.data.idx import find_idx
 from engine.data.idx_dataset import recognise_idx
@@ -41,6 +42,7 @@ FORMATS: dict[str, Format] = {
     "instances": Format(
         recognise_instances, "pictures with outlined things", instancefolder.LAYOUT, "Instance segmentation"
     ),
+    "edges": Format(recognise_edges, "pictures with edges", edges.LAYOUT, "Edge detection"),
     "idx": Format(_recognise_idx, "MNIST's idx files", found.LAYOUT, "Image classification", claims=False),
     "imagefolder": Format(
         recognise_imagefolder, "a folder of pictures for each class", found.LAYOUT, "Image classification", claims=False

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.problems import Problem, errors
+from engine.data.edges import EdgeSplit
+from engine.data.edges_inspection import look_through_edges
 from engine.data.file_inspection import look_through_files
 from engine.data.formats import PICTURES_BY_CLASS, recognise
 from engine.data.found import FileSplit, IdxSplit, MaskSplit, Recognised, shown, warn
@@ -22,6 +24,7 @@ UNREADABLE_SHOWN = 1000
 LOOKS: dict[type, Callable[[Recognised, Progress, LeaveOut, int], Looked]] = {
     FileSplit: look_through_files,
     MaskSplit: look_through_masks,
+    EdgeSplit: look_through_edges,
     IdxSplit: look_through_idx,
 }
 """What looks a recognised folder through, with so many threads, by the type of its splits."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from engine.contract.problems import Problem, errors
 from engine.data.boxed_pictures import BoxedPictures, InstancePictures
 from engine.data.boxes import BoxSplit
+from engine.data.edges import EdgeSplit
+from engine.data.edges_pictures import EdgedPictures
 from engine.data.formats import PICTURES_BY_CLASS, recognise
 from engine.data.found import FileSplit, IdxSplit, MaskSplit, Recognised
 from engine.data.idx import Bytes
@@ -90,6 +92,14 @@ def _open_instances(found: Recognised, folder: str) -> Splits:
     return Splits(found.classes, channels, found.format, train, val)
 
 
+def _open_edges(found: Recognised, folder: str) -> Splits:
+    assert isinstance(found.train, EdgeSplit)
+    assert isinstance(found.val, EdgeSplit)
+    channels = folder_channels(found.train.files, found.val.files)
+    train, val = (EdgedPictures(split, folder) for split in (found.train, found.val))
+    return Splits(found.classes, channels, found.format, train, val)
+
+
 def _open_idx(found: Recognised, folder: str) -> Splits:
     problems: list[Problem] = []
     halves = []
@@ -111,6 +121,7 @@ OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {
     MaskSplit: _open_masks,
     BoxSplit: _open_boxes,
     InstanceSplit: _open_instances,
+    EdgeSplit: _open_edges,
     IdxSplit: _open_idx,
 }
 """What opens a recognised folder, given with its path, by the type of its splits. Each may raise DatasetError."""

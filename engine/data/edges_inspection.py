@@ -1,0 +1,125 @@
+"""Looks folders of pictures and edges through: sizes that differ, pictures without an edge, edges that are black on white, and
+what they look like. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from engine.contract.dataset import Example, SplitReport
+from engine.contract.problems import Problem
+from engine.data.edges import EdgeSplit
+from engine.data.edges_reading import Drawn, read_edges
+from engine.data.found import Recognised, spread_evenly, warn, wrong
+from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress, thumbnail
+from engine.data.reading import check_size, describe_failure, folder_channels
+
+DECODED = 512
+"""About so many files of edges of a split are read, evenly spread; of the others the pictures' sizes alone."""
+_MARKED = np.array([255, 64, 64], np.uint8)
+
+
+class _Seen(NamedTuple):
+    """What is known of one picture. `reason`: why it cannot be used, "" where nothing is known against it; `taken` and
+    `inverted` as in `Drawn`, None where its edges were not read."""
+
+    reason: str
+    taken: float | None = None
+    inverted: bool = False
+
+
+def look_through_edges(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
+    """Looks at every picture of `found`, whose splits are of edges."""
+    splits = [
+        (name, split) for name, split in (("train", found.train), ("val", found.val)) if isinstance(split, EdgeSplit)
+    ]
+    looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
+    total, done = sum(len(split.files) for _, split in splits), 0
+    for name, split in splits:
+        sampled = set(spread_evenly(len(split.files), DECODED))
+        usable, seen = [], []
+        with ThreadPoolExecutor(threads, "look") as pool:
+            for place, each in enumerate(
+                pool.map(lambda place, s=split, d=sampled: _see(s, place, place in d), range(len(split.files)))
+            ):
+                done += 1
+                progress(done, total)
+                if each.reason:
+                    leave_out(split.files[place], each.reason)
+                else:
+                    usable.append(place)
+                    seen.append(each)
+        read = [each for each in seen if each.taken is not None]
+        with_edges = sum(bool(each.taken) for each in read)
+        taken = float(np.mean([each.taken for each in read])) if read else 0.0
+        looked.splits.append(
+            SplitReport(name, {"edge": with_edges}, split.made, total=len(usable), shares={"edge": taken})
+        )
+        looked.problems += _judge(name, read, bool(usable))
+        if name == "train":
+            looked.examples += _examples(name, split, usable)
+    return looked
+
+
+def _see(split: EdgeSplit, place: int, closely: bool) -> _Seen:
+    try:
+        with Image.open(split.files[place]) as picture:
+            check_size(picture)
+            turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+            width, height = picture.size[::-1] if turned else picture.size
+        if not closely:
+            return _Seen("")
+        drawn = _drawn(split, place)
+        if drawn.sides != (height, width):
+            sizes = f"{drawn.sides[1]} x {drawn.sides[0]} pixels, the picture has {width} x {height}"
+            return _Seen(f"its edges are of another size ({sizes})")
+        return _Seen("", drawn.taken, drawn.inverted)
+    except Exception as error:  # a broken file may raise nearly anything in a decoder
+        return _Seen(describe_failure(error))
+
+
+def _drawn(split: EdgeSplit, place: int) -> Drawn:
+    return read_edges(split.edges[place], Path(split.edges[place]).read_bytes())
+
+
+def _judge(name: str, read: Sequence[_Seen], usable: bool) -> list[Problem]:
+    title = "training" if name == "train" else "validation"
+    if not usable:
+        return [wrong(f"None of the {title} pictures can be used.", "Choose a folder of whole pictures and edges.")]
+    inverted, bare = sum(each.inverted for each in read), sum(each.taken == 0 for each in read)
+    found = []
+    if bare == len(read):
+        remedy = "Edges are white on black, brighter than 30 % of white."
+        found.append(wrong(f"There is no edge in any of the {title} pictures.", remedy))
+    elif bare:
+        message = f"In {bare:,} of {len(read):,} {title} pictures there is no edge."
+        found.append(warn(message, "Nothing is learnt from them, and every edge found in them counts as wrong."))
+    if inverted:
+        message = f"In {inverted:,} of {len(read):,} {title} pictures more than half of the pixels are edges."
+        found.append(warn(message, "Edges are to be white on black; invert those that are black on white."))
+    return found
+
+
+def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Example]:
+    """Some pictures with what any annotator drew in red."""
+    found = []
+    for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
+        place = usable[row]
+        try:
+            with Image.open(split.files[place]) as image:
+                picture = ImageOps.exif_transpose(image).convert("RGB")
+            drawn = Image.fromarray(_drawn(split, place).layers.any(0).astype(np.uint8) * 255)
+        except Exception:
+            continue  # it could be read a moment ago; a picture fewer is shown
+        picture.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+        # A thin line keeps a part of its brightness where many pixels become one.
+        strength = np.asarray(drawn.resize(picture.size, Image.Resampling.BOX))[:, :, None] / 255.0
+        share = np.minimum(strength * max(1, drawn.width / picture.width), 1)
+        pixels = np.asarray(picture) * (1 - share) + _MARKED * share
+        found.append(Example("", name, thumbnail(Image.fromarray(np.rint(pixels).astype(np.uint8)))))
+    return found

@@ -1,0 +1,47 @@
+"""Pictures with the edges in them, as the loader takes them."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.data.decoding import decode_whole
+from engine.data.edges import EdgeSplit
+from engine.data.edges_reading import lay_edges, read_edges
+from engine.data.found import shown
+from engine.data.pictures import PictureSet, UnreadablePicture, content, is_gone, lost
+from engine.data.reading import Unfit, describe_failure
+
+
+class EdgedPictures(PictureSet):
+    """Pictures whole within a square; the two planes behind their channels are those of `lay_edges`."""
+
+    mirror = True
+    planes = 2
+    kind = "edges"
+
+    def __init__(self, split: EdgeSplit, folder: str) -> None:
+        self.targets = torch.zeros(len(split.files), dtype=torch.int64)
+        self.folder = folder
+        self.files, self.beside = split.files, split.edges
+
+    def path(self, index: int) -> str:
+        return shown(os.path.relpath(self.files[index], self.folder))
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        try:
+            picture, sides = decode_whole(content(self.files[index]), channels, size, self.bands)
+            drawn = read_edges(self.beside[index], content(self.beside[index]))
+            if drawn.sides != sides:
+                of_edges = f"{drawn.sides[1]} x {drawn.sides[0]}"
+                raise Unfit(
+                    f"its edges are of another size ({of_edges} pixels, the picture has {sides[1]} x {sides[0]})"
+                )
+            return torch.from_numpy(np.concatenate([picture, lay_edges(drawn, size)]))
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            if isinstance(error, OSError) and is_gone(self.folder):
+                raise lost(self.folder) from error
+            raise UnreadablePicture(self.path(index), describe_failure(error)) from error

@@ -1,0 +1,51 @@
+"""Small pictures with the edges in them, made on the spot: bright discs on noise, and their rims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import scipy.io
+from PIL import Image
+
+from tests.support.masks import disc
+
+
+def rim(mask: np.ndarray) -> np.ndarray:
+    """The pixels inside of `mask` that touch what is outside of it, bool [h, w]."""
+    inside = mask > 0
+    around = np.pad(inside, 1, mode="edge")
+    whole = around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]
+    found: np.ndarray = inside & ~whole
+    return found
+
+
+def save_matlab(path: Path, layers: list[np.ndarray]) -> None:
+    """A file as BSDS500's, with `Boundaries` by each annotator."""
+    cells = np.empty((1, len(layers)), object)
+    for number, layer in enumerate(layers):
+        cells[0, number] = {"Segmentation": np.zeros(layer.shape, np.uint16), "Boundaries": layer.astype(np.uint8)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scipy.io.savemat(path, {"groundTruth": cells}, do_compression=True)
+
+
+def make_edged(folder: Path, counts: dict[str, int], side: int = 32, *, matlab: bool = False) -> Path:
+    """images/SPLIT/N.png and edges/SPLIT/N.png, or groundTruth/SPLIT/N.mat of two annotators, of whom the second drew but the
+    upper half."""
+    seed = 0
+    for split, count in counts.items():
+        for number in range(count):
+            pixels, mask = disc(side, seed := seed + 1)
+            picture = folder / "images" / split / f"{number:03}.png"
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(picture)
+            edges = rim(mask)
+            if matlab:
+                half = edges.copy()
+                half[side // 2 :] = False
+                save_matlab(folder / "groundTruth" / split / f"{number:03}.mat", [edges, half])
+                continue
+            place = folder / "edges" / split / f"{number:03}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(edges.astype(np.uint8) * 255).save(place)
+    return folder
