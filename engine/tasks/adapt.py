@@ -26,19 +26,24 @@ def find_first_conv(model: nn.Module) -> str | None:
 
 
 def match_channels(weight: Tensor, channels: int) -> Tensor:
-    """First-layer weights [out, 1 or 3, h, w] for pictures of `channels`, so that a grey picture gives the same either way."""
-    if weight.shape[1] == channels:
+    """First-layer weights [out, 1 or 3, h, w] for pictures of `channels`, so that a grey picture gives the same either way.
+
+    Of more channels than 3 the first three are taken for red, green and blue, the next for the same again; those that share
+    a colour share its weights.
+    """
+    given = weight.shape[1]
+    if given == channels:
         return weight
-    if channels == 1:
-        return weight.sum(1, keepdim=True)
-    return weight.repeat(1, channels, 1, 1) / channels
+    if channels < given:
+        return weight.sum(1, keepdim=True).expand(-1, channels, -1, -1) / channels
+    colours = torch.arange(channels) % given
+    return weight[:, colours] / torch.bincount(colours, minlength=given)[colours].view(1, -1, 1, 1)
 
 
 def adapt_first_conv(model: nn.Module, channels: int) -> bool:
     """Makes the first convolution take `channels`; False where it isn't one of 1 or 3 channels.
 
-    Fresh weights are those of the first of the channels, which keeps the spread that the model's own
-    initialisation gave them.
+    Fresh weights are those of the model's own channels in turn, which keeps the spread that its initialisation gave them.
     """
     name = find_first_conv(model)
     if name is None:
@@ -61,7 +66,7 @@ def adapt_first_conv(model: nn.Module, channels: int) -> bool:
         dtype=old.weight.dtype,
     )
     with torch.no_grad():
-        new.weight.copy_(old.weight[:, :1].expand_as(new.weight))
+        new.weight.copy_(old.weight[:, torch.arange(channels) % old.in_channels])
         if old.bias is not None and new.bias is not None:
             new.bias.copy_(old.bias)
     parent, _, leaf = name.rpartition(".")

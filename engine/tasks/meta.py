@@ -10,8 +10,12 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 
+_MAKERS = (torch.empty, torch.zeros, torch.ones)
+
+
 class _NoMemory(TorchFunctionMode):
-    """Sends what `torch.empty` makes, which is every parameter, to the meta device.
+    """Sends what `torch.empty`, `torch.zeros` and `torch.ones` make, which is every parameter and the statistics of BatchNorm,
+    to the meta device: SSDlite computes a picture while it is built.
 
     Not `torch.device("meta")`: RegNet computes its widths with tensors while it is built.
     """
@@ -24,7 +28,7 @@ class _NoMemory(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
-        if func is torch.empty:
+        if func in _MAKERS:
             given["device"] = "meta"
         return func(*args, **given)
 

@@ -1,0 +1,223 @@
+"""Object detection: a box around every object, and its class."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.job import Job
+from engine.data.drawing import outline
+from engine.data.idx import Bytes
+from engine.tasks import detection_models
+from engine.tasks.average_precision import THRESHOLDS, Bools, Floats, Ints, average_precisions, box_overlaps, judge
+from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
+from engine.tasks.detectors import BOX
+
+SHOWN = 0.5
+"""Detections with at least this score are shown to people."""
+
+
+class Found(NamedTuple):
+    """One picture's detections, those with the highest scores first: `boxes` [d, 4], `scores` [d], `classes` [d], and what
+    else the detector gave of each, [d, w]."""
+
+    boxes: Floats
+    scores: Floats
+    classes: Ints
+    more: Floats
+
+
+class Objects(NamedTuple):
+    """One picture's objects: `boxes` [g, 4], `classes` [g], `ignored` [g]."""
+
+    boxes: Floats
+    classes: Ints
+    ignored: Bools
+
+
+def found_in(output: Tensor, least: float = 0.0) -> Found:
+    """The detections in one picture's output [k, 6 or more] whose score is at least `least`."""
+    there = output.detach().cpu().double().numpy()
+    there = there[there[:, 4] >= least]
+    there = there[np.argsort(-there[:, 4], kind="stable")]
+    return Found(there[:, :4], there[:, 4], there[:, 5].astype(np.int64), there[:, BOX:])
+
+
+def true_in(target: Tensor) -> Objects:
+    """The objects in one picture's targets [m, 6], without what fills them up."""
+    there = target.detach().cpu().double().numpy()
+    there = there[there[:, 4] >= 0]
+    return Objects(there[:, :4], there[:, 4].astype(np.int64), there[:, 5] > 0)
+
+
+class FoundMeasures(Measures):
+    """`counters`: pictures, then the objects of each class that are not ignored. `rows`: those of `judge`.
+
+    `KINDS` names the overlaps by which detections are judged, the first of which decides; a picture's objects and overlaps
+    are its subclass's to find.
+    """
+
+    KINDS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, classes: int) -> None:
+        self.counters = torch.zeros(1 + classes, dtype=torch.float64)
+        self.rows = torch.empty((0, 2 + len(self.KINDS) * len(THRESHOLDS)), dtype=torch.float64)
+
+    @abstractmethod
+    def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+        """The classes of a picture's objects, whether they are ignored, and their overlaps with what was found, by kind."""
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        rows = [self.rows]
+        counts = np.zeros(len(self.counters))
+        for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
+            found = found_in(output)
+            classes, ignored, overlaps = self.compared(found, target)
+            rows.append(torch.from_numpy(judge(found.classes, found.scores, classes, ignored, overlaps)))
+            counts[0] += 1
+            counts[1:] += np.bincount(classes[~ignored], minlength=len(counts) - 1)
+        self.rows = torch.cat(rows)
+        self.counters = self.counters + torch.from_numpy(counts)
+
+    def precisions(self) -> dict[str, Floats]:
+        """By kind: of each class at each threshold, NaN for a class that does not occur."""
+        rows, counts = self.rows.cpu().numpy(), self.counters.cpu().numpy()[1:]
+        judged = np.split(rows[:, 2:], len(self.KINDS), axis=1)
+        return {
+            kind: average_precisions(np.concatenate([rows[:, :2], outcomes], 1), counts)
+            for kind, outcomes in zip(self.KINDS, judged, strict=True)
+        }
+
+    def compute(self) -> dict[str, float]:
+        """Means are over the classes that occur; 0 where none does."""
+        if not self.counters[0]:
+            return {}
+        values: dict[str, float] = {}
+        for kind, precisions in self.precisions().items():
+            there = precisions[~np.isnan(precisions[:, 0])]
+            mean = there.mean(0) if len(there) else np.zeros(len(THRESHOLDS))
+            values |= {f"{kind}map": float(mean.mean()), f"{kind}ap50": float(mean[0]), f"{kind}ap75": float(mean[5])}
+        return values
+
+    def per_class(self) -> dict[str, tuple[float | None, ...]]:
+        told: dict[str, tuple[float | None, ...]] = {}
+        for kind, precisions in self.precisions().items():
+            name = f"{kind.rstrip('_').capitalize()} AP".strip()
+            told |= {name: _shares(precisions.mean(1)), f"{name}50": _shares(precisions[:, 0])}
+        return told
+
+
+def _shares(values: Floats) -> tuple[float | None, ...]:
+    return tuple(None if np.isnan(value) else float(value) for value in values)
+
+
+class BoxMeasures(FoundMeasures):
+    KINDS = ("",)
+
+    def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+        true = true_in(target)
+        return true.classes, true.ignored, [box_overlaps(found.boxes, true.boxes, true.ignored)]
+
+
+class Detection(Task):
+    entry: ClassVar[TaskEntry] = TaskEntry(
+        id="detection",
+        title="Object detection",
+        formats=("boxes",),
+        measures=(
+            Measure("map", "mAP", higher_is_better=True, percent=True),
+            Measure("ap50", "AP50", higher_is_better=True, percent=True),
+            Measure("ap75", "AP75", higher_is_better=True, percent=True),
+        ),
+        model="fasterrcnn_mobilenet_v3_large_320_fpn",
+    )
+    known = detection_models.DETECTORS
+
+    def model_names(self) -> tuple[str, ...]:
+        return tuple(self.known)
+
+    def about(self, model: str) -> About:
+        return detection_models.about(model)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return detection_models.build(job, classes, channels, self.image_size(job), self.known)
+
+    def image_size(self, job: Job) -> int:
+        return detection_models.image_size(job)
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """Those that the model's weights were trained with; a grey picture takes the mean over the colours."""
+        mean, std = detection_models.statistics(job.model)
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+
+    def objective(self, job: Job, lesson: Lesson) -> Objective:
+        return BoxesOfPicture(lesson.classes)
+
+
+class FoundInPicture(Objective):
+    """What a detector learns, whose loss comes from itself."""
+
+    loss_in_model = True
+    compiles = False  # how many boxes there are differs from step to step
+
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        self._classes = classes
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What the model gives in training is each picture's loss."""
+        return outputs
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> None:
+        return None
+
+    def counted(self, classes: Iterable[int]) -> str:
+        """How many there are of each class, in words."""
+        counts = sorted(Counter(classes).items())
+        return ", ".join(f"{count} {self._classes[number]}" for number, count in counts) or "nothing"
+
+    def nothing_sure(self, output: Tensor) -> str:
+        """What is to be said where no detection has a score that is shown."""
+        best = float(output[:, 4].max()) if len(output) else -1.0
+        return f"nothing with a score of {SHOWN:.0%}" + (f"; the best has {best:.0%}" if best >= 0 else "")
+
+    def names(self, classes: Ints, scores: Floats | None = None) -> list[str]:
+        """The words at each box."""
+        if scores is None:
+            return [self._classes[number] for number in classes]
+        return [f"{self._classes[number]} {score:.0%}" for number, score in zip(classes, scores, strict=True)]
+
+
+class BoxesOfPicture(FoundInPicture):
+    """Boxes, by the losses of the detector that is trained. Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels, the
+    class, -1 where a row only fills up, and whether the object is ignored."""
+
+    entry = Detection.entry
+
+    def measures(self) -> Measures:
+        return BoxMeasures(len(self._classes))
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        """A box in the middle of each, so that all of the detector has something to do."""
+        side = float(inputs.shape[-1])
+        box = torch.tensor([[side / 4, side / 4, 3 * side / 4, 3 * side / 4, 0, 0]], device=inputs.device)
+        return box.repeat(len(inputs), 1, 1)
+
+    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+        true = true_in(target)
+        drawn = outline(picture, true.boxes, true.classes.tolist(), self.names(true.classes))
+        return Shown(drawn, self.counted(true.classes.tolist()))
+
+    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+        found = found_in(output, SHOWN)
+        if not len(found.boxes):
+            return Shown(picture, self.nothing_sure(output))
+        drawn = outline(picture, found.boxes, found.classes.tolist(), self.names(found.classes, found.scores))
+        return Shown(drawn, self.counted(found.classes.tolist()))

@@ -1,0 +1,115 @@
+"""Instance segmentation: the pixels of every object, and its class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision.models.detection.roi_heads import paste_masks_in_image
+
+from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.job import Job
+from engine.data.drawing import lay_mask, outline
+from engine.data.idx import Bytes
+from engine.data.masks import NO_CLASS
+from engine.tasks import detection_models
+from engine.tasks.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
+from engine.tasks.base import Lesson, Measures, Objective, Shown
+from engine.tasks.detection import SHOWN, Detection, Found, FoundInPicture, FoundMeasures, found_in
+from engine.tasks.detectors import MASK_SIDE, instances
+
+LIKELY = 0.5
+"""From this on a pixel is of an object: He et al. 2017, section 3.1, "Inference"."""
+
+
+def masks_of(found: Found, height: int, width: int) -> Bools:
+    """The masks of detections in their picture, bool [d, height, width]."""
+    parts = torch.from_numpy(found.more.reshape(-1, 1, MASK_SIDE, MASK_SIDE)).float()
+    pasted = paste_masks_in_image(parts, torch.from_numpy(found.boxes).float(), (height, width))
+    likely: Bools = (pasted[:, 0] >= LIKELY).numpy()
+    return likely
+
+
+class MaskMeasures(FoundMeasures):
+    KINDS = ("mask_", "box_")
+
+    def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+        """An object that is to be ignored may be of any class, and stands for one of each."""
+        true = instances(target)
+        learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
+        every = np.arange(len(self.counters) - 1)
+        places = np.concatenate([learnt, unknown.repeat(len(every))])
+        classes = np.concatenate([true.classes.numpy()[learnt], np.tile(every, len(unknown))])
+        ignored = np.arange(len(places)) >= len(learnt)
+        masks, boxes = true.masks.numpy()[places], true.boxes.double().numpy()[places]
+        overlaps = [
+            mask_overlaps(masks_of(found, *target.shape[-2:]), masks, ignored),
+            box_overlaps(found.boxes, boxes, ignored),
+        ]
+        return classes, ignored, overlaps
+
+
+class InstanceSegmentation(Detection):
+    entry: ClassVar[TaskEntry] = TaskEntry(
+        id="instance_segmentation",
+        title="Instance segmentation",
+        formats=("instances",),
+        measures=(
+            Measure("mask_map", "Mask mAP", higher_is_better=True, percent=True),
+            Measure("mask_ap50", "Mask AP50", higher_is_better=True, percent=True),
+            Measure("mask_ap75", "Mask AP75", higher_is_better=True, percent=True),
+            Measure("box_map", "Box mAP", higher_is_better=True, percent=True),
+            Measure("box_ap50", "Box AP50", higher_is_better=True, percent=True),
+            Measure("box_ap75", "Box AP75", higher_is_better=True, percent=True),
+        ),
+        model="maskrcnn_mobilenet_v3_large_fpn",
+    )
+    known = detection_models.MASKERS
+
+    def objective(self, job: Job, lesson: Lesson) -> Objective:
+        return MasksOfPicture(lesson.classes)
+
+
+class MasksOfPicture(FoundInPicture):
+    """Boxes with masks, by the losses of the detector that is trained. Targets are planes, int64 [n, 2, h, w]: the number of
+    each pixel's object, 0 for none, and its class."""
+
+    entry = InstanceSegmentation.entry
+
+    def measures(self) -> Measures:
+        return MaskMeasures(len(self._classes))
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        """An object in the middle of each, so that all of the detector has something to do."""
+        height, width = inputs.shape[-2:]
+        planes = torch.zeros((len(inputs), 2, height, width), dtype=torch.int64, device=inputs.device)
+        planes[:, 1] = NO_CLASS
+        middle = (slice(height // 4, 3 * height // 4), slice(width // 4, 3 * width // 4))
+        planes[:, 0][:, *middle] = 1
+        planes[:, 1][:, *middle] = 0
+        return planes
+
+    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+        true = instances(target)
+        learnt = ~true.ignored
+        masks, boxes, classes = true.masks[learnt], true.boxes[learnt].double(), true.classes[learnt]
+        return self._shown(picture, masks.numpy(), boxes.numpy(), classes.numpy())
+
+    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+        found = found_in(output, SHOWN)
+        if not len(found.boxes):
+            return Shown(picture, self.nothing_sure(output))
+        return self._shown(picture, masks_of(found, *picture.shape[:2]), found.boxes, found.classes)
+
+    def _shown(self, picture: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Shown:
+        """Every object in a colour of its own; where there are several classes, with a frame that says which."""
+        plane = np.zeros(picture.shape[:2], np.uint8)
+        for number, mask in reversed(list(enumerate(masks))):
+            plane[mask] = 1 + number % (NO_CLASS - 1)
+        drawn = lay_mask(picture, plane)
+        if len(self._classes) > 1:
+            drawn = outline(drawn, boxes, classes.tolist(), self.names(classes))
+        return Shown(drawn, self.counted(classes.tolist()))

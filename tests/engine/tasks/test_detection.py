@@ -1,0 +1,344 @@
+"""The detectors, what they learn from, and what is measured of them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from engine.contract.cut import CannotCut
+from engine.contract.job import Job
+from engine.data.masks import NO_CLASS
+from engine.strategies.cut import cut_places
+from engine.tasks import TASKS, Lesson, TaskError
+from engine.tasks.detection_models import todays_names
+from engine.tasks.detectors import instances, tensors_alone, wanted_boxes, wanted_instances
+from engine.tasks.meta import on_meta
+
+BOXES, MASKS = TASKS["detection"], TASKS["instance_segmentation"]
+CLASSES = ("disc", "bar", "ring")
+SMALL = {
+    "detection": "fasterrcnn_mobilenet_v3_large_320_fpn",
+    "instance_segmentation": "maskrcnn_mobilenet_v3_large_fpn",
+}
+
+
+def job(**fields: Any) -> Job:
+    return Job(**({"task": "detection", "image_size": 64} | fields))
+
+
+def box_targets() -> Tensor:
+    """Two pictures, of which the second has no objects; of the first's one is to be ignored."""
+    filling = [0.0, 0, 0, 0, -1, 0]
+    first = [[4.0, 6, 30, 40, 2, 0], [1, 1, 9, 9, 0, 1], [20, 20, 60, 50, 1, 0], filling]
+    return torch.tensor([first, [filling] * 4])
+
+
+def planes() -> Tensor:
+    """The same of pixels, without what is to be ignored, then a picture with an object of no class."""
+    made = torch.zeros(2, 2, 64, 64, dtype=torch.int64)
+    made[:, 1] = NO_CLASS
+    made[0, :, 6:40, 4:30] = torch.tensor([7, 2])[:, None, None]
+    made[0, :, 20:50, 20:60] = torch.tensor([9, 1])[:, None, None]
+    made[1, 0, 2:22, 3:28] = 1
+    return made
+
+
+def perfect(true: list[tuple[list[float], int]], most: int = 8, masks: Tensor | None = None) -> Tensor:
+    """What a detector gives that finds the boxes and classes of one picture, [1, most, ...]."""
+    found = torch.zeros(1, most, 6 if masks is None else 6 + 28 * 28)
+    found[..., 4] = -1
+    for number, (box, of_class) in enumerate(true):
+        found[0, number, :6] = torch.tensor([*box, 0.9 - number / 10, of_class])
+        if masks is not None:
+            found[0, number, 6:] = masks[number].flatten()
+    return found
+
+
+def test_that_what_is_wanted_of_a_detector_leaves_out_what_is_ignored_or_fills_up() -> None:
+    first, second = wanted_boxes(box_targets())
+    assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
+    assert first["labels"].tolist() == [3, 2]
+    assert second["boxes"].shape == (0, 4)
+
+
+def test_that_objects_come_from_planes_with_the_boxes_around_their_pixels() -> None:
+    first, second = wanted_instances(planes())
+    assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
+    assert first["labels"].tolist() == [3, 2]
+    assert first["masks"].shape == (2, 64, 64)
+    assert first["masks"].sum((1, 2)).tolist() == [34 * 26 - 20 * 10, 30 * 40]
+    assert len(second["labels"]) == 0
+    ignored = instances(planes()[1])
+    assert ignored.boxes.tolist() == [[3, 2, 28, 22]]
+    assert ignored.ignored.tolist() == [True]
+    assert instances(torch.zeros(2, 8, 8, dtype=torch.int64)).masks.shape == (0, 8, 8)
+
+
+@pytest.mark.parametrize("task", [BOXES, MASKS])
+def test_that_a_detector_gives_each_picture_its_loss_and_then_as_many_detections_for_each(task: Any) -> None:
+    name = task.entry.id
+    model = task.build_model(job(task=name, model=SMALL[name]), len(CLASSES), 3)
+    objective = task.objective(job(task=name), Lesson(CLASSES))
+    inputs = torch.randn(2, 3, 64, 64)
+    for targets in (box_targets() if name == "detection" else planes(), objective.blank_targets(inputs)):
+        losses = objective.loss(model(inputs, targets), targets)
+        assert losses.shape == (2,)
+        assert losses[0] == losses[1] > 0
+    losses.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    model.roi_heads.detections_per_img = 5
+    with torch.no_grad():
+        found = model.eval()(inputs)
+    assert found.shape == (2, 100, 6 if name == "detection" else 6 + 28 * 28)
+    there = found[found[..., 4] >= 0]
+    assert len(there) == 10
+    assert (there[:, 2:4] >= there[:, :2]).all()
+    assert (there[:, 5] < len(CLASSES)).all()
+    assert (found[..., 4][found[..., 4] < 0] == -1).all()
+
+
+def test_that_a_detector_sees_pictures_as_given_and_is_the_librarys_by_its_state() -> None:
+    ours = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).eval()
+    plain = torchvision.models.get_model(
+        "ssdlite320_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=4,
+        image_mean=(0, 0, 0), image_std=(1, 1, 1),
+    )  # fmt: skip
+    plain.load_state_dict(ours.state_dict())
+    plain.transform.fixed_size = (64, 64)
+    inputs = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        found, theirs = ours(inputs), plain.eval()(list(inputs))
+    for each, wanted in zip(found, theirs, strict=True):
+        count = len(wanted["boxes"])
+        assert count > 0
+        torch.testing.assert_close(each[:count, :4], wanted["boxes"])
+        torch.testing.assert_close(each[:count, 4], wanted["scores"])
+        assert (each[:count, 5] + 1).tolist() == wanted["labels"].tolist()
+        assert (each[count:, 4] == -1).all()
+
+
+def test_that_boxes_are_of_full_precision_where_layers_compute_in_bf16() -> None:
+    model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).eval()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        boxes = model(torch.randn(2, 3, 64, 64))[..., :4]
+    assert boxes.dtype == torch.float32
+    assert (boxes != boxes.bfloat16().float()).any()
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+def test_that_pictures_of_other_channels_are_taken(channels: int) -> None:
+    model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, channels)
+    assert model(torch.randn(2, channels, 64, 64), box_targets()).isfinite().all()
+
+
+def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
+    torch.manual_seed(1)
+    one = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).state_dict()
+    torch.manual_seed(2)
+    other = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).state_dict()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_that_a_detector_cannot_be_cut_and_says_why() -> None:
+    model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3)
+    with pytest.raises(CannotCut, match="which boxes it looks at depends on the picture"):
+        cut_places(model)
+
+
+def test_that_weights_are_taken_over_but_for_a_head_of_other_classes_and_norms_are_frozen(tmp_path: Path) -> None:
+    before = BOXES.build_model(job(model=SMALL["detection"]), 5, 3)
+    torch.save(before.state_dict(), tmp_path / "weights.pt")
+    given = job(model=SMALL["detection"], weights_file=str(tmp_path / "weights.pt"), freeze_backbone=True, seed=8)
+    after = BOXES.build_model(given, 3, 3)
+    old, new = before.state_dict(), after.state_dict()
+    kept = {name for name, tensor in new.items() if torch.equal(tensor, old[name])}
+    assert {name for name in new if name.startswith("backbone.")} <= kept
+    assert "roi_heads.box_head.fc6.weight" in kept
+    assert "roi_heads.box_predictor.cls_score.weight" not in kept
+    assert not [module for module in after.backbone.body.modules() if isinstance(module, nn.BatchNorm2d)]
+    trained = {name.split(".")[0] + "." + name.split(".")[1] for name, p in after.named_parameters() if p.requires_grad}
+    assert trained == {"backbone.fpn", "rpn.head", "roi_heads.box_head", "roi_heads.box_predictor"}
+
+
+@pytest.mark.parametrize(
+    ("name", "old"),
+    [
+        (
+            "maskrcnn_resnet50_fpn",
+            {
+                "backbone.fpn.inner_blocks.0.0.weight": "backbone.fpn.inner_blocks.0.weight",
+                "backbone.fpn.layer_blocks.3.0.bias": "backbone.fpn.layer_blocks.3.bias",
+                "rpn.head.conv.0.0.weight": "rpn.head.conv.weight",
+                "roi_heads.mask_head.1.0.weight": "roi_heads.mask_head.mask_fcn2.weight",
+            },
+        ),
+        (
+            "retinanet_resnet50_fpn",
+            {"head.regression_head.conv.2.0.bias": "head.regression_head.conv.4.bias"},
+        ),
+        ("fcos_resnet50_fpn", {}),
+    ],
+)
+def test_that_the_names_in_torchvisions_older_files_become_todays(name: str, old: dict[str, str]) -> None:
+    plain = on_meta(lambda: torchvision.models.get_model(name, weights=None, weights_backbone=None))
+    today = dict(plain.state_dict())
+    assert old.keys() <= today.keys()
+    older = {old.get(each, each): tensor for each, tensor in today.items()}
+    assert todays_names(older, retinanet="retinanet" in name).keys() == today.keys()
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"model": "fasterrcnn_resnet50_fp"}, "model", "Did you mean “fasterrcnn_resnet50_fpn”"),
+        ({"model": "ssd300_vgg16"}, "image_size", "Set 300 or more"),
+        ({"task": "instance_segmentation", "model": SMALL["instance_segmentation"], "pretrained": True}, "pretrained",
+         "There are no pretrained weights for Mask R-CNN, MobileNetV3 Large"),
+    ],
+)  # fmt: skip
+def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
+    given = job(**fields)
+    with pytest.raises(TaskError) as error:
+        TASKS[given.task].build_model(given, 3, 3)
+    assert error.value.field == field
+    assert words in str(error.value)
+
+
+OWN = """
+from torchvision.models import get_model
+from torch import nn
+
+def build_model(num_classes):
+    return {made}
+"""
+
+
+def test_that_a_model_file_may_give_any_detector_of_torchvisions_kind(tmp_path: Path) -> None:
+    def built(made: str) -> nn.Module:
+        text = OWN.format(made=made)
+        (tmp_path / "own.py").write_text(text)
+        trusted = hashlib.sha256(text.encode()).hexdigest()
+        return BOXES.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=trusted), 3, 3)
+
+    mine = built(
+        "get_model('ssdlite320_mobilenet_v3_large', weights_backbone=None, num_classes=num_classes, detections_per_img=7)"
+    )
+    assert mine.eval()(torch.zeros(2, 3, 64, 64)).shape == (2, 7, 6)
+    with pytest.raises(TaskError, match=r"is not built as torchvision's detectors are"):
+        built("nn.Conv2d(3, num_classes, 3)")
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_that_measures_are_the_same_however_the_pictures_are_divided(ranks: int) -> None:
+    objective = BOXES.objective(job(), Lesson(CLASSES))
+    targets = torch.cat([box_targets(), box_targets()[:1]])
+    right = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
+    shifted = [([4.0, 12, 30, 40], 2), ([2.0, 2, 8, 8], 0), ([20.0, 20, 60, 50], 2)]
+    outputs = torch.cat([perfect(right), perfect(right[:1]), perfect(shifted)])
+    parts = [objective.measures() for _ in range(ranks)]
+    for place in range(3):
+        parts[place % ranks].update(outputs[place : place + 1], targets[place : place + 1])
+    total = objective.measures()
+    total.counters = torch.stack([part.counters for part in parts]).sum(0)
+    total.rows = torch.cat([part.rows for part in parts])
+    found = total.compute()
+    assert found.keys() == {measure.id for measure in BOXES.entry.measures}
+    # Class 1 is found in one of its two places (51 of 101 recalls have a precision); class 2 in the first picture with a score
+    # of 0.9, wrongly in the second with the same, and in the third with an overlap of 28 / 34; class 0 has only an ignored one.
+    assert total.per_class()["AP50"] == (None, pytest.approx(51 / 101), pytest.approx((51 + 50 * 2 / 3) / 101))
+    assert found["ap50"] == pytest.approx(np.mean([51 / 101, (51 + 50 * 2 / 3) / 101]))
+    assert found["ap75"] == found["ap50"]
+    assert found["map"] < found["ap50"]
+    assert objective.measures().compute() == {}
+
+
+def test_that_masks_are_judged_by_their_pixels_and_boxes_by_their_corners() -> None:
+    objective = MASKS.objective(job(), Lesson(CLASSES))
+    targets = planes()[:1]
+    boxes = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
+    full = torch.ones(2, 28, 28)
+    half = full.clone()
+    half[1, 14:] = 0
+    for masks, wanted in ((full, 1.0), (half, 0.5)):
+        measures = objective.measures()
+        measures.update(perfect(boxes, masks=masks), targets)
+        assert measures.compute()["mask_ap50"] == pytest.approx(wanted)
+        assert measures.compute()["box_map"] == pytest.approx(1)
+        assert measures.per_class()["Mask AP50"] == (None, pytest.approx(2 * wanted - 1), pytest.approx(1))
+
+
+def test_that_what_lies_in_an_object_of_no_class_is_not_wrong() -> None:
+    objective = MASKS.objective(job(), Lesson(CLASSES))
+    masks = torch.ones(3, 28, 28)
+    here = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
+    measures = objective.measures()
+    measures.update(perfect(here, masks=masks), planes()[:1])
+    # With higher scores than anything that is right: wrong, they would lower the precision.
+    there = perfect([([3.0, 2, 28, 22], 2), ([3.0, 2, 28, 22], 1)], masks=masks)
+    there[0, :2, 4] = 0.99
+    measures.update(there, planes()[1:])
+    assert measures.compute()["box_map"] == pytest.approx(1)
+    assert measures.compute()["mask_ap50"] == pytest.approx(1)
+
+
+def test_that_truth_and_predictions_are_drawn_and_counted_in_words() -> None:
+    picture = np.full((64, 64, 3), 40, np.uint8)
+    objective = BOXES.objective(job(), Lesson(CLASSES))
+    truth = objective.show_truth(picture, box_targets()[0])
+    assert truth.words == "1 disc, 1 bar, 1 ring"
+    assert (truth.picture[6, 4:30] != 40).any()
+    found = perfect([([4.0, 6, 30, 40], 2)])[0]
+    assert objective.show_prediction(picture, found).words == "1 ring"
+    found[0, 4] = 0.2
+    assert objective.show_prediction(picture, found).words == "nothing with a score of 50%; the best has 20%"
+    assert objective.show_truth(picture, box_targets()[1]).words == "nothing"
+
+    objective = MASKS.objective(job(), Lesson(("thing",)))
+    one = planes()[0].clone()
+    one[1][one[1] != NO_CLASS] = 0
+    truth = objective.show_truth(picture, one)
+    assert truth.words == "2 thing"
+    assert (truth.picture[45, 45] != 40).any()
+    assert (truth.picture[60, 2] == 40).all()
+    shown = objective.show_prediction(picture, perfect([([4.0, 6, 30, 40], 0)], masks=torch.ones(1, 28, 28))[0])
+    assert (shown.picture[20, 10] != 40).any()
+    assert (shown.picture[45, 45] == 40).all()
+
+
+def test_that_every_detector_of_the_library_is_one_of_the_catalogues() -> None:
+    known = set(torchvision.models.list_models(module=torchvision.models.detection))
+    ours = {*BOXES.model_names(), *MASKS.model_names()}
+    assert known - ours == {"keypointrcnn_resnet50_fpn"}
+    assert ours - known == {"maskrcnn_mobilenet_v3_large_fpn"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", [BOXES, MASKS])
+def test_that_every_detector_learns_from_its_smallest_pictures_with_objects_and_without(task: Any) -> None:
+    for name in task.model_names():
+        size = task.about(name).min_image_size
+        model = task.build_model(job(task=task.entry.id, model=name, image_size=size), 3, 3)
+        objective = task.objective(job(), Lesson(CLASSES))
+        inputs = torch.randn(2, 3, size, size)
+        some = objective.blank_targets(inputs)
+        none = torch.full_like(some, NO_CLASS) if some.dim() == 4 else torch.full_like(some, -1)
+        if some.dim() == 4:
+            none[:, 0] = 0
+        for targets in (some, none):
+            model.zero_grad()
+            model(inputs, targets).sum().backward()
+            assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters()), name
+        with torch.no_grad():
+            assert model.eval()(inputs).isfinite().all(), name
+
+
+def test_that_a_detector_that_is_none_of_torchvisions_is_refused() -> None:
+    with pytest.raises(AttributeError):
+        tensors_alone(nn.Linear(1, 1), 1)
