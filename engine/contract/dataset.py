@@ -38,19 +38,36 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A small picture to show, as PNG bytes (longest side 96 px), with what is marked on it; of no class where there is
-    more than one."""
+    """A small picture to show, as PNG bytes (longest side 256 px), with what is marked on it; of no class where there is
+    more than one. `sample` is its place in its split; `augmented` is what the light augmentation would make of it in the
+    first epochs, as PNG bytes, where that is known."""
 
     class_name: str
     split: str
     png: bytes
+    sample: int | None = None
+    augmented: tuple[bytes, ...] = ()
+
+
+class PictureSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Width and height in pixels of the smallest, the middle and the largest of so many pictures `looked_at`, by area."""
+
+    smallest: tuple[int, int]
+    middle: tuple[int, int]
+    largest: tuple[int, int]
+    looked_at: int
+
+
+def channels_in_words(channels: int) -> str:
+    """What pictures of so many channels are called: grey, colour, or by their number of bands."""
+    return {1: "grey", 3: "colour"}.get(channels, f"{channels} bands")
 
 
 class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The outcome of looking through one folder.
 
     `format` is the id of a format, or "" where nothing was recognised. `channels` is 1 for grey
-    pictures and 3 for colour. `unreadable` holds at most the first thousand; the count is whole. Pictures that
+    pictures, 3 for colour, and of TIFFs of bands their number. `unreadable` holds at most the first thousand; the count is whole. Pictures that
     begin and end as they should count as readable; of a large folder only a sample is decoded.
     """
 
@@ -62,6 +79,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     unreadable: tuple[Unreadable, ...] = ()
     unreadable_count: int = 0
     examples: tuple[Example, ...] = ()
+    sizes: PictureSizes | None = None
     problems: tuple[Problem, ...] = ()
     seconds: float = 0.0
 

@@ -10,23 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.data.found import Labels
-from engine.data.randomness import draw
-
-
-def crop_margin(size: int) -> int:
-    """How many pixels larger than `size` pictures are loaded to leave room for the crop: 1/8, as 256 is to 224."""
-    return max(1, round(size / 8))
-
-
-def draw_crops(margin: int, seed: int, epoch: int, samples: Labels, *, mirror: bool) -> Labels:
-    """int64 [n, 3], every sample by its own draw for (seed, epoch, sample): the crop's top and left, each up to `margin`,
-    and 1 where it is mirrored."""
-    drawn = draw(seed, epoch, samples, 3).T
-    crops = (drawn * (margin + 1)).astype(np.int64)
-    crops[:, 2] = drawn[:, 2] < 0.5 if mirror else 0
-    return crops
-
 
 def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
     """uint8 [n, C, s, s] to [n, C, size, size], by the rows of `crops`, on the device where both are."""

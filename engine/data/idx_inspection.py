@@ -35,5 +35,5 @@ def look_through_idx(found: Recognised, progress: Progress, leave_out: LeaveOut,
             for place in spread_by_class(split.labels, np.arange(min(len(split.labels), 4096))):
                 row = place if split.rows is None else int(split.rows[place])
                 png = thumbnail(Image.fromarray(np.array(pixels[row])))
-                looked.examples.append(Example(found.classes[split.labels[place]], name, png))
+                looked.examples.append(Example(found.classes[split.labels[place]], name, png, int(place)))
     return looked

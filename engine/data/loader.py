@@ -10,8 +10,9 @@ from torch import Tensor
 
 from engine.contract.events import Part
 from engine.data import resident
-from engine.data.augmentation import Normalisation, crop, crop_margin, draw_crops
+from engine.data.augmentation import Normalisation, crop
 from engine.data.cache_space import shown_bytes
+from engine.data.crops import crop_margin, draw_crops
 from engine.data.epochs import Batch, Loader
 from engine.data.keeping import OnChosen
 from engine.data.pictures import PictureSet

@@ -13,7 +13,7 @@ from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
 
 EXAMPLES = 12
-EXAMPLE_SIDE = 96
+EXAMPLE_SIDE = 256
 """The longest side of an example, in pixels."""
 
 Progress = Callable[[int, int], None]

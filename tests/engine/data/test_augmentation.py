@@ -7,7 +7,8 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional
 
-from engine.data.augmentation import Normalisation, crop, draw_crops, gather_crops
+from engine.data.augmentation import Normalisation, crop, gather_crops
+from engine.data.crops import draw_crops
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import engine.data.source
-from engine.data.augmentation import crop, draw_crops
+from engine.data.augmentation import crop
+from engine.data.crops import draw_crops
 from engine.data.loader import Batch, BatchLoader
 from engine.data.opening import open_splits
 from engine.data.pictures import DatasetError, PictureSet

@@ -1,0 +1,22 @@
+"""Which part of each picture the light augmentation takes, and whether it is mirrored. Torch-free."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.data.found import Labels
+from engine.data.randomness import draw
+
+
+def crop_margin(size: int) -> int:
+    """How many pixels larger than `size` pictures are loaded to leave room for the crop: 1/8, as 256 is to 224."""
+    return max(1, round(size / 8))
+
+
+def draw_crops(margin: int, seed: int, epoch: int, samples: Labels, *, mirror: bool) -> Labels:
+    """int64 [n, 3], every sample by its own draw for (seed, epoch, sample): the crop's top and left, each up to `margin`,
+    and 1 where it is mirrored."""
+    drawn = draw(seed, epoch, samples, 3).T
+    crops = (drawn * (margin + 1)).astype(np.int64)
+    crops[:, 2] = drawn[:, 2] < 0.5 if mirror else 0
+    return crops
