@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -77,12 +77,30 @@ def class_plane(values: Values, code: MaskCode) -> Bytes:
     return plane
 
 
-def learn_meaning(folder: str, masks: Sequence[str], places: Sequence[str]) -> Meaning:
+def learn_meaning(folder: str, masks: Sequence[str], places: Sequence[str], *, ignored: int | None = None) -> Meaning:
     """What the values in `masks` mean, by the files of names that lie in `folder` or in one of `places`, else by the
-    values alone."""
+    values alone. `ignored` is one that is to be of no class, whatever is said of it."""
     there, colours = _values_of(masks)
+    there = there[there != ignored]
     if not len(there):
-        return Meaning(trouble="None of the masks can be read.")
+        return Meaning(
+            trouble="None of the masks can be read." if ignored is None else "The masks hold no other value."
+        )
+    return _without(_meaning(folder, places, there, colours=colours), ignored)
+
+
+def _without(meaning: Meaning, ignored: int | None) -> Meaning:
+    """`meaning` but for the class of the value `ignored`, which is then of none."""
+    code = meaning.code
+    if ignored is None or code is None:
+        return meaning
+    kept = [place for place, value in enumerate(code.values) if value != ignored]
+    values = tuple(code.values[place] for place in kept)
+    none = tuple(dict.fromkeys((*code.ignored, ignored)))
+    return Meaning(tuple(meaning.classes[place] for place in kept), replace(code, values=values, ignored=none))
+
+
+def _meaning(folder: str, places: Sequence[str], there: Values, *, colours: bool) -> Meaning:
     for place in (folder, *places):
         named = _coloured_names(place) if colours else names_by_value(place)
         if named is not None:

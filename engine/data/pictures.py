@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 import numpy as np
 import torch
@@ -12,9 +14,9 @@ from torch import Tensor
 
 from engine.contract.problems import Problem
 from engine.data.decoding import box_plane, decode, decode_whole, fit
-from engine.data.found import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, shown, wrong
+from engine.data.found import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, shown, spread_evenly, wrong
 from engine.data.idx import Bytes
-from engine.data.masks import NO_CLASS, class_plane, read_values
+from engine.data.masks import LOOKED_AT, NO_CLASS, class_plane, read_values
 from engine.data.reading import Unfit, describe_failure
 
 
@@ -125,6 +127,23 @@ class MaskedPictures(PictureSet):
         self.files, self.beside = split.files, split.masks
         self.kind = repr(code)
         self._code = code
+
+    def told_by(self, code: MaskCode) -> Self:
+        """The same pictures and masks, the values of which mean what `code` says."""
+        other = copy.copy(self)
+        other.kind, other._code = repr(code), code
+        return other
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        """The pixels of each class in a sample of the masks, evenly spread."""
+        counts = np.zeros(NO_CLASS + 1, np.int64)
+        for place in spread_evenly(len(self), LOOKED_AT):
+            try:
+                plane = class_plane(read_values(content(self.beside[place])), self._code)
+            except Exception:
+                continue  # a decoder may raise nearly anything; whoever loads the picture names it
+            counts += np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
+        return counts[:classes].tolist()
 
     def path(self, index: int) -> str:
         return shown(os.path.relpath(self.files[index], self.folder))

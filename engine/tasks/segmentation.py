@@ -12,9 +12,12 @@ from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.drawing import lay_mask
 from engine.data.idx import Bytes
+from engine.data.ignoring import without_value
 from engine.data.masks import NO_CLASS
+from engine.data.opening import Splits
 from engine.tasks import segmentation_models
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
+from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task, TaskError
+from engine.tasks.class_counts import Shares, of_classes, shares, softened_weights
 from engine.tasks.classification import IMAGENET
 
 FOCUS = 2.0
@@ -41,7 +44,7 @@ class SegmentationMeasures(Measures):
         counted = true != NO_CLASS
         pairs = true[counted] * self._classes + found[counted]
         confusion = torch.bincount(pairs, minlength=self._classes**2).double()
-        losses = self._objective.loss(outputs, targets)
+        losses = self._objective.plain_loss(outputs, targets)
         sums = torch.stack([losses.double().sum(), torch.full_like(losses[0], len(losses)).double()])
         self.counters = self.counters.to(outputs.device) + torch.cat([sums, confusion])
 
@@ -50,8 +53,7 @@ class SegmentationMeasures(Measures):
         loss, count = self.counters[:2].tolist()
         if not count:
             return {}
-        confusion = self.counters[2:].reshape(self._classes, self._classes)
-        right, true, found = confusion.diag(), confusion.sum(1), confusion.sum(0)
+        right, true, found = self._sums()
         union = true + found - right
         occurring = union > 0
         return {
@@ -60,6 +62,23 @@ class SegmentationMeasures(Measures):
             "pixel_accuracy": float(right.sum() / max(float(true.sum()), 1.0)),
             "loss": loss / count,
         }
+
+    def per_class(self) -> dict[str, Shares]:
+        """A class that neither occurs nor is found has none."""
+        right, true, found = self._sums()
+        return {"IoU": shares(right, true + found - right)} | of_classes(right, true, found)
+
+    def confusion(self) -> tuple[tuple[int, ...], ...]:
+        """In pixels."""
+        return tuple(tuple(map(int, row)) for row in self._matrix.tolist())
+
+    @property
+    def _matrix(self) -> Tensor:
+        return self.counters[2:].reshape(self._classes, self._classes)
+
+    def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each class how many pixels were right, true and found."""
+        return self._matrix.diag(), self._matrix.sum(1), self._matrix.sum(0)
 
 
 def _mean(values: Tensor) -> float:
@@ -98,33 +117,54 @@ class Segmentation(Task):
         mean, std = IMAGENET
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
+    def prepared(self, job: Job, splits: Splits) -> Splits:
+        """Without the class of the value that the job has ignored."""
+        if job.ignore_value is None:
+            return splits
+        try:
+            return without_value(splits, job.ignore_value)
+        except ValueError as error:
+            told = f"#{job.ignore_value:06x}" if job.ignore_value > NO_CLASS else str(job.ignore_value)
+            message = f"Without the mask value {told} there is nothing left to tell apart: {error}."
+            raise TaskError("ignore_value", message, "Give another value, or leave it empty.") from error
+
     def objective(self, job: Job, lesson: Lesson) -> Objective:
-        return ClassOfPixel(job.loss, len(lesson.classes))
+        weights = softened_weights(lesson.class_counts()) if job.class_weights == "balanced" else None
+        return ClassOfPixel(job.loss, len(lesson.classes), weights)
 
 
 class ClassOfPixel(Objective):
     """The class of every pixel but those of `NO_CLASS`; a picture's loss is the mean over its pixels.
 
     `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice loss
-    (Milletari et al. 2016, over the classes that a picture has), or the mean of cross entropy and Dice.
+    (Milletari et al. 2016, over the classes that a picture has), or the mean of cross entropy and Dice. `weights` [C] are
+    what a pixel of each class counts in cross entropy and the focal loss; Dice counts classes alike by itself.
     """
 
     entry = Segmentation.entry
 
-    def __init__(self, kind: str, classes: int) -> None:
+    def __init__(self, kind: str, classes: int, weights: Tensor | None = None) -> None:
         self._kind = kind
         self._classes = classes
+        self._weights = weights
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._loss(outputs, targets, None if self._weights is None else self._weights.to(outputs.device))
+
+    def plain_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss without weights, by which runs can be compared."""
+        return self._loss(outputs, targets, None)
+
+    def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         match self._kind:
             case "focal":
-                return _focal(outputs, targets)
+                return _focal(outputs, targets, weights)
             case "dice":
                 return _dice(outputs, targets)
             case "cross_entropy_dice":
-                return (_cross_entropy(outputs, targets) + _dice(outputs, targets)) / 2
+                return (_cross_entropy(outputs, targets, weights) + _dice(outputs, targets)) / 2
             case _:
-                return _cross_entropy(outputs, targets)
+                return _cross_entropy(outputs, targets, weights)
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         counted = targets != NO_CLASS
@@ -149,14 +189,17 @@ def _mean_of_picture(values: Tensor, targets: Tensor) -> Tensor:
     return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
 
 
-def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    values = functional.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="none")
+def _cross_entropy(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    values = functional.cross_entropy(outputs, targets, weights, ignore_index=NO_CLASS, reduction="none")
     return _mean_of_picture(values, targets)
 
 
-def _focal(outputs: Tensor, targets: Tensor) -> Tensor:
+def _focal(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     values = functional.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="none")
-    return _mean_of_picture((1 - torch.exp(-values)) ** FOCUS * values, targets)
+    values = (1 - torch.exp(-values)) ** FOCUS * values
+    if weights is not None:
+        values = values * weights[targets.where(targets != NO_CLASS, 0)]
+    return _mean_of_picture(values, targets)
 
 
 def _dice(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import segmentation_models_pytorch as smp
@@ -15,7 +17,7 @@ from torch.nn import functional
 
 from engine.contract.job import Job
 from engine.data.masks import NO_CLASS
-from engine.tasks import TASKS, TaskError
+from engine.tasks import TASKS, Lesson, TaskError
 from tests.support.lessons import lesson
 
 TASK = TASKS["segmentation"]
@@ -58,6 +60,55 @@ def test_that_measures_are_those_of_their_definitions_however_the_pictures_are_d
         assert found[name] == pytest.approx(value, abs=1e-6)
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
     assert objective.measures().compute() == {}
+
+
+def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_definitions() -> None:
+    measures = TASK.objective(Job(task="segmentation"), lesson(CLASSES)).measures()
+    outputs, targets = sample(7)
+    outputs[:, 3] = -9.0  # neither occurs nor is found
+    for some, wanted in zip(outputs.split(2), targets.split(2), strict=True):
+        measures.update(some, wanted)
+    found, true = outputs.argmax(1).numpy().ravel(), targets.numpy().ravel()
+    found, true = found[true != NO_CLASS], true[true != NO_CLASS]
+    told = measures.per_class()
+    for number in range(CLASSES - 1):
+        right = np.sum((found == number) & (true == number))
+        union = np.sum((found == number) | (true == number))
+        assert told["IoU"][number] == pytest.approx(right / union)
+        assert told["Precision"][number] == pytest.approx(right / np.sum(found == number))
+        assert told["Recall"][number] == pytest.approx(right / np.sum(true == number))
+        assert told["F1"][number] == pytest.approx(2 * right / (np.sum(found == number) + np.sum(true == number)))
+    assert [told[title][3] for title in ("IoU", "Precision", "Recall", "F1")] == [None] * 4
+    by_hand = [[int(np.sum((true == row) & (found == column))) for column in range(4)] for row in range(4)]
+    assert [list(row) for row in measures.confusion()] == by_hand
+
+
+@pytest.mark.parametrize("kind", ["cross_entropy", "focal", "cross_entropy_dice", "dice"])
+def test_that_balanced_classes_count_by_enets_weights_and_one_in_the_mean_over_the_pixels(kind: str) -> None:
+    counts = (900.0, 80.0, 20.0, 0.0)
+    given = Lesson(tuple("abcd"), class_counts=lambda: counts)
+    job = Job(task="segmentation", loss=kind, class_weights="balanced")  # type: ignore[arg-type]
+    objective, plain = (
+        TASK.objective(job, given),
+        TASK.objective(msgspec.structs.replace(job, class_weights="none"), given),
+    )
+    by_hand = [1 / math.log(1.02 + count / 1000) for count in counts]
+    mean = sum(weight * count / 1000 for weight, count in zip(by_hand, counts, strict=True))
+    outputs = torch.randn(1, CLASSES, 6, 5, generator=torch.Generator().manual_seed(0))
+    for number, weight in enumerate(by_hand):
+        targets = torch.full((1, 6, 5), number)
+        targets[0, 0] = NO_CLASS
+        dice = TASK.objective(msgspec.structs.replace(job, loss="dice"), given).loss(outputs, targets)
+        weighted, even = objective.loss(outputs, targets), plain.loss(outputs, targets)
+        if kind == "dice":
+            assert weighted == even == dice
+        elif kind == "cross_entropy_dice":
+            torch.testing.assert_close(2 * weighted - dice, (2 * even - dice) * weight / mean)
+        else:
+            torch.testing.assert_close(weighted, even * weight / mean)
+    measures = objective.measures()
+    measures.update(outputs, targets)
+    assert measures.compute()["loss"] == pytest.approx(plain.loss(outputs, targets).item())
 
 
 def test_that_cross_entropy_is_the_mean_over_the_pixels_that_have_a_class() -> None:

@@ -12,7 +12,7 @@ import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
 
-from engine.contract.events import Planned, StepMetrics, Validation, Warned
+from engine.contract.events import ClassMeasures, Failed, Planned, Predicted, StepMetrics, Validation, Warned
 from engine.contract.job import Job
 from engine.data.masks import NO_CLASS
 from engine.tasks.classification import IMAGENET
@@ -100,3 +100,29 @@ def test_that_a_picture_whose_mask_is_wrong_is_told_and_left_out(start: Start, t
     group = start(job(folder)).completed(150)
     (told,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
     assert "004.png is left out: its mask is of another size" in told
+
+
+def test_that_a_value_that_is_ignored_is_no_class_and_the_others_are_told_of_apart(start: Start, discs: Path) -> None:
+    group = start(job(discs, epochs=2, ignore_value=0, class_weights="balanced")).completed(150)
+    (plan,) = group.of(Planned)
+    assert plan.classes == ("class 1", "class 2")
+    told = group.of(ClassMeasures)[-1]
+    assert set(told.measures) == {"IoU", "Precision", "Recall", "F1"}
+    true = sum(np.sum(np.asarray(Image.open(path)) == 1) for path in (discs / "masks/val").iterdir())
+    assert sum(told.confusion[0]) == true
+    shown = group.of(Predicted)[-1].samples
+    assert shown
+    assert (group.folder / shown[0].prediction_png).exists()
+
+
+def test_that_ignoring_leaves_two_classes_at_least(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "two"
+    for kind in ("images", "masks"):
+        for number in range(4):
+            place = folder / kind / f"{number}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.eye(32, dtype=np.uint8) * 255).save(place)
+    group = start(job(folder, ignore_value=255))
+    assert group.finish(150) == [1]
+    (failed,) = group.of(Failed)
+    assert "Without the mask value 255 there is nothing left to tell apart" in failed.cause
