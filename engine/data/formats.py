@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine.data import boxfolder, edges, found, instancefolder, maskfolder
+from engine.data import boxfolder, edges, found, instancefolder, maskfolder, points
 from engine.data.boxfolder import recognise_boxes
 from engine.data.edges import recognise_edges
 from engine.data.found import Recognised, nothing, shown, wrong
@@ -15,6 +15,7 @@ from engine.data.idx_dataset import recognise_idx
 from engine.data.imagefolder import recognise_imagefolder, subfolders
 from engine.data.instancefolder import recognise_instances
 from engine.data.maskfolder import recognise_masks
+from engine.data.points import recognise_points
 
 PICTURES_BY_CLASS = ("imagefolder", "idx")
 
@@ -43,6 +44,7 @@ FORMATS: dict[str, Format] = {
         recognise_instances, "pictures with outlined things", instancefolder.LAYOUT, "Instance segmentation"
     ),
     "edges": Format(recognise_edges, "pictures with edges", edges.LAYOUT, "Edge detection"),
+    "points": Format(recognise_points, "point clouds", points.LAYOUT, "Point cloud segmentation"),
     "idx": Format(_recognise_idx, "MNIST's idx files", found.LAYOUT, "Image classification", claims=False),
     "imagefolder": Format(
         recognise_imagefolder, "a folder of pictures for each class", found.LAYOUT, "Image classification", claims=False

@@ -12,12 +12,14 @@ from engine.data.boxes import BoxSplit
 from engine.data.edges import EdgeSplit
 from engine.data.edges_pictures import EdgedPictures
 from engine.data.formats import PICTURES_BY_CLASS, recognise
-from engine.data.found import FileSplit, IdxSplit, MaskSplit, Recognised
+from engine.data.found import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised
 from engine.data.idx import Bytes
 from engine.data.idx_dataset import open_idx_pictures
 from engine.data.instances import InstanceSplit
 from engine.data.pictures import DatasetError, FilePictures, IdxPictures, MaskedPictures, PictureSet
+from engine.data.point_blocks import PointBlocks
 from engine.data.reading import folder_channels
+from engine.data.samples import SampleSet
 from engine.data.tiff import learn_bands
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
@@ -32,8 +34,8 @@ class Splits:
     classes: tuple[str, ...]
     channels: int
     format: str
-    train: PictureSet
-    val: PictureSet
+    train: PictureSet | SampleSet
+    val: PictureSet | SampleSet
     statistics: Statistics | None = None
 
 
@@ -53,6 +55,7 @@ def _of_bands(splits: Splits, folder: str) -> Splits:
     if bands is None:
         return splits
     for pictures in (splits.train, splits.val):
+        assert isinstance(pictures, PictureSet)
         pictures.bands = bands
         pictures.kind += repr(bands)
     statistics = None if bands.count in (1, 3) else (bands.mean, bands.std)
@@ -116,6 +119,14 @@ def _open_idx(found: Recognised, folder: str) -> Splits:
     return Splits(found.classes, 1, found.format, halves[0], halves[1])
 
 
+def _open_points(found: Recognised, folder: str) -> Splits:
+    assert isinstance(found.train, PointSplit)
+    assert isinstance(found.val, PointSplit)
+    assert found.code is not None
+    train, val = (PointBlocks(split, found.code, folder) for split in (found.train, found.val))
+    return Splits(found.classes, train.channels, found.format, train, val)
+
+
 OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {
     FileSplit: _open_files,
     MaskSplit: _open_masks,
@@ -123,5 +134,6 @@ OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {
     InstanceSplit: _open_instances,
     EdgeSplit: _open_edges,
     IdxSplit: _open_idx,
+    PointSplit: _open_points,
 }
 """What opens a recognised folder, given with its path, by the type of its splits. Each may raise DatasetError."""

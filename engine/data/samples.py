@@ -67,9 +67,9 @@ class SampleSet(ABC):
 class SampleLoader(Loader["_Arriving"]):
     """Yields the batches of a `SampleSet`, epoch by epoch; `Batch.inputs` are the samples' inputs, stacked.
 
-    An unreadable sample is reported once. In training (`sampler.shuffle`) the next readable one of the split takes its
-    place; in validation it is left out. `mark(part)` is called in the consumer's thread when "data" and "transfer" of a
-    batch are done.
+    An unreadable sample is reported once, and so is a file that several are parts of. In training (`sampler.shuffle`) the
+    next readable one of the split takes its place; in validation it is left out. `mark(part)` is called in the consumer's
+    thread when "data" and "transfer" of a batch are done.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class SampleLoader(Loader["_Arriving"]):
         self._mark = mark
         self._on_unreadable = on_unreadable
         self._bad: set[int] = set()
+        self._told: set[str] = set()
         self._blank: Sample | None = None
         self._counting = threading.Lock()
         self._decoded = 0
@@ -174,8 +175,12 @@ class SampleLoader(Loader["_Arriving"]):
         try:
             given, target = self.samples.load(index, epoch)
         except UnreadablePicture as problem:
-            self._bad.add(index)
-            self._on_unreadable(problem.path, problem.reason)
+            with self._counting:
+                self._bad.add(index)
+                known = problem.path in self._told
+                self._told.add(problem.path)
+            if not known:
+                self._on_unreadable(problem.path, problem.reason)
             return None
         with self._counting:
             self._decoded += 1

@@ -109,7 +109,8 @@ class Objective(ABC):
 
     @abstractmethod
     def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
-        """What one sample's target says of it. `picture` is what the model was given, uint8 [h, w, 3]."""
+        """What one sample's target says of it. `picture` is what the model was given, uint8 [h, w, 3]; of a sample that is
+        no picture its input, as an array."""
 
     @abstractmethod
     def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:

@@ -19,7 +19,7 @@ from engine.data.masks import NO_CLASS
 from engine.data.opening import Splits, Statistics
 from engine.data.orientation import DIRECTIONS, LINE
 from engine.data.oriented import OrientedPictures
-from engine.data.pictures import DatasetError
+from engine.data.pictures import DatasetError, PictureSet
 from engine.tasks import road_models
 from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Task
 from engine.tasks.classification import IMAGENET
@@ -70,6 +70,8 @@ class RoadExtraction(Task):
             message = f"The masks have {len(splits.classes)} classes; roads and lines are told from a background alone."
             remedy = "Give masks of two values, 0 where there is no line, or choose semantic segmentation."
             raise DatasetError([wrong(message, remedy)])
+        assert isinstance(splits.train, PictureSet)
+        assert isinstance(splits.val, PictureSet)
         return replace(splits, train=OrientedPictures(splits.train), val=OrientedPictures(splits.val))
 
 

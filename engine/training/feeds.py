@@ -8,11 +8,12 @@ from engine.data.loader import BatchLoader
 from engine.data.opening import Splits
 from engine.data.pictures import PictureSet
 from engine.data.sampler import GlobalBatchSampler, even_chances
+from engine.data.samples import SampleLoader, SampleSet
 from engine.strategies.base import Strategy
 from engine.tasks.base import Task
 from engine.tasks.mixing import mixing
 from engine.training.feed import Feed
-from engine.training.predictions import Picked, Predictions
+from engine.training.predictions import Picked, PickedSamples, Predictions
 from engine.training.report import Reporter
 
 
@@ -39,22 +40,28 @@ class Feeds:
     def predictions(self) -> Predictions:
         """Some samples of the validation split, which are read at once."""
         job = self._spec.job
-        picked = Picked(self._splits.val, job.predictions, self._task.image_size(job), self._splits.channels)
+        val, size = self._splits.val, self._task.image_size(job)
+        picked = (
+            PickedSamples(val, job.predictions)
+            if isinstance(val, SampleSet)
+            else Picked(val, job.predictions, size, self._splits.channels)
+        )
         sampler = self._sampler(picked, shuffle=False)
         places = [int(place) for share in sampler.epoch_from(1, 0) for place in share.indices]
         feed = self._feed(picked, sampler, kept="memory", threads=0)
         return Predictions(self._spec, self._strategy, picked, feed=feed, places=places, send=self._reporter.send)
 
-    def _sampler(self, pictures: PictureSet, *, shuffle: bool) -> GlobalBatchSampler:
+    def _sampler(self, samples: PictureSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
+        evenly = shuffle and self._oversamples
         return GlobalBatchSampler(
-            len(pictures),
+            len(samples),
             self._spec.job.batch_size,
             self._strategy.data_rank,
             self._strategy.data_world,
             self._spec.job.seed,
             shuffle=shuffle,
             shares=self._strategy.shares,
-            chances=even_chances(pictures.targets) if shuffle and self._oversamples else None,
+            chances=even_chances(samples.targets) if evenly and isinstance(samples, PictureSet) else None,
         )
 
     @property
@@ -63,7 +70,7 @@ class Feeds:
 
     def _feed(
         self,
-        pictures: PictureSet,
+        samples: PictureSet | SampleSet,
         sampler: GlobalBatchSampler,
         *,
         augmentation: str = "none",
@@ -72,8 +79,8 @@ class Feeds:
     ) -> Feed:
         spec, job, strategy = self._spec, self._spec.job, self._strategy
         if not strategy.loads_data:
-            return Feed(len(sampler), len(pictures), None)
-        mean, std = self._splits.statistics or self._task.normalisation(job, self._splits.channels)
+            return Feed(len(sampler), len(samples), None)
+        threads = job.loader_workers if threads is None else threads
 
         def on_unreadable(path: str, reason: str) -> None:
             message = f"{path} is left out: {reason}"
@@ -83,8 +90,19 @@ class Feeds:
             if sampler.shuffle and spec.rank == 0:
                 self._reporter.send(Chosen(field="picture_cache", choice=choice, why=why))
 
-        loader = BatchLoader(
-            pictures,
+        if isinstance(samples, SampleSet):
+            loader = SampleLoader(
+                samples,
+                sampler,
+                threads=threads,
+                device=strategy.device,
+                on_unreadable=on_unreadable,
+                mark=strategy.watch.mark,
+            )
+            return Feed(len(sampler), len(samples), loader)
+        mean, std = self._splits.statistics or self._task.normalisation(job, self._splits.channels)
+        pictures = BatchLoader(
+            samples,
             sampler,
             size=self._task.image_size(job),
             channels=self._splits.channels,
@@ -92,7 +110,7 @@ class Feeds:
             mean=mean,
             std=std,
             seed=job.seed,
-            threads=job.loader_workers if threads is None else threads,
+            threads=threads,
             device=strategy.device,
             on_unreadable=on_unreadable,
             keep=kept or job.picture_cache,
@@ -101,4 +119,4 @@ class Feeds:
             memory_format=strategy.memory_format,
             finish=mixing(job, self._task.entry, len(self._splits.classes), training=sampler.shuffle),
         )
-        return Feed(len(sampler), len(pictures), loader)
+        return Feed(len(sampler), len(samples), pictures)

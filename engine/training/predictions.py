@@ -6,8 +6,10 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from engine.data.drawing import png
 from engine.data.found import spread_evenly
 from engine.data.idx import Bytes
 from engine.data.pictures import PictureSet, UnreadablePicture
+from engine.data.samples import Sample, SampleSet
 from engine.strategies.base import Strategy
 from engine.tasks.base import Measures, Shown
 from engine.training.feed import Feed
@@ -61,6 +64,34 @@ class Picked(PictureSet):
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
 
 
+class PickedSamples(SampleSet):
+    """Some samples of a split, held in memory as they are in validation. `indices` are their places in it."""
+
+    def __init__(self, samples: SampleSet, count: int) -> None:
+        self._samples = samples
+        self.indices: list[int] = []
+        self._loaded: list[Sample] = []
+        for index in spread_evenly(len(samples), count)[:count]:
+            try:
+                self._loaded.append(samples.load(index, 0))
+            except UnreadablePicture:
+                continue  # validation leaves it out, too, and has told of it
+            self.indices.append(index)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def path(self, index: int) -> str:
+        return self._samples.path(self.indices[index])
+
+    def load(self, index: int, epoch: int) -> Sample:
+        return self._loaded[index]
+
+    def seen(self, index: int) -> npt.NDArray[Any]:
+        """The input as it is."""
+        return self._loaded[index][0].numpy()
+
+
 class Predictions:
     """Keeps `samples`, and what the model makes of them, of which each rank computes its share.
 
@@ -72,7 +103,7 @@ class Predictions:
         self,
         spec: WorkerSpec,
         strategy: Strategy,
-        samples: Picked,
+        samples: Picked | PickedSamples,
         *,
         feed: Feed,
         places: list[int],

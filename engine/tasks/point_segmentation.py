@@ -1,0 +1,160 @@
+"""Segmentation of point clouds: a class for every point."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from engine.contract.catalogue import Measure, TaskEntry, did_you_mean
+from engine.contract.job import Job
+from engine.data.opening import Splits, Statistics
+from engine.data.point_blocks import PointBlocks
+from engine.data.point_drawing import draw_points
+from engine.tasks import user_file, weights
+from engine.tasks.adapt import freeze_all_but
+from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Task, TaskError
+from engine.tasks.pointcnn import PointCNN
+from engine.tasks.segmentation import ClassOfPixel, SegmentationMeasures
+
+WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
+"""PointCNN's width by the model's id: its authors take 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
+CLASSES, CHANNELS = 8, 6
+"""The models are described as for Semantic3D, of coloured points."""
+SHOWN_SIDE = 256
+
+
+class PointSegmentation(Task):
+    entry: ClassVar[TaskEntry] = TaskEntry(
+        id="point_segmentation",
+        title="Point cloud segmentation",
+        formats=("points",),
+        measures=(
+            Measure("miou", "Mean IoU", higher_is_better=True, percent=True),
+            Measure("mean_f1", "Mean F1", higher_is_better=True, percent=True),
+            Measure("point_accuracy", "Point accuracy", higher_is_better=True, percent=True),
+            Measure("loss", "Validation loss", higher_is_better=False),
+        ),
+        model="pointcnn",
+        fields=("points", "loss", "class_weights", "ignore_value"),
+    )
+
+    def model_names(self) -> tuple[str, ...]:
+        return tuple(WIDTHS)
+
+    def about(self, model: str) -> About:
+        times = WIDTHS[model]
+        title = "PointCNN" if model == self.entry.model else f"PointCNN, {times} x 32 channels"
+        return About(title, "PointCNN", 0, 0, CLASSES, CHANNELS)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        """[n, channels, points] to [n, classes, points]; the first three channels are places. Raises TaskError."""
+        if not job.model_is_file and job.model not in WIDTHS:
+            raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(WIDTHS)))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(job.seed)
+            model = self._of_file(job, classes, channels) if job.model_is_file else _pointcnn(job, classes, channels)
+        head = None if job.model_is_file else "head"
+        if job.weights_file:
+            state = weights.from_file(job.weights_file)
+            weights.load(model, state, head=head, channels=channels, field="weights_file", source=job.weights_file)
+        elif job.pretrained:
+            message = "There are no pretrained weights for point clouds."
+            raise TaskError("pretrained", message, "Give a weights file, or train from scratch.")
+        if job.freeze_backbone:
+            if head is None:
+                message = "It is not known which layer of a model file could be trained alone."
+                raise TaskError("freeze_backbone", message, "Train all layers.")
+            freeze_all_but(model, head)
+        return model.train()
+
+    def _of_file(self, job: Job, classes: int, channels: int) -> nn.Module:
+        model = user_file.build(job.model, job.model_file_sha256, classes).cpu()
+        given = torch.randn(2, channels, job.points, generator=torch.Generator().manual_seed(0))
+        try:
+            with torch.no_grad():
+                outputs = model.eval()(given)
+        except Exception as error:  # it may be anybody's
+            message = f"The model of {job.model} fails on points {list(given.shape)}: {type(error).__name__}: {error}."
+            raise TaskError("model", message, "Correct the file, or set another number of points.") from error
+        wanted = (2, classes, job.points)
+        if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
+            got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
+            message = f"For points {list(given.shape)}, the model of {job.model} gives {got}; {list(wanted)} is needed."
+            raise TaskError("model", message, f"Let it give {classes} values for each point.")
+        return model
+
+    def image_size(self, job: Job) -> int:
+        """Points have none."""
+        return 0
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """None: the samples are normalised where they are read."""
+        return (0.0,) * channels, (1.0,) * channels
+
+    def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
+        return channels, job.points
+
+    def prepared(self, job: Job, splits: Splits) -> Splits:
+        """Samples of the job's number of points, normalised by what the training clouds are like. Points labelled with the
+        job's `ignore_value` become of no class."""
+        assert isinstance(splits.train, PointBlocks)
+        assert isinstance(splits.val, PointBlocks)
+        code = splits.train.code
+        kept = [place for place, value in enumerate(code.values) if value != job.ignore_value]
+        others = (value for value in code.values if value == job.ignore_value)
+        values = tuple(code.values[place] for place in kept)
+        code = replace(code, values=values, ignored=(*code.ignored, *others))
+        train, val = (
+            PointBlocks(half.split, code, half.folder, points=job.points, seed=job.seed)
+            for half in (splits.train, splits.val)
+        )
+        train.training, train.turned = True, job.augmentation != "none"
+        train.statistics = val.statistics = train.surveyed()
+        classes = tuple(splits.classes[place] for place in kept)
+        return replace(splits, classes=classes, train=train, val=val, statistics=train.statistics)
+
+    def objective(self, job: Job, lesson: Lesson) -> Objective:
+        return ClassOfPoint(job.loss, len(lesson.classes))
+
+
+class PointMeasures(SegmentationMeasures):
+    """As of pixels."""
+
+    def compute(self) -> dict[str, float]:
+        measured = super().compute()
+        return {"point_accuracy" if name == "pixel_accuracy" else name: value for name, value in measured.items()}
+
+
+class ClassOfPoint(ClassOfPixel):
+    """The class of every point but those of `NO_CLASS`, by the losses of `ClassOfPixel` for a picture of one row of pixels.
+    Outputs are [n, classes, points], targets int64 [n, points]."""
+
+    entry = PointSegmentation.entry
+    compiles = False
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().loss(outputs[:, :, None], targets[:, None])
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().correct(outputs[:, :, None], targets[:, None])
+
+    def measures(self) -> Measures:
+        return PointMeasures(self, self._classes)
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        return torch.zeros((len(inputs), inputs.shape[-1]), dtype=torch.int64, device=inputs.device)
+
+    def show_truth(self, picture: npt.NDArray[Any], target: Tensor) -> Shown:
+        """`picture` is the model's input, float32 [channels, points]."""
+        return Shown(draw_points(picture[:3].T, target.numpy().astype("uint8"), SHOWN_SIDE))
+
+    def show_prediction(self, picture: npt.NDArray[Any], output: Tensor) -> Shown:
+        return Shown(draw_points(picture[:3].T, output.argmax(0).numpy().astype("uint8"), SHOWN_SIDE))
+
+
+def _pointcnn(job: Job, classes: int, channels: int) -> nn.Module:
+    return PointCNN(channels, classes, WIDTHS[job.model])

@@ -1,0 +1,221 @@
+"""PointCNN for the segmentation of point clouds (Li, Bu, Sun, Wu, Di, Chen: PointCNN: Convolution On X-Transformed Points,
+NeurIPS 2018), in plain PyTorch. Sections and algorithms named below are that paper's; where it leaves a number open, it is
+that of the authors' published settings for Semantic3D."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Level(NamedTuple):
+    """One X-Conv of the way down: each of so many representative points (as a share of all) takes `neighbours` of its
+    `neighbours * dilation` nearest; it has so many `channels` at width 1."""
+
+    share: float
+    neighbours: int
+    dilation: int
+    channels: int
+
+
+LEVELS = (Level(1.0, 8, 1, 32), Level(768 / 2048, 12, 5, 64), Level(256 / 2048, 16, 5, 96))
+"""The way down. Channels are those of width 1; the authors' width for Semantic3D is 4, for S3DIS and ScanNet 8."""
+UP = ((12, 2, 1), (8, 1, 0), (8, 1, 0))
+"""The way up (X-DeConv, section 3.3): neighbours, dilation, and the level at whose points its output is."""
+DROPOUT = 0.5
+"""Before the last fully connected layer (section 3.3)."""
+
+
+class PointCNN(nn.Module):
+    """A class for every point: [n, 3 + f, points] to [n, classes, points].
+
+    The first three channels of a point are its coordinates, the others its features. In training the points should come
+    in an order drawn anew each time, so that the neighbours of a representative point do, too (section 3.3, Data
+    Augmentation).
+    """
+
+    def __init__(self, channels: int, classes: int, width: int) -> None:
+        super().__init__()
+        outputs = [level.channels * width for level in LEVELS]
+        given = outputs[0] // 2 if channels > 3 else 0
+        self.lift = _Dense(channels - 3, given) if given else None
+        self.down = nn.ModuleList()
+        for place, (level, out) in enumerate(zip(LEVELS, outputs, strict=True)):
+            before = given if place == 0 else outputs[place - 1]
+            lifted = (out // 4 if given else out // 2) if place == 0 else before // 4
+            multiplier = 4 if place == 0 else -(-out // before)
+            last = place == len(LEVELS) - 1
+            self.down.append(XConv(before, out, level.neighbours, level.dilation, lifted, multiplier, placed=last))
+        self.up = nn.ModuleList()
+        self.join = nn.ModuleList()
+        held = [*outputs[:-1], outputs[-1] + outputs[-1] // 4]  # the last level's channels and those of its place
+        before = held[-1]
+        for neighbours, dilation, place in UP:
+            out = outputs[place]
+            self.up.append(XConv(before, out, neighbours, dilation, before // 4, 1))
+            self.join.append(_Dense(out + held[place], out))
+            before = out
+        self.fully_connected = nn.Sequential(_Dense(before, before), _Dense(before, before))
+        self.head = nn.Linear(before, classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        points = inputs[:, :3].transpose(1, 2).contiguous()
+        features = inputs[:, 3:].transpose(1, 2) if self.lift is not None else None
+        features = self.lift(features) if self.lift is not None else None
+        places, held = [], []
+        for level, layer in zip(LEVELS, self.down, strict=True):
+            representative = points
+            if level.share < 1:
+                count = max(1, round(level.share * inputs.shape[2]))
+                representative = take(points, farthest_points(points, count))
+            features = layer(points, features, representative)
+            points = representative
+            places.append(points)
+            held.append(features)
+        for (_, _, place), layer, join in zip(UP, self.up, self.join, strict=True):
+            features = layer(points, features, places[place])
+            # As U-Net does, with what was learnt at these points on the way down (section 3.3).
+            features = join(torch.cat([features, held[place]], 2))
+            points = places[place]
+        features = functional.dropout(self.fully_connected(features), DROPOUT, self.training)
+        outputs: Tensor = self.head(features).transpose(1, 2)
+        return outputs
+
+
+class XConv(nn.Module):
+    """X-Conv (section 3.2, algorithm 1): features [n, m, before] at points [n, m, 3] to [n, p, out] at the representative
+    points [n, p, 3]; with no features before the first layer `before` is 0.
+
+    `lifted` are the channels into which neighbours' coordinates are lifted, `multiplier` is that of the depthwise part of
+    the convolution. Where `placed`, out / 4 channels are put before the others that tell where the representative point
+    lies, as the authors do in the last layer.
+    """
+
+    def __init__(  # noqa: PLR0917 - in the order of the algorithm
+        self,
+        before: int,
+        out: int,
+        neighbours: int,
+        dilation: int,
+        lifted: int,
+        multiplier: int,
+        *,
+        placed: bool = False,
+    ) -> None:
+        super().__init__()
+        self.neighbours, self.dilation = neighbours, dilation
+        # Batch normalisation is applied to P', to F_p and to fully connected layers, but not within the two MLPs, which
+        # are to be quite specific to each representative point (section 3.3).
+        self.norm = nn.BatchNorm1d(3)
+        self.lift = nn.Sequential(nn.Linear(3, lifted), nn.ELU(), nn.Linear(lifted, lifted), nn.ELU())
+        self.transform = XTransform(neighbours)
+        channels = lifted + before
+        self.depthwise = nn.Parameter(torch.empty(neighbours, channels, multiplier))
+        nn.init.uniform_(self.depthwise, -(neighbours**-0.5), neighbours**-0.5)
+        self.pointwise = nn.Linear(channels * multiplier, out)
+        self.out_norm = nn.BatchNorm1d(out)
+        self.place = nn.Sequential(_Dense(3, out // 4), _Dense(out // 4, out // 4)) if placed else None
+
+    def forward(self, points: Tensor, features: Tensor | None, representative: Tensor) -> Tensor:
+        nearest = neighbours_of(representative, points, self.neighbours, self.dilation)
+        local = take(points, nearest) - representative[:, :, None]  # line 1: P' = P - p
+        local = _normed(self.norm, local)
+        gathered = self.lift(local)  # line 2: F_delta = MLP_delta(P')
+        if features is not None:
+            gathered = torch.cat([gathered, take(features, nearest)], 3)  # line 3: F_* = [F_delta, F]
+        transformed = self.transform(local) @ gathered  # lines 4 and 5: X = MLP(P'), F_X = X x F_*
+        # Line 6: F_p = Conv(K, F_X), a separable one (section 3.2).
+        each = torch.einsum("npkc,kcd->npcd", transformed, self.depthwise.to(transformed.dtype)).flatten(2)
+        outputs = _normed(self.out_norm, functional.elu(self.pointwise(each)))
+        if self.place is not None:
+            outputs = torch.cat([self.place(representative), outputs], 2)
+        return outputs
+
+
+class XTransform(nn.Module):
+    """Line 4 of algorithm 1: P' [n, p, K, 3] to X [n, p, K, K], by a fully connected layer over all K neighbours and two of
+    K values each for every column, as the authors have it."""
+
+    def __init__(self, neighbours: int) -> None:
+        super().__init__()
+        self.neighbours = neighbours
+        self.first = nn.Linear(3 * neighbours, neighbours**2)
+        self.second, self.third = _Columns(neighbours), _Columns(neighbours)
+
+    def forward(self, local: Tensor) -> Tensor:
+        values = functional.elu(self.first(local.flatten(2))).unflatten(2, (self.neighbours, self.neighbours))
+        mixed: Tensor = self.third(functional.elu(self.second(values)))
+        return mixed
+
+
+class _Columns(nn.Module):
+    """A fully connected layer of its own for each column of [n, p, K, K]."""
+
+    def __init__(self, neighbours: int) -> None:
+        super().__init__()
+        bound = neighbours**-0.5
+        self.weight = nn.Parameter(torch.empty(neighbours, neighbours, neighbours).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(neighbours, neighbours))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return torch.einsum("npkc,ckj->npcj", values, self.weight.to(values.dtype)) + self.bias.to(values.dtype)
+
+
+class _Dense(nn.Module):
+    """A fully connected layer over the last dimension, its ELU (section 3.3) and batch normalisation."""
+
+    def __init__(self, before: int, out: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(before, out)
+        self.norm = nn.BatchNorm1d(out)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return _normed(self.norm, functional.elu(self.linear(features)))
+
+
+def _normed(norm: nn.Module, features: Tensor) -> Tensor:
+    """Batch normalisation of the last dimension."""
+    normed: Tensor = norm(features.reshape(-1, features.shape[-1]))
+    return normed.reshape(features.shape)
+
+
+@torch.no_grad()
+def farthest_points(points: Tensor, count: int) -> Tensor:
+    """Places int64 [n, count] of representative points among [n, m, 3]: the first, then always the one farthest from those
+    that there are (section 3.2, for segmentation)."""
+    rows = torch.arange(len(points), device=points.device)
+    points = points.float()
+    found = torch.zeros((len(points), count), dtype=torch.int64, device=points.device)
+    away = torch.full(points.shape[:2], torch.inf, device=points.device)
+    for number in range(1, count):
+        newest = points[rows, found[:, number - 1]]
+        away = torch.minimum(away, (points - newest[:, None]).square().sum(2))
+        found[:, number] = away.argmax(1)
+    return found
+
+
+@torch.no_grad()
+def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
+    """Places int64 [n, p, count] of the neighbours of each of [n, p, 3] among points [n, m, 3], from near to far: every
+    `dilation`-th of the count * dilation nearest (section 3.3, Dilated Convolution).
+
+    Of fewer points, less dilated; where there are fewer than `count`, they are taken again.
+    """
+    there = points.shape[1]
+    dilation = max(1, min(dilation, there // count))
+    distances = torch.cdist(
+        representative.float(), points.float(), compute_mode="donot_use_mm_for_euclid_dist"
+    )  # products lose what little near points differ by
+    nearest = distances.topk(min(count * dilation, there), largest=False).indices[:, :, ::dilation]
+    if nearest.shape[2] < count:
+        nearest = nearest[:, :, torch.arange(count, device=nearest.device) % nearest.shape[2]]
+    return nearest
+
+
+def take(values: Tensor, places: Tensor) -> Tensor:
+    """Of [n, m, c] those at places [n, ...], as [n, ..., c]."""
+    rows = torch.arange(len(values), device=values.device).reshape(-1, *(1 for _ in places.shape[1:]))
+    return values[rows, places]
