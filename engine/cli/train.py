@@ -10,7 +10,7 @@ from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.progress import Line
 from engine.contract.catalogue import load_catalogue
 from engine.contract.checks import problems
-from engine.contract.dataset import DatasetReport, InspectionProgress
+from engine.contract.dataset import DatasetReport, InspectionProgress, channels_in_words
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job, job_from_values
 from engine.contract.launch import start_supervisor
@@ -90,7 +90,7 @@ def _findings(report: DatasetReport) -> str:
     splits = ", ".join(
         f"{split.pictures} {split.name}" + (" (drawn from the rest)" if split.made else "") for split in report.splits
     )
-    kind = "grey" if report.channels == 1 else "colour"
+    kind = channels_in_words(report.channels)
     text = f"{report.folder}: {report.format or 'no known format'}, {len(report.classes)} classes, {kind}; {splits}"
     if report.unreadable_count:
         text += f"\n{report.unreadable_count} files cannot be used and are left out:"

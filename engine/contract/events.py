@@ -84,7 +84,7 @@ class Planned(Event, tag="planned", kw_only=True):
     classes: tuple[str, ...]
     image_size: int
     channels: int = 3
-    """1 for grey pictures, 3 for colour."""
+    """1 for grey pictures, 3 for colour, else the number of their bands."""
     parameters: int
     trainable_parameters: int
     cut: Cut | None = None

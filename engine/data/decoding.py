@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.data.idx import Bytes
-from engine.data.reading import MAX_PIXELS, open_picture
+from engine.data.reading import MAX_PIXELS, Unfit, open_picture
+from engine.data.tiff import Bands, is_tiff, read_bands
 
 VERSION = 1
 """Raised by any change that makes other pixels come out, so that none kept from before are taken for them."""
@@ -41,24 +42,25 @@ _UPRIGHT = {
 """What turns [C, s, s] upright, by the value of Exif's tag."""
 
 
-def decode(content: bytes, size: int, channels: int) -> Bytes:
-    """The picture upright, its middle, as uint8 [channels, size, size]; transparency is dropped.
+def decode(content: bytes, size: int, channels: int, bands: Bands | None = None) -> Bytes:
+    """The picture upright, its middle, as uint8 [channels, size, size]; transparency is dropped. Where `bands` are given,
+    TIFFs have them for channels.
 
     Releases the GIL for nearly all of the time, and leaves torch's intra-op threads alone. Raises Unfit, or nearly
     anything that a decoder may raise for a broken file.
     """
+    if bands is not None:
+        return _fit(_of_bands(content, channels, bands), size)
     pixels = _decode_jpeg(content, size, channels) if content.startswith(b"\xff\xd8") else None
     return _decode_any(content, size, channels) if pixels is None else pixels
 
 
-def decode_whole(content: bytes, channels: int, size: int) -> tuple[Bytes, tuple[int, int]]:
+def decode_whole(content: bytes, channels: int, size: int, bands: Bands | None = None) -> tuple[Bytes, tuple[int, int]]:
     """The picture upright and whole within a square: uint8 [channels, size, size], and its own height and width.
 
-    As large as it fits, in the middle, with black around it (`boxed`). Raises as `decode` does.
+    As large as it fits, in the middle, with black around it (`boxed`). `bands`, and what is raised, are as for `decode`.
     """
-    with open_picture(content) as image:
-        upright = ImageOps.exif_transpose(image)
-    pixels = _levels(upright, channels)
+    pixels = _of_any(content, channels) if bands is None else _of_bands(content, channels, bands)
     height, width = pixels.shape[:2]
     picture = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)[None]
     top, left, tall, wide = boxed(height, width, size)
@@ -164,9 +166,24 @@ def _orientation(content: bytes) -> int:
 
 
 def _decode_any(content: bytes, size: int, channels: int) -> Bytes:
+    return _fit(_of_any(content, channels), size)
+
+
+def _of_any(content: bytes, channels: int) -> Bytes:
+    """The picture upright as uint8 [h, w, channels], or [h, w] where that is 1."""
     with open_picture(content) as image:
         upright = ImageOps.exif_transpose(image)
-    return _fit(_levels(upright, channels), size)
+    return _levels(upright, channels)
+
+
+def _of_bands(content: bytes, channels: int, bands: Bands) -> Bytes:
+    """The same in a dataset of TIFFs of bands; what is no TIFF has its place there where it has as many channels."""
+    if is_tiff(content):
+        levels = read_bands(content, bands)
+        return levels if levels.shape[2] == channels else np.repeat(levels, channels, 2)
+    if channels not in (1, 3):
+        raise Unfit(f"it is not a TIFF of {channels} bands, as most of the others are")
+    return _of_any(content, channels)
 
 
 def _levels(image: Image.Image, channels: int) -> Bytes:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from PIL import Image
 
 from engine.contract.dataset import Example, SplitReport
 from engine.data.files import Files
@@ -20,6 +19,7 @@ from engine.data.found import FileSplit, Recognised, shown, warn, wrong
 from engine.data.glance import seems_whole
 from engine.data.looking import EXAMPLE_SIDE, LeaveOut, Looked, Progress, spread_by_class, thumbnail
 from engine.data.reading import check_size, describe_failure, folder_channels, is_grey, open_picture
+from engine.data.tiff import is_tiff, open_to_show
 
 SAMPLE = 512
 """About so many pictures are decoded though they seem whole, evenly spread over the dataset."""
@@ -123,7 +123,7 @@ def _decode(path: str) -> str | None:
     try:
         with open(path, "rb") as stream:
             content = stream.read()
-        with open_picture(content) as image:
+        with open_to_show(path) if is_tiff(content) else open_picture(content) as image:
             # A JPEG is decoded at an eighth of its size, which is quick and still meets every byte.
             image.draft(image.mode, (1, 1))
             image.load()
@@ -134,7 +134,7 @@ def _decode(path: str) -> str | None:
 
 def _read_header(path: str) -> str | None:
     try:
-        with Image.open(path) as image:
+        with open_to_show(path) as image:
             check_size(image)
     except Exception as error:
         return describe_failure(error)
@@ -165,10 +165,10 @@ def _examples(name: str, classes: tuple[str, ...], split: FileSplit, readable: n
     examples = []
     for place in spread_by_class(split.labels, np.flatnonzero(readable)):
         try:
-            with Image.open(split.files[place]) as image:
+            with open_to_show(split.files[place]) as image:
                 image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
                 png = thumbnail(image.convert("L" if is_grey(image) else "RGB"))
         except Exception:
             continue  # it could be read a moment ago; a picture fewer is shown
-        examples.append(Example(classes[split.labels[place]], name, png))
+        examples.append(Example(classes[split.labels[place]], name, png, int(place)))
     return examples

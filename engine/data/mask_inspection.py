@@ -18,6 +18,7 @@ from engine.data.found import MaskCode, MaskSplit, Recognised, spread_evenly, wa
 from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress
 from engine.data.masks import NO_CLASS, class_plane, read_values
 from engine.data.reading import check_size, describe_failure, folder_channels
+from engine.data.tiff import open_to_show
 
 DECODED = 512
 """About so many masks of a split are decoded, evenly spread, for the share of each class; of the others the sizes are read."""
@@ -70,7 +71,7 @@ def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOu
 def _judge(split: MaskSplit, place: int, code: MaskCode | None) -> tuple[str, npt.NDArray[np.int64] | None]:
     """Why the pair cannot be used, "" where nothing is known against it; with `code` also its pixels by class."""
     try:
-        with Image.open(split.files[place]) as picture:
+        with open_to_show(split.files[place]) as picture:
             check_size(picture)
             turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)
             size = picture.size[::-1] if turned else picture.size
@@ -117,12 +118,12 @@ def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         place = usable[row]
         try:
-            with Image.open(split.files[place]) as image:
+            with open_to_show(split.files[place]) as image:
                 picture = ImageOps.exif_transpose(image).convert("RGB")
             plane = class_plane(read_values(Path(split.masks[place]).read_bytes()), code)
         except Exception:
             continue  # it could be read a moment ago; a picture fewer is shown
         picture.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
         mask = np.asarray(Image.fromarray(plane).resize(picture.size, Image.Resampling.NEAREST))
-        found.append(Example("", name, png(lay_mask(np.asarray(picture), mask))))
+        found.append(Example("", name, png(lay_mask(np.asarray(picture), mask)), place))
     return found

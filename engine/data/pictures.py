@@ -18,6 +18,7 @@ from engine.data.found import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, 
 from engine.data.idx import Bytes
 from engine.data.masks import LOOKED_AT, NO_CLASS, class_plane, read_values
 from engine.data.reading import Unfit, describe_failure
+from engine.data.tiff import Bands
 
 
 class UnreadablePicture(Exception):  # noqa: N818 - it describes the picture
@@ -51,6 +52,8 @@ class PictureSet(ABC):
     """The path of a second file that each picture is made of, where there is one: its mask."""
     kind = ""
     """What else than its files decides what becomes of a picture."""
+    bands: Bands | None = None
+    """How the bands of its TIFFs become channels, where they are of bands."""
     planes = 0
     """How many planes a picture has behind its channels, of what is to be learnt of each pixel; cropped and mirrored with
     it."""
@@ -108,7 +111,7 @@ class FilePictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            return torch.from_numpy(decode(content(self.files[index]), size, channels))
+            return torch.from_numpy(decode(content(self.files[index]), size, channels, self.bands))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
@@ -150,7 +153,7 @@ class MaskedPictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            picture, sides = decode_whole(content(self.files[index]), channels, size)
+            picture, sides = decode_whole(content(self.files[index]), channels, size, self.bands)
             plane = class_plane(read_values(content(self.beside[index])), self._code)
             if plane.shape != sides:
                 mask = f"{plane.shape[1]} x {plane.shape[0]}"

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tifffile
+from PIL import Image, ImageFile
 
 from engine.data.found import spread_evenly
 from engine.data.idx import Bytes
@@ -85,7 +86,7 @@ def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
     whole = all(values.dtype == np.uint8 for values in read)
     told = _told(folder, files[0])
     if told is not None and len(told) >= count:
-        return _by_statistics(told[:count], whole)
+        return _by_statistics(told[:count], read[0].dtype, whole)
     if count in (2, 4) and all(map(_is_opacity, read)):
         count -= 1  # what is drawn by the opacity of each pixel is the other bands
         if whole:
@@ -113,16 +114,42 @@ def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Byt
     return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
 
 
-def to_show(content: bytes) -> Bytes:
-    """The TIFF for people: uint8 [h, w, 3] of its first three bands, or of its first, each stretched to its own range.
+def open_to_show(path: str) -> Image.Image:
+    """The picture at `path` for people, its header read and no more, as Pillow opens it. Of a TIFF of bands the first three
+    are shown, or the first, each stretched to its own range.
 
-    Raises Unfit, or what tifffile raises.
+    Raises what Pillow raises; its `load` may raise Unfit, or what tifffile raises.
     """
-    values, no_data = _read(BytesIO(content))
-    values = values[:, :, :3] if values.shape[2] >= 3 else values[:, :, :1]
-    flat = values.reshape(-1, values.shape[2]).T
-    own = _by_values([_without(flat[:, :: max(1, flat.shape[1] // PIXELS_OF_EACH)], no_data)], values.dtype == np.uint8)
-    return np.broadcast_to(stretched(values, own, no_data), (*values.shape[:2], 3))
+    if path.lower().endswith(ENDINGS) and _special_bands(path) is not None:
+        return _ShownTiff(path)
+    return Image.open(path)
+
+
+class _ShownTiff(ImageFile.ImageFile):
+    """A TIFF of bands, decoded when its pixels are asked for."""
+
+    format = "TIFF"
+    format_description = "TIFF of bands"
+    _decoded = False
+
+    def _open(self) -> None:
+        assert self.fp is not None
+        with tifffile.TiffFile(self.fp) as file:
+            part, axes = _series(file)
+            sizes = dict(zip(axes, part.shape, strict=True))
+        self._mode, self._size = "RGB", (sizes["X"], sizes["Y"])
+
+    def load(self) -> Any:
+        if not self._decoded:
+            assert self.fp is not None
+            self.fp.seek(0)
+            values, no_data = _read(self.fp)
+            values = values[:, :, :3] if values.shape[2] >= 3 else values[:, :, :1]
+            own = _by_values([_without(_some(values), no_data)], values.dtype == np.uint8)
+            shown = np.broadcast_to(stretched(values, own, no_data), (*values.shape[:2], 3))
+            self.im = Image.fromarray(np.ascontiguousarray(shown)).im
+            self._decoded = True
+        return Image.Image.load(self)
 
 
 def _series(file: tifffile.TiffFile) -> tuple[tifffile.TiffPage | tifffile.TiffPageSeries, str]:
@@ -186,8 +213,13 @@ def _some_values(path: str) -> Values | None:
         values, no_data = _read(path)
     except Exception:
         return None  # a decoder may raise nearly anything; whoever loads the picture names it
+    return _without(_some(values), no_data)
+
+
+def _some(values: Values) -> Values:
+    """About `PIXELS_OF_EACH` of the pixels of `values` [h, w, bands], as [bands, n]."""
     flat = values.reshape(-1, values.shape[2]).T
-    return _without(flat[:, :: max(1, flat.shape[1] // PIXELS_OF_EACH)], no_data)
+    return flat[:, :: max(1, flat.shape[1] // PIXELS_OF_EACH)]
 
 
 def _without(values: Values, no_data: float | None) -> Values:
@@ -208,21 +240,29 @@ def _by_values(read: Sequence[Values], whole: bool) -> Bands:
     if not values.shape[1]:
         values = np.zeros((len(values), 1))
     low, high = np.percentile(values, [CUT_PERCENT, 100 - CUT_PERCENT], axis=1)
-    if whole:
-        low, high = np.zeros_like(low), np.full_like(high, 255)
-    high = np.where(high > low, high, low + 1)
+    low, high = _range(low, high, read[0].dtype, whole)
     channels = np.clip((values - low[:, None]) / (high - low)[:, None], 0, 1)
     return _bands(low, high, channels.mean(1), channels.std(1))
 
 
-def _by_statistics(told: npt.NDArray[np.float64], whole: bool) -> Bands:
+def _by_statistics(told: npt.NDArray[np.float64], kind: np.dtype[Any], whole: bool) -> Bands:
     """By minimum, maximum, mean and standard deviation of each band."""
     least, most, mean, std = told.T
     low, high = np.maximum(least, mean - DEVIATIONS * std), np.minimum(most, mean + DEVIATIONS * std)
-    if whole:
-        low, high = np.zeros_like(low), np.full_like(high, 255)
-    high = np.where(high > low, high, low + 1)
+    low, high = _range(low, high, kind, whole)
     return _bands(low, high, (mean - low) / (high - low), std / (high - low))
+
+
+def _range(
+    low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], whole: bool
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The range of each band that is kept; one whose values are all the same keeps that of its `kind` of numbers."""
+    if whole:
+        return np.zeros_like(low), np.full_like(high, 255)
+    flat = high <= low
+    if kind.kind == "u":
+        return np.where(flat, 0, low), np.where(flat, np.iinfo(kind).max, high)
+    return low, np.where(flat, low + 1, high)
 
 
 def _bands(*each: npt.NDArray[np.float64]) -> Bands:

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.dataset import DatasetReport, Example, SplitReport
+from engine.contract.dataset import DatasetReport, Example, SplitReport, channels_in_words
 from gui import icons, theme
 
 FORMATS = {"imagefolder": "folders of pictures", "idx": "MNIST's idx files", "masks": "pictures and masks"}
@@ -139,7 +139,7 @@ class DatasetCard(QFrame):
 def describe(report: DatasetReport) -> str:
     """Format, splits and unreadable files in a sentence or two."""
     splits = ", ".join(f"{s.name} {s.pictures:,}{' (drawn from train)' if s.made else ''}" for s in report.splits)
-    colours = "grey" if report.channels == 1 else "colour"
+    colours = channels_in_words(report.channels)
     text = f"{FORMATS.get(report.format, report.format).capitalize()}, {colours} · {splits}"
     if report.unreadable_count:
         files = "file is" if report.unreadable_count == 1 else "files are"

@@ -8,11 +8,11 @@ from engine.contract.job import Job
 
 _TRANSFORMERS = ("vit_",)
 _WITHOUT_SIDE_HEADS = ("googlenet", "inception_v3")
-_GREY = """
+_OTHER_CHANNELS = """
 name = next(name for name, part in model.named_modules() if isinstance(part, torch.nn.Conv2d))
 old = model.get_submodule(name)
-grey = torch.nn.Conv2d(1, old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None)
-model.set_submodule(name, grey)"""
+first = torch.nn.Conv2d({channels}, old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None)
+model.set_submodule(name, first)"""
 
 
 def loading_code(job: Job, plan: Planned, path: str, kind: str) -> str:
@@ -26,9 +26,9 @@ def loading_code(job: Job, plan: Planned, path: str, kind: str) -> str:
 
 def _building(job: Job, plan: Planned) -> str:
     classes = len(plan.classes)
-    grey = _GREY if plan.channels == 1 else ""
+    other = "" if plan.channels == 3 else _OTHER_CHANNELS.format(channels=plan.channels)
     if job.model_is_file:
-        return f'import torch, runpy; model = runpy.run_path({job.model!r})["build_model"]({classes}){grey}'
+        return f'import torch, runpy; model = runpy.run_path({job.model!r})["build_model"]({classes}){other}'
     if job.model == "mnist_cnn":
         return (
             "import torch; from engine.tasks.mnist_cnn import MnistCnn; "
@@ -44,4 +44,4 @@ def _building(job: Job, plan: Planned) -> str:
     if entry is not None and entry.task == "segmentation":
         more = ", weights_backbone=None"
     call = f"torchvision.models.get_model({job.model!r}, num_classes={classes}{more})"
-    return f"import torch, torchvision; model = {call}{grey}"
+    return f"import torch, torchvision; model = {call}{other}"

@@ -12,7 +12,7 @@ import tifffile
 from PIL import Image
 
 from engine.data.reading import Unfit
-from engine.data.tiff import Bands, learn_bands, read_bands, to_show
+from engine.data.tiff import Bands, learn_bands, open_to_show, read_bands
 
 SIDE = 24
 
@@ -122,8 +122,12 @@ def test_that_a_file_of_other_bands_than_most_is_refused_with_the_reason(tmp_pat
 
 
 def test_that_what_people_are_shown_is_stretched_to_its_own_range(tmp_path: Path) -> None:
-    content = Path(save(tmp_path / "dark.tif", scene(0, 7, top=50))).read_bytes()
-    picture = to_show(content)
-    assert (picture.shape, picture.dtype) == ((SIDE, SIDE, 3), np.uint8)
-    assert picture.max() == 255
-    assert to_show(Path(save(tmp_path / "one.tif", scene(0, 1)[:, :, 0])).read_bytes()).shape == (SIDE, SIDE, 3)
+    with open_to_show(save(tmp_path / "dark.tif", scene(0, 7, top=50))) as picture:
+        assert (picture.size, picture.mode) == ((SIDE, SIDE), "RGB")
+        assert np.asarray(picture).max() == 255
+    with open_to_show(save(tmp_path / "one.tif", scene(0, 1)[:, :, 0])) as picture:
+        levels = np.asarray(picture.convert("RGB"))
+    assert (levels == levels[:, :, :1]).all()
+    Image.new("RGB", (5, 4), (1, 2, 3)).save(tmp_path / "colour.tif")
+    with open_to_show(str(tmp_path / "colour.tif")) as picture:
+        assert picture.getpixel((0, 0)) == (1, 2, 3)
