@@ -19,8 +19,8 @@ from engine.data.outlines import OutlineError, read_outline
 from engine.data.pairing import endings, named
 
 PLACES = ("annotations", "annotation", "labels")
-BESIDE = ("_annotations.coco.json", "labels.json", "annotations.json", "result.json", "instances.json", "coco.json")
-"""What the file is called that lies in a split's folder, by Roboflow, FiftyOne, Label Studio and others."""
+LOOKED_AT = 20
+"""JSON files of a folder that are opened to see whether they are of this kind, the largest; labelme has one a picture."""
 _FOLDERS = ("images", "data", "jpegimages", "imgs", "img")
 _KEYS = (b'"images"', b'"annotations"', b'"categories"')
 REMEDY = "Write the file anew, as COCO's data format has it."
@@ -173,14 +173,18 @@ def find_coco(folder: str, folders: Sequence[str]) -> CocoFiles | None:
 
 
 def _candidates(folder: str, folders: Sequence[str]) -> Iterator[str]:
-    """JSON files in the places where they lie."""
-    for name in folders:
-        place = os.path.join(folder, name)
-        if name.lower() in PLACES:
-            yield from (os.path.join(place, each) for each in endings(place, ".json"))
-        elif any(name.lower() in names for names in SPLIT_NAMES.values()):
-            yield from filter(os.path.isfile, (os.path.join(place, each) for each in BESIDE))
-    yield from (os.path.join(folder, each) for each in endings(folder, ".json"))
+    """JSON files in the places where they lie: in a folder of annotations, or beside the pictures."""
+    places = {*PLACES, *_FOLDERS, *(each for names in SPLIT_NAMES.values() for each in names)}
+    for place in (folder, *(os.path.join(folder, name) for name in folders if name.lower() in places)):
+        paths = [os.path.join(place, name) for name in endings(place, ".json")]
+        yield from sorted(sorted(paths, key=_bytes_of, reverse=True)[:LOOKED_AT])
+
+
+def _bytes_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _by_split(paths: Iterator[str]) -> tuple[dict[str, str], list[Problem]]:

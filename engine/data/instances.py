@@ -24,6 +24,9 @@ from engine.data.reading import Unfit
 MOST_INSTANCES = 255
 """Instances of one picture that are used, as many as a byte can number; of more the largest."""
 
+MOST_NUMBERS = 0xFFFF
+"""Masks with larger values are numbered anew before each value is searched for."""
+
 
 class Instance(NamedTuple):
     """One thing in a picture: its pixels and its class. An `ignored` one, of many things that nobody told apart, is neither
@@ -155,15 +158,13 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
             f"its mask {shown(os.path.basename(path))} is of another size ({values.shape[1]} x {values.shape[0]} pixels, the "
             f"picture has {size[1]} x {size[0]})"
         )
-    there, places = np.unique(values, return_inverse=True)
-    places = places.reshape(values.shape)
-    if there[0] != 0:
-        places += 1  # no pixel is background, which is to be the first
-    windows = []
-    for number, found in enumerate(ndimage.find_objects(places), 1):
-        rows, columns = found
-        windows.append(Window(rows.start, columns.start, places[found] == number))
-    return windows
+    if values.max(initial=0) > MOST_NUMBERS:  # as colours are
+        values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
+    return [
+        Window(found[0].start, found[1].start, values[found] == number)
+        for number, found in enumerate(ndimage.find_objects(values), 1)
+        if found is not None
+    ]
 
 
 def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes, Bytes]:

@@ -1,0 +1,235 @@
+"""Pictures of filled rectangles, with their boxes written down in every way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+CLASSES = ("cat", "dog")
+COLOURS = {"cat": (250, 20, 20), "dog": (20, 20, 250)}
+GREY = 90
+
+
+class Rectangle(NamedTuple):
+    """Edges in pixels, and a class."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+    name: str
+
+
+class Drawn(NamedTuple):
+    """A picture's height and width, and what is in it; what lies behind covers what lies before."""
+
+    height: int
+    width: int
+    rectangles: tuple[Rectangle, ...]
+
+
+TWO = Drawn(60, 80, (Rectangle(8, 4, 40, 28, "dog"), Rectangle(50, 30, 74, 56, "cat")))
+ONE = Drawn(80, 60, (Rectangle(10, 20, 30, 70, "cat"),))
+NONE = Drawn(64, 64, ())
+SPLITS: dict[str, dict[str, Drawn]] = {"train": {"a": TWO, "b": ONE}, "val": {"c": ONE, "d": TWO}}
+
+Write = Callable[[Path, Mapping[str, Mapping[str, Drawn]]], Path]
+
+
+def draw(path: Path, drawn: Drawn) -> Path:
+    pixels = np.full((drawn.height, drawn.width, 3), GREY, np.uint8)
+    for left, top, right, bottom, name in drawn.rectangles:
+        pixels[top:bottom, left:right] = COLOURS[name]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def text(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+def voc_xml(drawn: Drawn, *, name_of: Callable[[str], str] = str, size: bool = True, more: str = "") -> str:
+    told = f"<size><width>{drawn.width}</width><height>{drawn.height}</height><depth>3</depth></size>" if size else ""
+    objects = "".join(
+        f"<object><name>{name_of(name)}</name><difficult>0</difficult><bndbox><xmin>{left}</xmin><ymin>{top}</ymin>"
+        f"<xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object>"
+        for left, top, right, bottom, name in drawn.rectangles
+    )
+    return f"<annotation>{told}{objects}{more}</annotation>"
+
+
+def yolo_txt(drawn: Drawn) -> str:
+    lines = []
+    for left, top, right, bottom, name in drawn.rectangles:
+        middle = (left + right) / 2 / drawn.width, (top + bottom) / 2 / drawn.height
+        sides = (right - left) / drawn.width, (bottom - top) / drawn.height
+        lines.append(" ".join(map(str, (CLASSES.index(name), *middle, *sides))))
+    return "\n".join(lines)
+
+
+def kitti_txt(drawn: Drawn, *, name_of: Callable[[str], str] = str, more: Sequence[str] = ()) -> str:
+    lines = [
+        f"{name_of(name)} 0.0 0 0.0 {left}.0 {top}.0 {right}.0 {bottom}.0 0 0 0 0 0 0 0"
+        for left, top, right, bottom, name in drawn.rectangles
+    ]
+    return "\n".join([*lines, *more])
+
+
+def coco_json(pictures: Mapping[str, Drawn], *, file_name: str = "{}.png", outlines: bool = True) -> dict:
+    images, annotations = [], []
+    for number, (stem, drawn) in enumerate(pictures.items(), 10):
+        images.append({"id": number, "file_name": file_name.format(stem), "width": drawn.width, "height": drawn.height})
+        for left, top, right, bottom, name in drawn.rectangles:
+            annotation = {
+                "id": len(annotations),
+                "image_id": number,
+                "category_id": 3 + 4 * CLASSES.index(name),
+                "bbox": [left, top, right - left, bottom - top],
+                "iscrowd": 0,
+            }
+            if outlines:
+                annotation["segmentation"] = [[left, top, right, top, right, bottom, left, bottom]]
+            annotations.append(annotation)
+    categories = [{"id": 3 + 4 * number, "name": name} for number, name in enumerate(CLASSES)]
+    return {"images": images, "annotations": annotations, "categories": categories}
+
+
+def arcgis_definition(root: Path, mode: str) -> Path:
+    classes = [{"Value": 5, "Name": "dog"}, {"Value": 2, "Name": "cat"}]
+    return text(root / "esri_model_definition.emd", json.dumps({"MetaDataMode": mode, "Classes": classes}))
+
+
+def value_of(name: str) -> str:
+    return {"dog": "5", "cat": "2"}[name]
+
+
+# A dataset in each way, with the same pictures
+
+
+def voc(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+    for split, pictures in splits.items():
+        for stem, drawn in pictures.items():
+            draw(root / f"JPEGImages/{stem}.png", drawn)
+            text(root / f"Annotations/{stem}.xml", voc_xml(drawn))
+        text(root / f"ImageSets/Main/{split}.txt", "\n".join(pictures))
+    return root
+
+
+def voc_side_by_side(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+    for split, pictures in splits.items():
+        for stem, drawn in pictures.items():
+            draw(root / f"{split}/{stem}.png", drawn)
+            text(root / f"{split}/{stem}.xml", voc_xml(drawn, size=False))
+    return root
+
+
+def coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+    for split, pictures in splits.items():
+        for stem, drawn in pictures.items():
+            draw(root / f"{split}2017/{stem}.png", drawn)
+        text(root / f"annotations/instances_{split}2017.json", json.dumps(coco_json(pictures)))
+    return root
+
+
+def coco_roboflow(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+    for split, pictures in splits.items():
+        folder = root / {"val": "valid"}.get(split, split)
+        for stem, drawn in pictures.items():
+            draw(folder / f"{stem}.png", drawn)
+        content = coco_json(pictures)
+        content["categories"] = [
+            {"id": 0, "name": "pets", "supercategory": "none"},
+            *({**each, "supercategory": "pets"} for each in content["categories"]),
+        ]
+        text(folder / "_annotations.coco.json", json.dumps(content))
+    return root
+
+
+def yolo(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+    for split, pictures in splits.items():
+        for stem, drawn in pictures.items():
+            draw(root / f"images/{split}/{stem}.png", drawn)
+            text(root / f"labels/{split}/{stem}.txt", yolo_txt(drawn))
+    text(
+        root / "data.yaml",
+        "path: ../somewhere/else\ntrain: images/train\nval: images/val\nnames:\n  0: cat\n  1: dog\n",
+    )
+    return root
+
+
+def yolo_roboflow(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+    for split, pictures in splits.items():
+        folder = root / {"val": "valid"}.get(split, split)
+        for stem, drawn in pictures.items():
+            draw(folder / f"images/{stem}.png", drawn)
+            text(folder / f"labels/{stem}.txt", yolo_txt(drawn))
+    text(root / "data.yaml", "train: ../train/images\nval: ../valid/images\nnc: 2\nnames: ['cat', 'dog']\n")
+    return root
+
+
+def yolo_darknet(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+    for split, pictures in splits.items():
+        for stem, drawn in pictures.items():
+            draw(root / f"obj_train_data/{stem}.png", drawn)
+            text(root / f"obj_train_data/{stem}.txt", yolo_txt(drawn))
+        text(root / f"{split}.txt", "\n".join(f"data/obj_train_data/{stem}.png" for stem in pictures))
+    text(root / "obj.names", "cat\ndog\n")
+    return root
+
+
+def kitti(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+    for split, pictures in splits.items():
+        for stem, drawn in pictures.items():
+            draw(root / f"training/image_2/{stem}.png", drawn)
+            text(root / f"training/label_2/{stem}.txt", kitti_txt(drawn))
+        text(root / f"ImageSets/{split}.txt", "\n".join(pictures))
+    return root
+
+
+def arcgis_voc(root: Path, pictures: Mapping[str, Drawn]) -> Path:
+    for stem, drawn in pictures.items():
+        draw(root / f"images/{stem}.tif", drawn)
+        text(root / f"labels/{stem}.xml", voc_xml(drawn, name_of=value_of))
+    return arcgis_definition(root, "PASCAL_VOC_rectangles").parent
+
+
+def arcgis_kitti(root: Path, pictures: Mapping[str, Drawn]) -> Path:
+    for stem, drawn in pictures.items():
+        draw(root / f"images/{stem}.tif", drawn)
+        text(root / f"labels/{stem}.txt", kitti_txt(drawn, name_of=value_of))
+    return arcgis_definition(root, "KITTI_rectangles").parent
+
+
+def arcgis_rcnn(root: Path, pictures: Mapping[str, Drawn]) -> Path:
+    for stem, drawn in pictures.items():
+        draw(root / f"images/{stem}.tif", drawn)
+        for name in CLASSES:
+            own = [each for each in drawn.rectangles if each.name == name]
+            if own:
+                numbered(root / f"labels/{value_of(name)}/{stem}.tif", drawn._replace(rectangles=tuple(own)))
+    return arcgis_definition(root, "RCNN_Masks").parent
+
+
+def numbered(path: Path, drawn: Drawn) -> Path:
+    """A mask in which each rectangle has a number, from 1 on."""
+    values = np.zeros((drawn.height, drawn.width), np.uint8 if len(drawn.rectangles) < 256 else np.uint16)
+    for number, (left, top, right, bottom, _) in enumerate(drawn.rectangles, 1):
+        values[top:bottom, left:right] = number
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(values).save(path)
+    return path
+
+
+BY_SPLIT: dict[str, Write] = {
+    write.__name__: write
+    for write in (voc, voc_side_by_side, coco, coco_roboflow, yolo, yolo_roboflow, yolo_darknet, kitti)
+}
+"""Ways of writing down boxes that tell of splits."""
