@@ -17,6 +17,7 @@ from engine.data.point_drawing import draw_points
 from engine.tasks import user_file, weights
 from engine.tasks.adapt import freeze_all_but
 from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Task, TaskError
+from engine.tasks.class_counts import softened_weights
 from engine.tasks.pointcnn import PointCNN
 from engine.tasks.segmentation import ClassOfPixel, SegmentationMeasures
 
@@ -105,6 +106,9 @@ class PointSegmentation(Task):
         assert isinstance(splits.val, PointBlocks)
         code = splits.train.code
         kept = [place for place, value in enumerate(code.values) if value != job.ignore_value]
+        if len(kept) < 2:
+            message = f"Without the label {job.ignore_value} there is nothing left to tell apart."
+            raise TaskError("ignore_value", message, "Give another value, or leave it empty.")
         others = (value for value in code.values if value == job.ignore_value)
         values = tuple(code.values[place] for place in kept)
         code = replace(code, values=values, ignored=(*code.ignored, *others))
@@ -118,11 +122,12 @@ class PointSegmentation(Task):
         return replace(splits, classes=classes, train=train, val=val, statistics=train.statistics)
 
     def objective(self, job: Job, lesson: Lesson) -> Objective:
-        return ClassOfPoint(job.loss, len(lesson.classes))
+        weights = softened_weights(lesson.class_counts()) if job.class_weights == "balanced" else None
+        return ClassOfPoint(job.loss, len(lesson.classes), weights)
 
 
 class PointMeasures(SegmentationMeasures):
-    """As of pixels."""
+    """As of pixels: in place of those, points are counted."""
 
     def compute(self) -> dict[str, float]:
         measured = super().compute()
@@ -136,8 +141,8 @@ class ClassOfPoint(ClassOfPixel):
     entry = PointSegmentation.entry
     compiles = False
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return super().loss(outputs[:, :, None], targets[:, None])
+    def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        return super()._loss(outputs[:, :, None], targets[:, None], weights)
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return super().correct(outputs[:, :, None], targets[:, None])

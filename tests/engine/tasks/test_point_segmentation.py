@@ -1,0 +1,190 @@
+"""PointCNN, and the losses and measures of points."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from engine.contract.job import Job
+from engine.data.masks import NO_CLASS
+from engine.data.opening import open_splits
+from engine.data.point_blocks import PointBlocks
+from engine.tasks import TASKS, Lesson, TaskError
+from engine.tasks.pointcnn import PointCNN, XConv, XTransform, farthest_points, neighbours_of, take
+from tests.support.clouds import make_clouds
+
+TASK = TASKS["point_segmentation"]
+CLASSES = 3
+
+
+def job(**fields: object) -> Job:
+    return Job(**({"task": "point_segmentation", "model": "pointcnn_x1", "points": 64} | fields))  # type: ignore[arg-type]
+
+
+def cloud(count: int = 2, points: int = 64, channels: int = 3, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, channels, points, generator=torch.Generator().manual_seed(seed))
+
+
+def test_that_representative_points_are_the_farthest_from_each_other() -> None:
+    points = cloud(3, 40).transpose(1, 2)
+    found = farthest_points(points, 12)
+    for number in range(3):
+        chosen = [0]
+        while len(chosen) < 12:
+            away = [min(float((point - points[number, each]).norm()) for each in chosen) for point in points[number]]
+            chosen.append(int(np.argmax(away)))
+        assert found[number].tolist() == chosen
+
+
+def test_that_neighbours_are_every_second_of_the_nearest_and_few_points_are_taken_again() -> None:
+    points = cloud(2, 30).transpose(1, 2)
+    found = neighbours_of(points[:, :5], points, 4, 2)
+    for number in range(2):
+        for place in range(5):
+            order = (points[number] - points[number, place]).norm(dim=1).argsort()
+            assert found[number, place].tolist() == order[:8:2].tolist()
+    few = neighbours_of(points[:, :5], points[:, :3], 8, 4)
+    assert few.shape == (2, 5, 8)
+    assert torch.equal(few[..., :3], few[..., 3:6])
+
+
+def test_that_x_conv_is_the_papers_algorithm_line_by_line() -> None:
+    torch.manual_seed(0)
+    layer = XConv(5, 7, neighbours=4, dilation=1, lifted=6, multiplier=2).eval()
+    points, features = cloud(1, 20).transpose(1, 2), torch.randn(1, 20, 5)
+    outputs = layer(points, features, points[:, :3])
+    for place in range(3):
+        nearest = (points[0] - points[0, place]).norm(dim=1).argsort()[:4]
+        local = layer.norm(points[0, nearest] - points[0, place])
+        lifted = torch.stack([layer.lift(row) for row in local])
+        joined = torch.cat([lifted, features[0, nearest]], 1)
+        transform = _x_by_hand(layer.transform, local)
+        mixed = transform @ joined
+        each = torch.stack(
+            [sum(mixed[k, c] * layer.depthwise[k, c, d] for k in range(4)) for c in range(11) for d in range(2)]
+        )
+        by_hand = layer.out_norm(functional.elu(layer.pointwise(each))[None])[0]
+        torch.testing.assert_close(outputs[0, place], by_hand, rtol=1e-4, atol=1e-5)
+
+
+def _x_by_hand(layer: XTransform, local: torch.Tensor) -> torch.Tensor:
+    """A column of each layer's values at a time."""
+    values = functional.elu(layer.first(local.flatten())).reshape(4, 4)
+    for number, columns in enumerate((layer.second, layer.third)):
+        rows = torch.stack([values[:, c] @ columns.weight[c] for c in range(4)]) + columns.bias
+        values = functional.elu(rows) if number == 0 else rows
+    return values
+
+
+def test_that_values_are_taken_from_the_cloud_that_they_belong_to() -> None:
+    values = torch.arange(24.0).reshape(2, 4, 3)
+    taken = take(values, torch.tensor([[[0, 3]], [[1, 1]]]))
+    assert taken.tolist() == [[[[0, 1, 2], [9, 10, 11]]], [[[15, 16, 17], [15, 16, 17]]]]
+
+
+@pytest.mark.parametrize(("channels", "points"), [(3, 64), (6, 100)])
+def test_that_every_point_has_a_class_wherever_the_others_stand_in_the_order(channels: int, points: int) -> None:
+    torch.manual_seed(0)
+    model = PointCNN(channels, CLASSES, width=1)
+    inputs = cloud(2, points, channels)
+    outputs = model(inputs)
+    assert outputs.shape == (2, CLASSES, points)
+    outputs.sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    model.eval()
+    order = torch.cat(
+        [torch.zeros(1, dtype=torch.int64), 1 + torch.randperm(points - 1)]
+    )  # the first begins the others
+    with torch.no_grad():
+        torch.testing.assert_close(model(inputs)[:, :, order], model(inputs[:, :, order]), rtol=1e-3, atol=1e-4)
+
+
+def test_that_fresh_weights_depend_on_the_seed_alone_and_a_checkpoint_fits() -> None:
+    torch.manual_seed(1)
+    one = TASK.build_model(job(), CLASSES, 6).state_dict()
+    torch.manual_seed(2)
+    other = TASK.build_model(job(), CLASSES, 6).state_dict()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    PointCNN(6, CLASSES, 1).load_state_dict(one)
+    assert not any(parameter.dim() == 4 for parameter in TASK.build_model(job(), CLASSES, 6).parameters())
+
+
+def test_that_losses_and_measures_are_those_of_pixels_over_points() -> None:
+    objective = TASK.objective(job(), Lesson(tuple("abc")))
+    outputs, targets = torch.randn(4, CLASSES, 30), torch.randint(0, CLASSES, (4, 30))
+    targets[:, :7] = NO_CLASS
+    expected = functional.cross_entropy(outputs[:, :, 7:], targets[:, 7:], reduction="none").mean(1)
+    torch.testing.assert_close(objective.loss(outputs, targets), expected)
+    found, true = outputs.argmax(1)[:, 7:].numpy(), targets[:, 7:].numpy()
+    assert objective.correct(outputs, targets).item() == pytest.approx((found == true).mean(1).sum(), rel=1e-6)  # type: ignore[union-attr]
+    measures = objective.measures()
+    measures.update(outputs, targets)
+    measured = measures.compute()
+    assert measured.keys() == {measure.id for measure in TASK.entry.measures}
+    ious = [((found == n) & (true == n)).sum() / ((found == n) | (true == n)).sum() for n in range(CLASSES)]
+    assert measured["miou"] == pytest.approx(np.mean(ious), rel=1e-6)
+    assert measured["point_accuracy"] == pytest.approx((found == true).mean(), rel=1e-6)
+    assert measures.per_class()["IoU"] == pytest.approx(ious, rel=1e-6)
+    assert objective.blank_targets(torch.zeros(2, 6, 30)).shape == (2, 30)
+
+
+def test_that_rare_classes_may_count_more() -> None:
+    lesson = Lesson(("floor", "ball"), class_counts=lambda: (900.0, 100.0))
+    outputs, targets = torch.zeros(2, 2, 10), torch.tensor([[0] * 10, [1] * 10])
+    floor, ball = TASK.objective(job(class_weights="balanced"), lesson).loss(outputs, targets).tolist()
+    assert ball > 1.5 * floor
+
+
+def test_that_truth_and_prediction_are_drawn_from_the_samples_own_points() -> None:
+    objective = TASK.objective(job(), Lesson(("floor", "ball")))
+    given = cloud(1, 50)[0]
+    target = torch.arange(50) % 2
+    truth = objective.show_truth(given.numpy(), target)  # type: ignore[arg-type]
+    right = functional.one_hot(target, 2).T.float()
+    assert truth.picture.shape == (256, 256, 3)
+    assert np.array_equal(objective.show_prediction(given.numpy(), right).picture, truth.picture)  # type: ignore[arg-type]
+    assert not np.array_equal(objective.show_prediction(given.numpy(), 1 - right).picture, truth.picture)  # type: ignore[arg-type]
+
+
+def test_that_splits_are_prepared_for_the_job_and_a_label_can_be_left_out(tmp_path: Path) -> None:
+    make_clouds(tmp_path, {"train": 2, "val": 1}, 200)
+    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, formats=("points",))
+    prepared = TASK.prepared(job(points=80, seed=7, augmentation="light"), splits)
+    assert isinstance(prepared.train, PointBlocks)
+    assert isinstance(prepared.val, PointBlocks)
+    assert (len(prepared.train), len(prepared.val), prepared.train.seed) == (6, 3, 7)
+    assert (prepared.train.training, prepared.train.turned) == (True, True)
+    assert (prepared.val.training, prepared.val.turned) == (False, False)
+    assert prepared.train.statistics == prepared.val.statistics == prepared.statistics
+    assert prepared.train.load(0, 1)[0].shape == TASK.example_shape(job(points=80), splits.channels)
+    with pytest.raises(TaskError, match="Without the label 1 there is nothing left") as error:
+        TASK.prepared(job(ignore_value=1), splits)
+    assert error.value.field == "ignore_value"
+
+
+OWN = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Conv1d(3, num_classes, {size})
+"""
+
+
+def test_that_a_model_file_of_ones_own_is_tried_out_and_wrong_names_are_told(tmp_path: Path) -> None:
+    def built(size: int) -> nn.Module:
+        text = OWN.format(size=size)
+        (tmp_path / "own.py").write_text(text)
+        trusted = hashlib.sha256(text.encode()).hexdigest()
+        return TASK.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=trusted), CLASSES, 3)
+
+    assert built(1)(cloud()).shape == (2, CLASSES, 64)
+    with pytest.raises(TaskError, match=r"gives a tensor of \[2, 3, 62\]; \[2, 3, 64\] is needed"):
+        built(3)
+    with pytest.raises(TaskError, match="Did you mean “pointcnn_x1”"):
+        TASK.build_model(job(model="pointcnn_1"), CLASSES, 3)
