@@ -15,6 +15,7 @@ from PIL import Image
 from engine.contract.problems import Problem
 from engine.data.found import Labels, shown, warn
 from engine.data.reading import check_size, quieten_pillow
+from engine.data.tiff import open_to_show
 
 MOST_BOXES = 1000
 """Boxes of one picture that are used; of more the largest. Every picture's row of targets is as long as the longest."""
@@ -190,7 +191,7 @@ def picture_sizes(pictures: Sequence[Marked]) -> Sizes:
 def upright_size(path: str) -> tuple[int, int] | None:
     """Height and width of a picture when it is turned upright, from its header; None where it cannot be read."""
     try:
-        with Image.open(path) as image:
+        with open_to_show(path) as image:
             return size_upright(image)
     except Exception:  # a broken file may raise nearly anything in a decoder
         return None

@@ -9,23 +9,36 @@ from dataclasses import dataclass, field
 
 from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.problems import Problem, errors
+from engine.data.augmented import with_augmented
+from engine.data.box_inspection import look_through_boxes
+from engine.data.boxes import BoxSplit
 from engine.data.edges import EdgeSplit
 from engine.data.edges_inspection import look_through_edges
 from engine.data.file_inspection import look_through_files
 from engine.data.formats import PICTURES_BY_CLASS, recognise
-from engine.data.found import FileSplit, IdxSplit, MaskSplit, Recognised, shown, warn
+from engine.data.found import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, warn
 from engine.data.idx_inspection import look_through_idx
+from engine.data.imbalance import imbalance
+from engine.data.instance_inspection import look_through_instances
+from engine.data.instances import InstanceSplit
+from engine.data.leaks import leaks
 from engine.data.looking import LeaveOut, Looked, Progress
 from engine.data.mask_inspection import look_through_masks
+from engine.data.point_inspection import look_through_points
 from engine.data.reading import quieten_pillow
+from engine.data.sizes import picture_sizes
+from engine.data.tiff import learn_bands
 
 UNREADABLE_SHOWN = 1000
 
 LOOKS: dict[type, Callable[[Recognised, Progress, LeaveOut, int], Looked]] = {
     FileSplit: look_through_files,
     MaskSplit: look_through_masks,
+    BoxSplit: look_through_boxes,
+    InstanceSplit: look_through_instances,
     EdgeSplit: look_through_edges,
     IdxSplit: look_through_idx,
+    PointSplit: look_through_points,
 }
 """What looks a recognised folder through, with so many threads, by the type of its splits."""
 
@@ -76,6 +89,13 @@ def inspect(
         look = LOOKS[type(found.train)]
         looked = look(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
         looked.problems[:0] = found.problems
+        looked.problems += [problem for split in looked.splits[:1] for problem in imbalance(split)]
+        looked.problems += leaks(found, folder)
+        bands = learn_bands(folder, getattr(found.train, "files", ()))
+        looked.channels = looked.channels if bands is None else bands.count
+        # Digits mean other signs in the mirror; those with marks on them are whole within their square.
+        mirror, whole = not isinstance(found.train, IdxSplit), not isinstance(found.train, FileSplit | IdxSplit)
+        looked.examples = with_augmented(looked.examples, seed=seed, mirror=mirror, whole=whole)
     looked.problems += left_out.judged()
     return DatasetReport(
         folder=shown(folder),
@@ -86,6 +106,7 @@ def inspect(
         unreadable=tuple(left_out.unreadable),
         unreadable_count=left_out.unreadable_count,
         examples=tuple(looked.examples),
+        sizes=picture_sizes(getattr(found.train, "files", ())),
         problems=tuple(looked.problems),
         seconds=time.perf_counter() - begun,
     )
