@@ -5,13 +5,21 @@ from __future__ import annotations
 from engine.tasks.base import Lesson, Measures, Objective, Shown, Task, TaskError
 from engine.tasks.classification import Classification
 from engine.tasks.detection import Detection
+from engine.tasks.edge_detection import EdgeDetection
 from engine.tasks.instance_segmentation import InstanceSegmentation
 from engine.tasks.road_extraction import RoadExtraction
 from engine.tasks.segmentation import Segmentation
 
 TASKS: dict[str, Task] = {
     task.entry.id: task
-    for task in (Classification(), Segmentation(), RoadExtraction(), Detection(), InstanceSegmentation())
+    for task in (
+        Classification(),
+        Segmentation(),
+        RoadExtraction(),
+        EdgeDetection(),
+        Detection(),
+        InstanceSegmentation(),
+    )
 }
 
 __all__ = ["TASKS", "Lesson", "Measures", "Objective", "Shown", "Task", "TaskError"]

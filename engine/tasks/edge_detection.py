@@ -1,0 +1,154 @@
+"""Edge detection: how likely each pixel is on a boundary that people would draw."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.job import Job
+from engine.data.edges_reading import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
+from engine.data.idx import Bytes
+from engine.tasks import edge_models
+from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
+from engine.tasks.boundaries import THRESHOLDS, best_row, count, score, thin_maxima
+from engine.tasks.classification import IMAGENET
+
+_COUNTS = len(THRESHOLDS) * 4
+
+
+class EdgeMeasures(Measures):
+    """`counters`: the sum of the losses and the number of pictures, the counts of `boundaries.count` of all pictures at all
+    thresholds, and those of each picture at its own best threshold."""
+
+    def __init__(self, objective: EdgesOfPicture) -> None:
+        self.counters = torch.zeros(2 + _COUNTS + 4, dtype=torch.float64)
+        self._objective = objective
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        if not len(targets):
+            return
+        losses = self._objective.loss(outputs, targets)
+        likely, drawn = outputs[:, -1].float().sigmoid().cpu().numpy(), targets.to(torch.uint8).cpu().numpy()
+        counts, at_best = np.zeros((len(THRESHOLDS), 4), np.int64), np.zeros(4, np.int64)
+        for found, (share, bits) in zip(likely, drawn, strict=True):
+            place = _inside(share)
+            layers = [(bits[place] >> number & 1).astype(bool) for number in range(MOST_ANNOTATORS)]
+            of_picture = count(thin_maxima(found[place]), [layer for layer in layers if layer.any()])
+            counts += of_picture
+            at_best += best_row(of_picture)
+        sums = np.concatenate([[float(losses.double().sum()), len(losses)], counts.ravel(), at_best])
+        self.counters = self.counters.to(outputs.device) + torch.from_numpy(sums).to(outputs.device)
+
+    def compute(self) -> dict[str, float]:
+        loss, pictures = self.counters[:2].tolist()
+        if not pictures:
+            return {}
+        counts = self.counters[2:].cpu().numpy()
+        scores = score(counts[:_COUNTS].reshape(-1, 4), counts[_COUNTS:])
+        return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / pictures}
+
+
+def _inside(share: Bytes) -> tuple[slice, slice]:
+    """The rows and columns of a square [s, s] that the picture takes."""
+    inside = share != OUTSIDE
+    rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
+    if not len(rows):
+        return slice(0, 0), slice(0, 0)
+    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+
+
+class EdgeDetection(Task):
+    entry: ClassVar[TaskEntry] = TaskEntry(
+        id="edge_detection",
+        title="Edge detection",
+        formats=("edges",),
+        measures=(
+            Measure("ods", "ODS F-measure", higher_is_better=True, percent=True),
+            Measure("ois", "OIS F-measure", higher_is_better=True, percent=True),
+            Measure("ap", "Average precision", higher_is_better=True, percent=True),
+            Measure("loss", "Validation loss", higher_is_better=False),
+        ),
+        model="hed",
+    )
+
+    def model_names(self) -> tuple[str, ...]:
+        return edge_models.names()
+
+    def about(self, model: str) -> About:
+        return edge_models.about(model)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return edge_models.build(job, channels, self.image_size(job))
+
+    def image_size(self, job: Job) -> int:
+        return job.image_size if job.image_size is not None else edge_models.IMAGE_SIZE
+
+    def normalisation(self, job: Job, channels: int) -> Statistics:
+        """ImageNet's, with which VGG16 was trained; pictures of other bands take the mean over the colours."""
+        mean, std = IMAGENET
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
+
+    def objective(self, job: Job, lesson: Lesson) -> Objective:
+        if job.model in ("bdcn", "bdcn_bn"):
+            return EdgesOfPicture(side=0.5, fused=1.1, balance=1.1)
+        return EdgesOfPicture()
+
+
+class EdgesOfPicture(Objective):
+    """The logits of one or more maps of edges [n, maps, h, w], of which the last counts and all are learnt. Targets are int64
+    [n, 2, h, w], as `edges_reading.lay_edges` makes them.
+
+    A map's loss is the class-balanced cross entropy of Xie and Tu 2015, equation 2: edges count by the share of pixels that are
+    none, and the others by the share of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that some
+    annotators drew but not enough of them are left out. Both papers sum over pixels; here the sum is divided by that of the
+    weights, so that the loss, and the learning rate that suits it, do not depend on the size of the pictures. `side` and `fused`
+    are the weights of the maps in the sum over them: 1 in HED, and 0.5 and 1.1 in BDCN (He et al., section 4.2).
+    """
+
+    entry = EdgeDetection.entry
+
+    def __init__(self, *, side: float = 1.0, fused: float = 1.0, balance: float = 1.0) -> None:
+        self._side = side
+        self._fused = fused
+        self._balance = balance
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        share = targets[:, :1]
+        edge = (share > AGREED * FULL) & (share != OUTSIDE)
+        none = share == 0
+        edges, others = (kind.sum((1, 2, 3), keepdim=True).float() for kind in (edge, none))
+        weights = edge * others + none * (self._balance * edges)
+        values = functional.binary_cross_entropy_with_logits(
+            outputs.float(), edge.float().expand(outputs.shape), reduction="none"
+        )
+        of_maps = (values * weights).sum((2, 3)) / weights.sum((2, 3)).clamp(min=1)
+        return self._side * of_maps[:, :-1].sum(1) + self._fused * of_maps[:, -1]
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        return None
+
+    def measures(self) -> Measures:
+        return EdgeMeasures(self)
+
+    def blank_targets(self, inputs: Tensor) -> Tensor:
+        return torch.zeros((len(inputs), 2, *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
+
+    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+        """The share of the annotators who drew each pixel, white on black."""
+        share = target[0].numpy()
+        return _shown(np.where(share == OUTSIDE, 0, share / FULL))
+
+    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+        """How likely each pixel is an edge, white on black."""
+        return _shown(output[-1].float().sigmoid().numpy())
+
+
+def _shown(share: np.ndarray) -> Shown:
+    levels = np.rint(share * 255).astype(np.uint8)
+    return Shown(np.repeat(levels[:, :, None], 3, 2))

@@ -1,0 +1,244 @@
+"""The loss and the measures of edge detection, and its models."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.models import vgg
+
+from engine.contract.job import Job
+from engine.data.edges_reading import FULL, OUTSIDE
+from engine.tasks import TaskError
+from engine.tasks.bdcn import Bdcn
+from engine.tasks.boundaries import best_row, count, score, thin_maxima
+from engine.tasks.edge_detection import EdgeDetection, EdgesOfPicture
+from engine.tasks.hed import Hed
+from tests.support.lessons import lesson
+
+TASK = EdgeDetection()
+SIDE = 48
+WAYS = ("to_deep", "to_shallow")
+"""The directions of BDCN's cascade."""
+
+
+def job(**fields: Any) -> Job:
+    return Job(**({"task": "edge_detection", "model": "hed", "image_size": SIDE} | fields))
+
+
+def sample(pictures: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits and targets of pictures that take the middle of a square, each with some lines that two annotators drew."""
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.zeros(pictures, 2, SIDE, SIDE, dtype=torch.int64)
+    for picture in targets:
+        first, second = torch.randint(12, 36, (2,), generator=generator).tolist()
+        picture[1, first, 4:44] |= 1
+        picture[1, 10:40, second] |= 3
+        picture[0] = (picture[1] & 1) * FULL // 2 + (picture[1] >> 1) * FULL // 2
+    # What only one in ten has drawn is neither an edge nor none.
+    targets[:, 0, 11, 4:44] = FULL // 10
+    targets[:, 0, :8] = targets[:, 0, -8:] = OUTSIDE
+    targets[:, 1, :8] = targets[:, 1, -8:] = 0
+    outputs = torch.randn(pictures, maps, SIDE, SIDE, generator=generator)
+    return outputs + 2 * (targets[:, :1] > 100), targets
+
+
+def loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: float, balance: float) -> float:
+    """Of one picture, pixel by pixel."""
+    edges = sum(76 < value <= FULL for value in share.ravel())
+    others = sum(value == 0 for value in share.ravel())
+    total = 0.0
+    for number, logits in enumerate(outputs):
+        summed, weights = 0.0, 0.0
+        for logit, value in zip(logits.ravel(), share.ravel(), strict=True):
+            likely = 1 / (1 + np.exp(-float(logit)))
+            if 76 < value <= FULL:
+                summed -= others * np.log(likely)
+                weights += others
+            elif value == 0:
+                summed -= balance * edges * np.log(1 - likely)
+                weights += balance * edges
+        total += summed / weights * (fused if number == len(outputs) - 1 else side)
+    return total
+
+
+@pytest.mark.parametrize(("model", "side", "fused", "balance"), [("hed", 1, 1, 1), ("bdcn", 0.5, 1.1, 1.1)])
+def test_that_the_loss_is_the_papers(model: str, side: float, fused: float, balance: float) -> None:
+    outputs, targets = sample(2, 3)
+    losses = TASK.objective(job(model=model), lesson(1)).loss(outputs, targets)
+    for found, some, target in zip(losses, outputs, targets, strict=True):
+        expected = loss_by_hand(some.numpy(), target[0].numpy(), side, fused, balance)
+        assert found.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_that_nothing_is_learnt_outside_of_a_picture_or_where_annotators_differ_or_without_any_edge() -> None:
+    outputs, targets = sample(3, 2)
+    targets[2, 0] = 0
+    losses = EdgesOfPicture().loss(outputs.requires_grad_(), targets)
+    assert losses[2] == 0
+    losses.sum().backward()
+    assert outputs.grad is not None
+    left_out = (targets[:2, :1] == OUTSIDE) | (targets[:2, :1] == FULL // 10)
+    assert (outputs.grad[:2][left_out.expand(2, 2, SIDE, SIDE)] == 0).all()
+    assert (outputs.grad[:2][~left_out.expand(2, 2, SIDE, SIDE)] != 0).all()
+    assert not outputs.grad[2].any()
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_that_measures_are_those_of_the_pictures_however_they_are_divided(ranks: int) -> None:
+    objective = TASK.objective(job(), lesson(1))
+    outputs, targets = sample(5, 2)
+    parts = [objective.measures() for _ in range(ranks)]
+    for place, (some, wanted) in enumerate(zip(outputs.split(1), targets.split(1), strict=True)):
+        parts[place % ranks].update(some, wanted)
+    total = objective.measures()
+    total.counters = torch.stack([part.counters for part in parts]).sum(0)
+    found = total.compute()
+    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    counts = [
+        count(
+            thin_maxima(torch.sigmoid(some[-1, 8:-8]).numpy()),
+            [(target[1, 8:-8] & 1).bool().numpy(), (target[1, 8:-8] & 2).bool().numpy()],
+        )
+        for some, target in zip(outputs, targets, strict=True)
+    ]
+    expected = score(sum(counts), sum(map(best_row, counts)))
+    assert (found["ods"], found["ois"], found["ap"]) == pytest.approx(expected[:3])
+    assert 0.2 < found["ods"] < 1
+    assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
+    assert objective.measures().compute() == {}
+
+
+def test_that_what_was_drawn_scores_near_one() -> None:
+    objective = EdgesOfPicture()
+    outputs, targets = sample(2, 1)
+    outputs = torch.where(targets[:, 1:] > 0, 4.0, -8.0)
+    measures = objective.measures()
+    measures.update(outputs, targets)
+    found = measures.compute()
+    assert found["ods"] > 0.9
+    assert found["loss"] < 0.02
+    assert objective.loss(-outputs, targets).min() > 3
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "hed",
+        pytest.param("hed_bn", marks=pytest.mark.long),
+        pytest.param("bdcn", marks=pytest.mark.long),
+        "bdcn_bn",
+    ],
+)
+def test_that_torchvisions_vgg16_loads_and_computes_the_same(tmp_path: Path, model: str) -> None:
+    theirs = vgg.make_layers(vgg.cfgs["D"], batch_norm=model.endswith("bn"))
+    state = {f"features.{name}": tensor for name, tensor in theirs.state_dict().items()}
+    torch.save(state | {"classifier.0.bias": torch.zeros(4)}, tmp_path / "vgg.pth")
+    ours = TASK.build_model(job(model=model, weights_file=str(tmp_path / "vgg.pth")), 1, 3)
+    stages = ours.get_submodule("features")
+    before_last = 33 if model.endswith("bn") else 23
+    inputs = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        theirs.train()
+        torch.testing.assert_close(stages[:before_last](inputs), theirs[:before_last](inputs))  # type: ignore[index]
+        whole = ours(inputs)
+    assert whole.shape == (2, 6 if model.startswith("hed") else 11, 32, 32)
+    assert set(stages.state_dict()) == set(theirs.state_dict())
+
+
+def test_that_hed_is_as_the_paper_draws_it() -> None:
+    model = Hed().eval()
+    inputs = torch.rand(1, 3, 50, 36)
+    with torch.no_grad():
+        sides, values, begin = [], inputs, 0
+        for number, end in enumerate((4, 9, 16, 23, 30)):
+            values = model.features[begin:end](values)
+            side = model.head.side[number](values)
+            sides.append(functional.interpolate(side, (50, 36), mode="bilinear"))
+            begin = end
+        fused = sum(sides) / 5
+        torch.testing.assert_close(model(inputs), torch.cat([*sides, fused], 1))
+
+
+def test_that_each_stage_of_bdcn_learns_what_the_others_have_not_found() -> None:
+    model = Bdcn()
+    maps = model(torch.rand(1, 3, 32, 32))
+    blocks = list(model.head.blocks)
+    own = {(way, stage): getattr(block, way).bias for stage, block in enumerate(blocks) for way in WAYS}
+    for number in range(10):
+        grads = torch.autograd.grad(maps[:, number].sum(), list(own.values()), retain_graph=True, allow_unused=True)
+        learning = [key for key, grad in zip(own, grads, strict=True) if grad is not None and grad.any()]
+        assert learning == [(WAYS[number // 5], number % 5)]
+    with torch.no_grad():
+        biases = torch.arange(1.0, 11.0)
+        for block, to_deep, to_shallow in zip(blocks, biases[:5], biases[5:], strict=True):
+            for convolution, bias in ((block.to_deep, to_deep), (block.to_shallow, to_shallow)):
+                convolution.weight.zero_()
+                convolution.bias.fill_(bias)
+        found = model(torch.rand(1, 3, 32, 32))[0, :, 0, 0]
+    assert found[:10].tolist() == [1, 3, 6, 10, 15, 40, 34, 27, 19, 10]
+    assert found[10].item() == pytest.approx(16.5)
+
+
+def test_that_fresh_weights_depend_on_the_seed_alone_and_pictures_may_have_other_channels() -> None:
+    torch.manual_seed(1)
+    one = TASK.build_model(job(), 1, 1).state_dict()
+    torch.manual_seed(2)
+    other = TASK.build_model(job(), 1, 1).state_dict()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    assert one["features.0.weight"].shape == (64, 1, 3, 3)
+
+
+def test_that_a_frozen_backbone_leaves_the_head_to_learn() -> None:
+    model = TASK.build_model(job(freeze_backbone=True), 1, 3)
+    learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert learning == {"head"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [({"model": "hedd"}, "model", "Did you mean “hed”"), ({"image_size": 16}, "image_size", "Set 32 or more")],
+)
+def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(TaskError) as error:
+        TASK.build_model(job(**fields), 1, 3)
+    assert error.value.field == field
+    assert words in str(error.value)
+
+
+OWN = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Conv2d(3, num_classes, 3, padding={padding})
+"""
+
+
+def test_that_a_model_file_of_ones_own_gives_one_map(tmp_path: Path) -> None:
+    def built(padding: int) -> nn.Module:
+        (tmp_path / "own.py").write_text(OWN.format(padding=padding))
+        digest = hashlib.sha256((tmp_path / "own.py").read_bytes()).hexdigest()
+        return TASK.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=digest), 1, 3)
+
+    outputs, targets = built(1)(torch.rand(2, 3, SIDE, SIDE)), sample(2, 1)[1]
+    assert TASK.objective(job(model="own.py"), lesson(1)).loss(outputs, targets).shape == (2,)
+    with pytest.raises(TaskError, match=r"a tensor of \[2, 1, 48, 48\] is needed"):
+        built(0)
+
+
+def test_that_truth_and_prediction_are_shown_white_on_black() -> None:
+    outputs, targets = sample(1, 2)
+    objective = TASK.objective(job(), lesson(1))
+    picture = np.full((SIDE, SIDE, 3), 90, np.uint8)
+    truth = objective.show_truth(picture, targets[0]).picture
+    assert truth.shape == (SIDE, SIDE, 3)
+    assert not truth[:8].any()
+    np.testing.assert_array_equal(truth[8:-8, :, 0], np.rint(targets[0, 0, 8:-8].numpy() / FULL * 255))
+    found = objective.show_prediction(picture, outputs[0]).picture
+    np.testing.assert_array_equal(found[..., 1], np.rint(torch.sigmoid(outputs[0, 1]).numpy() * 255))

@@ -1,0 +1,99 @@
+"""Edge detection from a folder to a checkpoint, under the strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from engine.contract.events import Planned, Predicted, StepMetrics, Validation
+from engine.contract.job import Job
+from engine.tasks.boundaries import best_row, count, score, thin_maxima
+from engine.tasks.classification import IMAGENET
+from engine.tasks.hed import Hed
+from tests.support.edges import make_edged
+from tests.support.worker_group import WorkerGroup
+
+Start = Callable[..., WorkerGroup]
+SIDE = 32
+
+
+@pytest.fixture(scope="module")
+def rims(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_edged(tmp_path_factory.mktemp("rims"), {"train": 24, "val": 6}, SIDE)
+
+
+def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "dataset": str(folder), "task": "edge_detection", "model": "hed_bn", "image_size": SIDE, "batch_size": 8,
+        "epochs": 1, "optimizer": "adam", "learning_rate": 0.001, "loader_workers": 1, "memory_format": "contiguous",
+        "devices": ("cpu",) * cpus, "keep_checkpoints": 0, "predictions": 2,
+    }  # fmt: skip
+    return Job(**(given | fields))
+
+
+def measured(folder: Path, state: dict[str, torch.Tensor]) -> float:
+    """ODS of a plain HED with these weights on the validation pictures."""
+    model = Hed(batch_norm=True)
+    model.load_state_dict(state)
+    model.eval()
+    mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
+    counts = []
+    for path in sorted((folder / "images/val").iterdir()):
+        picture = torch.from_numpy(np.asarray(Image.open(path)).copy()).permute(2, 0, 1) / 255
+        drawn = np.asarray(Image.open(folder / "edges/val" / path.name)) > 0
+        with torch.no_grad():
+            likely = model(((picture - mean) / std)[None])[0, -1].sigmoid().numpy()
+        counts.append(count(thin_maxima(likely), [drawn]))
+    return score(sum(counts), sum(map(best_row, counts))).ods
+
+
+def test_that_a_run_on_two_workers_leaves_a_checkpoint_that_is_as_good_by_itself(start: Start, rims: Path) -> None:
+    group = start(job(rims, 2, strategy="ddp"), every_step=True).completed(150)
+    (validation,) = group.of(Validation)
+    assert set(validation.measures) == {"ods", "ois", "ap", "loss"}
+    assert validation.pictures == 6
+    assert group.of(StepMetrics)[0].accuracy is None
+    state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+    assert measured(rims, state) == pytest.approx(validation.measures["ods"], abs=1e-3)
+    (plan,) = group.of(Planned)
+    assert (plan.classes, plan.train_pictures, plan.val_pictures) == (("edge",), 24, 6)
+    kept = group.of(Predicted)[-1].samples
+    assert len(kept) == 2
+    assert all((group.folder / path).is_file() for each in kept for path in (each.truth_png, each.prediction_png))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["hed_bn", "bdcn_bn"])
+def test_that_rims_are_learnt(start: Start, rims: Path, model: str) -> None:
+    group = start(job(rims, model=model, epochs=15, augmentation="light")).completed(400)
+    measures = [event.measures for event in group.of(Validation)]
+    assert measures[-1]["loss"] < 0.7 * measures[0]["loss"]
+    assert max(each["ods"] for each in measures) > 0.6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "fields"),
+    [
+        ("ddp", 2, {}),
+        ("fsdp", 2, {}),
+        ("fsdp", 2, {"model": "bdcn"}),
+        ("model_parallel", 2, {}),
+        ("pipeline", 2, {"microbatches": 2}),
+    ],
+)
+def test_that_it_begins_alike_under_every_strategy(
+    start: Start, rims: Path, strategy: str, cpus: int, fields: dict[str, Any]
+) -> None:
+    whole = start(job(rims, seed=3, **fields), every_step=True).completed(150)
+    group = start(job(rims, cpus, strategy=strategy, seed=3, **fields), every_step=True).completed(150)
+    # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch under most.
+    first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
+    assert first == pytest.approx(same, rel=0.05)
+    assert [each.pictures for each in group.of(Validation)] == [6]
