@@ -81,6 +81,14 @@ class EdgeSplit:
     made: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class AnySplit:
+    """Files of whatever kind, of which the user's own program makes the splits."""
+
+    files: Sequence[str]
+    made: bool = False
+
+
 @dataclass(frozen=True)
 class MaskCode:
     """What the values of masks, or the labels of points, mean. `values[i]` is the value of class i, in masks of colours
