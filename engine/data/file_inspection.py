@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
 import numpy as np
 
 from engine.contract.dataset import Example, SplitReport
-from engine.data.files import Files
+from engine.contract.problems import Problem
 from engine.data.found import FileSplit, Recognised, shown, warn, wrong
 from engine.data.glance import seems_whole
 from engine.data.looking import EXAMPLE_SIDE, LeaveOut, Looked, Progress, spread_by_class, thumbnail
@@ -42,7 +43,7 @@ def look_through_files(found: Recognised, progress: Progress, leave_out: LeaveOu
     looked.channels = folder_channels(*(split.files for _, split in splits))
     total = sum(len(split.files) for _, split in splits)
     done = 0
-    look = _Look(every=max(-(-total // SAMPLE), 1))
+    look = Look.at(total)
     for name, split in splits:
         readable = np.ones(len(split.files), bool)
         for place, reason in enumerate(look.through(split.files, threads)):
@@ -57,16 +58,11 @@ def look_through_files(found: Recognised, progress: Progress, leave_out: LeaveOu
         _count(name, found.classes, split, readable, looked)
         if name == "train":
             looked.examples += _examples(name, found.classes, split, readable)
-    if look.damaged_within and look.every > 1:
-        message = (
-            f"Of {look.sampled:,} pictures that were decoded as a sample, {look.damaged_within:,} begin and end as "
-            "they should but are damaged within; more of the others may be."
-        )
-        looked.problems.append(warn(message, "Training passes over such pictures and names them."))
+    looked.problems += look.problems()
     return looked
 
 
-class _Look:
+class Look:
     """Looks at files one after another, and decodes every so many-th of those that seem whole."""
 
     def __init__(self, every: int) -> None:
@@ -75,7 +71,22 @@ class _Look:
         self.sampled = 0
         self.damaged_within = 0
 
-    def through(self, files: Files, threads: int) -> Iterator[str | None]:
+    @classmethod
+    def at(cls, pictures: int) -> Self:
+        """A look at so many pictures."""
+        return cls(every=max(-(-pictures // SAMPLE), 1))
+
+    def problems(self) -> list[Problem]:
+        """What is to be said of those that it did not look at closely."""
+        if not self.damaged_within or self.every == 1:
+            return []
+        message = (
+            f"Of {self.sampled:,} pictures that were decoded as a sample, {self.damaged_within:,} begin and end as "
+            "they should but are damaged within; more of the others may be."
+        )
+        return [warn(message, "Training passes over such pictures and names them.")]
+
+    def through(self, files: Sequence[str], threads: int) -> Iterator[str | None]:
         """Why each file cannot be read, None where nothing is known against it."""
         with ThreadPoolExecutor(threads, "look") as pool:
             try:

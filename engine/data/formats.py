@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine.data import boxfolder, edges, found, instancefolder, maskfolder, points
+from engine.data import any_files, boxfolder, edges, found, instancefolder, labels_table, maskfolder, points
+from engine.data.any_files import recognise_any
 from engine.data.boxfolder import recognise_boxes
 from engine.data.edges import recognise_edges
 from engine.data.found import Recognised, nothing, shown, wrong
@@ -14,6 +15,7 @@ from engine.data.idx import find_idx
 from engine.data.idx_dataset import recognise_idx
 from engine.data.imagefolder import recognise_imagefolder, subfolders
 from engine.data.instancefolder import recognise_instances
+from engine.data.labels_table import recognise_labels
 from engine.data.maskfolder import recognise_masks
 from engine.data.points import recognise_points
 
@@ -45,6 +47,14 @@ FORMATS: dict[str, Format] = {
     ),
     "edges": Format(recognise_edges, "pictures with edges", edges.LAYOUT, "Edge detection"),
     "points": Format(recognise_points, "point clouds", points.LAYOUT, "Point cloud segmentation"),
+    "labels": Format(
+        recognise_labels,
+        "pictures with a table of their labels",
+        labels_table.LAYOUT,
+        "Multi-label classification",
+        claims=False,
+    ),
+    "files": Format(recognise_any, "files for a program of your own", any_files.LAYOUT, "Your own task", claims=False),
     "idx": Format(_recognise_idx, "MNIST's idx files", found.LAYOUT, "Image classification", claims=False),
     "imagefolder": Format(
         recognise_imagefolder, "a folder of pictures for each class", found.LAYOUT, "Image classification", claims=False

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.problems import Problem, errors
+from engine.data.any_files import look_through_any
 from engine.data.augmented import with_augmented
 from engine.data.box_inspection import look_through_boxes
 from engine.data.boxes import BoxSplit
@@ -16,11 +17,13 @@ from engine.data.edges import EdgeSplit
 from engine.data.edges_inspection import look_through_edges
 from engine.data.file_inspection import look_through_files
 from engine.data.formats import PICTURES_BY_CLASS, recognise
-from engine.data.found import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, warn
+from engine.data.found import AnySplit, FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, warn
 from engine.data.idx_inspection import look_through_idx
 from engine.data.imbalance import imbalance
 from engine.data.instance_inspection import look_through_instances
 from engine.data.instances import InstanceSplit
+from engine.data.label_inspection import look_through_labels
+from engine.data.labels_table import LabelSplit
 from engine.data.leaks import leaks
 from engine.data.looking import LeaveOut, Looked, Progress
 from engine.data.mask_inspection import look_through_masks
@@ -37,8 +40,10 @@ LOOKS: dict[type, Callable[[Recognised, Progress, LeaveOut, int], Looked]] = {
     BoxSplit: look_through_boxes,
     InstanceSplit: look_through_instances,
     EdgeSplit: look_through_edges,
+    LabelSplit: look_through_labels,
     IdxSplit: look_through_idx,
     PointSplit: look_through_points,
+    AnySplit: look_through_any,
 }
 """What looks a recognised folder through, with so many threads, by the type of its splits."""
 
@@ -94,7 +99,10 @@ def inspect(
         bands = learn_bands(folder, getattr(found.train, "files", ()))
         looked.channels = looked.channels if bands is None else bands.count
         # Digits mean other signs in the mirror; those with marks on them are whole within their square.
-        mirror, whole = not isinstance(found.train, IdxSplit), not isinstance(found.train, FileSplit | IdxSplit)
+        mirror, whole = (
+            not isinstance(found.train, IdxSplit),
+            not isinstance(found.train, FileSplit | LabelSplit | IdxSplit),
+        )
         looked.examples = with_augmented(looked.examples, seed=seed, mirror=mirror, whole=whole)
     looked.problems += left_out.judged()
     return DatasetReport(

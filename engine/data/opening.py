@@ -16,6 +16,8 @@ from engine.data.found import FileSplit, IdxSplit, MaskSplit, PointSplit, Recogn
 from engine.data.idx import Bytes
 from engine.data.idx_dataset import open_idx_pictures
 from engine.data.instances import InstanceSplit
+from engine.data.labelled_pictures import LabelledPictures
+from engine.data.labels_table import LabelSplit
 from engine.data.pictures import DatasetError, FilePictures, IdxPictures, MaskedPictures, PictureSet
 from engine.data.point_blocks import PointBlocks
 from engine.data.reading import folder_channels
@@ -103,6 +105,14 @@ def _open_edges(found: Recognised, folder: str) -> Splits:
     return Splits(found.classes, channels, found.format, train, val)
 
 
+def _open_labels(found: Recognised, folder: str) -> Splits:
+    assert isinstance(found.train, LabelSplit)
+    assert isinstance(found.val, LabelSplit)
+    channels = folder_channels(found.train.files, found.val.files)
+    train, val = (LabelledPictures(split, folder) for split in (found.train, found.val))
+    return Splits(found.classes, channels, found.format, train, val)
+
+
 def _open_idx(found: Recognised, folder: str) -> Splits:
     problems: list[Problem] = []
     halves = []
@@ -133,6 +143,7 @@ OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {
     BoxSplit: _open_boxes,
     InstanceSplit: _open_instances,
     EdgeSplit: _open_edges,
+    LabelSplit: _open_labels,
     IdxSplit: _open_idx,
     PointSplit: _open_points,
 }

@@ -1,0 +1,342 @@
+"""Pictures whose labels, any number for each, stand in tables: CSV, JSON, or ArcGIS's labelled tiles. Torch-free."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.contract.problems import Problem
+from engine.data.found import Recognised, draw_validation, shown, spread_evenly, warn, wrong
+from engine.data.imagefolder import SPLIT_NAMES, is_picture
+from engine.data.masks import arcgis_classes
+
+LAYOUT = (
+    "Give a folder of pictures with a labels.csv (a column of file names, and one of 0 and 1 for each label or one that "
+    "lists labels) or a labels.json ({file: [labels]}), or with such a table for train and one for val."
+)
+FILE_COLUMNS = (
+    "file", "filename", "file_name", "image", "image_name", "imagename", "image_file", "img", "picture", "path", "image_path",
+    "filepath", "file_path", "name", "id", "image_id", "image_index",
+)  # fmt: skip
+LIST_COLUMNS = (
+    "labels", "label", "tags", "tag", "classes", "class", "categories", "category", "attributes", "finding_labels",
+)  # fmt: skip
+SPLIT_COLUMNS = ("split", "set", "subset", "dataset", "partition")
+_YES = frozenset({"1", "1.0", "true", "yes"})
+_NO = frozenset({"0", "0.0", "false", "no", ""})
+_SAMPLED = 200
+"""Rows by which it is told whether a column holds file names."""
+_TABLES = (".csv", ".tsv", ".json")
+
+Truth = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSplit:
+    """Pictures as files. `labels` [N, C] says which classes each of them has; `alone` are pictures that no table names."""
+
+    files: Sequence[str]
+    labels: Truth
+    alone: Sequence[str] = ()
+    made: bool = False
+
+
+class _Row(NamedTuple):
+    """What a table says of one picture; `split` is "" where it does not tell."""
+
+    file: str
+    labels: tuple[str, ...]
+    split: str = ""
+
+
+class _Table(NamedTuple):
+    """`names` are the labels that it has columns for, in their order; none where it lists labels."""
+
+    rows: list[_Row]
+    names: tuple[str, ...] = ()
+
+
+def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
+    """The pictures and their tables in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    tables = _tables(folder, folders)
+    if not tables:
+        return None
+    problems: list[Problem] = []
+    there = _Pictures(folder)
+    names: dict[str, None] = {}
+    labelled: dict[str, dict[str, set[str]]] = {}
+    missing: list[str] = []
+    for split, place, table in tables:
+        names.update(dict.fromkeys(table.names))
+        for row in table.rows:
+            path = there.find(row.file, place)
+            if path is None:
+                missing.append(row.file)
+                continue
+            labelled.setdefault(row.split or split, {}).setdefault(path, set()).update(row.labels)
+    names.update(dict.fromkeys(sorted({label for of in labelled.values() for has in of.values() for label in has})))
+    if missing:
+        problems.append(
+            warn(
+                f"{_counted(missing, 'picture')} that a table names cannot be found: {_first(missing)}.",
+                "They are left out.",
+            )
+        )
+    alone = sorted(there.all - {path for of in labelled.values() for path in of})
+    if alone:
+        problems.append(
+            warn(
+                f"{_counted(alone, 'picture')} that no table names: {_first(alone)}.",
+                "They are not used; add their labels.",
+            )
+        )
+    classes = tuple(names)
+    if "val" not in labelled and "test" in labelled and "train" in labelled:
+        problems.append(
+            warn(
+                "There are no labels for a validation split; the test pictures serve as one.",
+                "Add one to keep the test pictures for a last, independent look.",
+            )
+        )
+        labelled["val"] = labelled["test"]
+    whole = labelled.get("train") or labelled.get("")
+    if whole is None or not classes:
+        message = f"The tables in {shown(folder)} name no pictures with labels for training."
+        return Recognised("labels", problems=(*problems, wrong(message, LAYOUT)))
+    train = _split(whole, classes, alone)
+    val = _split(labelled["val"], classes, ()) if "val" in labelled else None
+    if val is None:
+        train, val = _divided(train, folder, val_fraction, seed)
+    if not len(val.files):
+        problems.append(wrong("With so few pictures none can be kept for validation.", "Add some, or a table for val."))
+    problems += _judge(train, val, classes)
+    return Recognised("labels", tuple(map(shown, classes)), train, val, tuple(problems))
+
+
+def _split(labelled: Mapping[str, set[str]], classes: Sequence[str], alone: Sequence[str]) -> LabelSplit:
+    files = sorted(labelled)
+    rows = {name: row for row, name in enumerate(classes)}
+    truth = np.zeros((len(files), len(classes)), np.bool_)
+    for place, path in enumerate(files):
+        truth[place, [rows[label] for label in labelled[path]]] = True
+    return LabelSplit(files, truth, alone)
+
+
+def _divided(whole: LabelSplit, folder: str, val_fraction: float, seed: int) -> tuple[LabelSplit, LabelSplit]:
+    """Of the pictures of each rarest label the given share goes to validation, so that rare ones are in both parts."""
+    counts = np.append(whole.labels.sum(0), whole.labels.size + 1)
+    there = np.column_stack([whole.labels, ~whole.labels.any(1)])
+    rarest = np.where(there, counts, counts.max() + 1).argmin(1)
+    keys = (os.fsencode(os.path.relpath(path, folder)) for path in whole.files)
+    chosen = draw_validation(keys, rarest.astype(np.int64), val_fraction, seed)
+    train, val = (np.flatnonzero(which) for which in (~chosen, chosen))
+    return (
+        LabelSplit([whole.files[row] for row in train], whole.labels[train], whole.alone),
+        LabelSplit([whole.files[row] for row in val], whole.labels[val], made=True),
+    )
+
+
+def _judge(train: LabelSplit, val: LabelSplit, classes: Sequence[str]) -> Iterator[Problem]:
+    for split, what in ((train, "learnt"), (val, "validated")):
+        never = [name for name, count in zip(classes, split.labels.sum(0), strict=True) if not count]
+        title = "training" if split is train else "validation"
+        if never and len(split.files):
+            said = "is never" if len(never) == 1 else "are never"
+            yield warn(
+                f"No {title} picture has the label {_first(never)}, which {said} {what}.", "Add some, or remove it."
+            )
+
+
+# Tables
+
+
+def _tables(folder: str, folders: Sequence[str]) -> list[tuple[str, str, _Table]]:
+    """The tables of labels in the folder or in its splits: of which split ("" for all), where it lies, and the table."""
+    splits = {name.lower(): split for split, names in SPLIT_NAMES.items() for name in names}
+    places = [
+        ("", folder),
+        *((splits[name.lower()], os.path.join(folder, name)) for name in folders if name.lower() in splits),
+    ]
+    found = []
+    for split, place in places:
+        for name in sorted(os.listdir(place)):
+            if name.startswith(".") or not name.lower().endswith(_TABLES):
+                continue
+            table = _read(os.path.join(place, name))
+            if table is not None:
+                words = re.split(r"[^a-z]+", name.lower())
+                found.append((split or next((splits[word] for word in words if word in splits), ""), place, table))
+    if not found:
+        found = [("", folder, table) for table in _tiles(folder, folders)]
+    named = [each for each in found if each[0] or any(row.split for row in each[2].rows)]
+    return named or found[:1]
+
+
+def _read(path: str) -> _Table | None:
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape")
+    except OSError:
+        return None
+    if not path.lower().endswith(".json"):
+        return _of_lines(text, "\t" if path.lower().endswith(".tsv") else "")
+    try:
+        return _of_json(json.loads(text))
+    except ValueError:
+        return None
+
+
+def _of_lines(text: str, delimiter: str) -> _Table | None:
+    """A table with a head, or one of files and labels without."""
+    first = text.partition("\n")[0]
+    delimiter = delimiter or max(",;\t", key=first.count)
+    lines = [line for line in csv.reader(io.StringIO(text), delimiter=delimiter) if any(cell.strip() for cell in line)]
+    if not lines:
+        return None
+    head = [cell.strip() for cell in lines[0]]
+    if is_picture(head[0]):
+        head, lines = ["file", *(["labels"] * (len(head) > 1))], [head, *lines]
+    plain = [re.sub(r"[^a-z0-9]+", "_", cell.lower()).strip("_") for cell in head]
+    rows = [[cell.strip() for cell in line] + [""] * (len(head) - len(line)) for line in lines[1:]]
+    of_files = _file_column(plain, rows)
+    if of_files is None:
+        return None
+    of_split = next((column for column, name in enumerate(plain) if name in SPLIT_COLUMNS and column != of_files), None)
+    splits = [_split_named(row[of_split]) if of_split is not None else "" for row in rows]
+    others = [column for column in range(len(head)) if column not in (of_files, of_split)]
+    listed = next((column for column in others if plain[column] in LIST_COLUMNS), None)
+    if listed is None:
+        flags = [column for column in others if head[column] and _is_flags(row[column] for row in rows)]
+        if flags:
+            names = tuple(head[column] for column in flags)
+            each = [tuple(head[c] for c in flags if row[c].lower() in _YES) for row in rows]
+            return _Table(
+                [_Row(row[of_files], has, split) for row, has, split in zip(rows, each, splits, strict=True)], names
+            )
+        if len(others) != 1:
+            return None
+        listed = others[0]
+    if _is_flags(row[listed] for row in rows):  # a single label, told by 0 and 1
+        each = [(head[listed],) * (row[listed].lower() in _YES) for row in rows]
+        return _Table(
+            [_Row(row[of_files], has, split) for row, has, split in zip(rows, each, splits, strict=True)],
+            (head[listed],),
+        )
+    between = next((mark for mark in ";|," if any(mark in row[listed] for row in rows)), None)
+    each = [tuple(part.strip() for part in row[listed].split(between) if part.strip()) for row in rows]
+    return _Table([_Row(row[of_files], has, split) for row, has, split in zip(rows, each, splits, strict=True)])
+
+
+def _file_column(names: Sequence[str], rows: Sequence[Sequence[str]]) -> int | None:
+    """The column of the pictures' files: by what stands in it, else by its name, where endings are left away."""
+    sample = [rows[place] for place in spread_evenly(len(rows), _SAMPLED)]
+    for column in range(len(names)):
+        if sample and all(is_picture(row[column]) for row in sample):
+            return column
+    return next((names.index(name) for name in FILE_COLUMNS if name in names), None)
+
+
+def _is_flags(cells: Iterable[str]) -> bool:
+    there = {cell.lower() for cell in cells}
+    return there <= _YES | _NO and bool(there - {""})
+
+
+def _split_named(cell: str) -> str:
+    return next((split for split, names in SPLIT_NAMES.items() if cell.lower() in names), "")
+
+
+def _of_json(content: Any) -> _Table | None:
+    """{file: labels}, or a list of {file, labels}, in which labels are a name, a list of names or {name: whether}."""
+    if isinstance(content, dict):
+        pairs = [{"file": file, "labels": labels} for file, labels in content.items()]
+        if not any(is_picture(file) for file in content):
+            return None
+    elif isinstance(content, list) and all(isinstance(each, dict) for each in content):
+        pairs = content
+    else:
+        return None
+    rows = []
+    names: dict[str, None] = {}
+    for each in pairs:
+        by_name = {str(key).lower(): value for key, value in each.items()}
+        file = next((by_name[name] for name in FILE_COLUMNS if isinstance(by_name.get(name), str)), None)
+        labels = next((by_name[name] for name in LIST_COLUMNS if name in by_name), None)
+        split = next((by_name[name] for name in SPLIT_COLUMNS if isinstance(by_name.get(name), str)), "")
+        if isinstance(labels, str):
+            labels = [labels]
+        elif isinstance(labels, dict):
+            names.update(dict.fromkeys(map(str, labels)))
+            labels = [name for name, whether in labels.items() if whether]
+        if file is None or not isinstance(labels, list) or not all(isinstance(label, str | int) for label in labels):
+            return None
+        rows.append(_Row(file, tuple(map(str, labels)), _split_named(split)))
+    return _Table(rows, tuple(names)) if rows else None
+
+
+def _tiles(folder: str, folders: Sequence[str]) -> Iterator[_Table]:
+    """ArcGIS's Labeled_Tiles and MultiLabeled_Tiles: images/N.tif, and the names of its classes as objects in labels/N.xml,
+    which are values where the definition beside them has names for these."""
+    if not {"images", "labels"} <= set(folders):
+        return
+    known = arcgis_classes(folder)
+    titles = {} if known is None else dict(zip(map(str, known[0]), known[1], strict=True))
+    rows = []
+    for name in sorted(os.listdir(os.path.join(folder, "labels"))):
+        if not name.lower().endswith(".xml"):
+            continue
+        try:
+            root = ElementTree.parse(os.path.join(folder, "labels", name)).getroot()
+        except (ElementTree.ParseError, OSError):
+            continue
+        labels = [(each.text or "").strip() for each in root.iterfind(".//object/name")]
+        rows.append(_Row(os.path.splitext(name)[0], tuple(titles.get(label, label) for label in labels if label)))
+    if rows:
+        yield _Table(rows, tuple(titles.values()))
+
+
+class _Pictures:
+    """The pictures in a folder, by the ways in which tables name them."""
+
+    def __init__(self, folder: str) -> None:
+        self.all: set[str] = set()
+        self._folder = folder
+        self._names: dict[str, list[str]] = {}
+        for place, deeper, names in os.walk(folder, followlinks=True):
+            deeper[:] = sorted(name for name in deeper if not name.startswith("."))
+            for name in names:
+                if is_picture(name) and not name.startswith("."):
+                    path = os.path.join(place, name)
+                    self.all.add(path)
+                    for known in {name, os.path.splitext(name)[0]}:
+                        self._names.setdefault(known, []).append(path)
+
+    def find(self, file: str, place: str) -> str | None:
+        """The picture that `file` in a table that lies in `place` means: by its path from there or from the folder, else by
+        its name, with or without its ending, where there is one of that name below `place`, or one in all."""
+        file = file.replace("\\", "/")
+        for root in (place, self._folder):
+            path = os.path.normpath(os.path.join(root, file))
+            if path in self.all:
+                return path
+        named = self._names.get(os.path.basename(file), [])
+        near = [path for path in named if path.startswith(os.path.join(place, ""))]
+        return next((found[0] for found in (near, named) if len(found) == 1), None)
+
+
+def _counted(names: Sequence[str], noun: str) -> str:
+    return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {noun}s"
+
+
+def _first(names: Sequence[str]) -> str:
+    told = ", ".join(shown(os.path.basename(name)) for name in names[:3])
+    return told + (", …" if len(names) > 3 else "")

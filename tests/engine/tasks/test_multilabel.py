@@ -1,0 +1,103 @@
+"""The loss and the measures of multi-label classification."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.contract.job import Job
+from engine.tasks import TASKS
+from engine.tasks.multilabel import average_precision
+from tests.support.lessons import lesson
+
+TASK = TASKS["multilabel"]
+CLASSES = 5
+
+
+def sample(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    outputs = torch.randn(count, CLASSES, generator=generator)
+    targets = (torch.rand(count, CLASSES, generator=generator) < 0.3).float()
+    targets[:, 4] = 0  # a label that no sample has
+    return outputs, targets
+
+
+def by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
+    """The sum over the thresholds of precision times the recall that each adds, threshold by threshold."""
+    if not true.any():
+        return None
+    area, before = 0.0, 0.0
+    for threshold in sorted(set(scores.tolist()), reverse=True):
+        found = scores >= threshold
+        recall = float((found & true).sum() / true.sum())
+        area += (recall - before) * float((found & true).sum() / found.sum())
+        before = recall
+    return area
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30))
+def test_that_average_precision_is_that_of_its_definition_also_where_scores_are_alike(
+    pairs: list[tuple[int, bool]],
+) -> None:
+    scores, true = np.array([score for score, _ in pairs], float), np.array([there for _, there in pairs])
+    assert average_precision(scores, true) == (pytest.approx(by_hand(scores, true)) if true.any() else None)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_that_measures_are_those_of_their_definitions_however_the_samples_are_divided(ranks: int) -> None:
+    objective = TASK.objective(Job(task="multilabel"), lesson(CLASSES))
+    outputs, targets = sample(23)
+    outputs[1] = -9.0
+    targets[1] = 0
+    parts = [objective.measures() for _ in range(ranks)]
+    for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
+        parts[place % ranks].update(some, wanted)
+    total = objective.measures()
+    total.counters = torch.stack([part.counters for part in parts]).sum(0)
+    total.rows = torch.cat([part.rows for part in parts])
+    found = total.compute()
+    assert found.keys() == {measure.id for measure in TASK.entry.measures}
+    likely, true = outputs.sigmoid().double().numpy(), targets.numpy() > 0
+    precisions = [by_hand(likely[:, number], true[:, number]) for number in range(CLASSES)]
+    assert found["map"] == pytest.approx(np.mean([each for each in precisions if each is not None]))
+    taken = likely >= 0.5
+    f1 = [2 * (taken & true)[:, n].sum() / (taken[:, n].sum() + true[:, n].sum()) for n in range(4)]
+    assert found["mean_f1"] == pytest.approx(np.mean(f1))
+    both, either = (taken & true).sum(1), (taken | true).sum(1)
+    assert found["accuracy"] == pytest.approx(np.mean([a / b if b else 1 for a, b in zip(both, either, strict=True)]))
+    assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item())
+    assert objective.correct(outputs, targets).item() == pytest.approx(found["accuracy"] * 23)
+    told = total.per_class()
+    assert told["AP"][:4] == pytest.approx(precisions[:4])
+    assert told["AP"][4] is None
+    assert told["Recall"][4] is None
+    assert told["F1"][:4] == pytest.approx(f1)
+    assert total.confusion() == ()
+    assert objective.measures().compute() == {}
+
+
+def test_that_smoothing_draws_targets_towards_a_half() -> None:
+    outputs, targets = sample(4)
+    smoothed = 0.8 * targets + 0.1
+    plain, smooth = (
+        TASK.objective(Job(task="multilabel", label_smoothing=each), lesson(CLASSES)) for each in (0.0, 0.2)
+    )
+    torch.testing.assert_close(smooth.loss(outputs, targets), plain.loss(outputs, smoothed))
+
+
+def test_that_labels_are_told_the_likeliest_first() -> None:
+    objective = TASK.objective(Job(task="multilabel"), lesson(3))
+    picture = np.zeros((2, 2, 3), np.uint8)
+    assert objective.show_truth(picture, torch.tensor([1.0, 0.0, 1.0])).words == "class 0, class 2"
+    assert objective.show_prediction(picture, torch.tensor([0.1, -3.0, 4.0])).words == "class 2 (98%), class 0 (52%)"
+    assert objective.show_prediction(picture, torch.tensor([-1.0, -3.0, -4.0])).words == "no label"
+
+
+def test_that_its_models_are_those_of_classification() -> None:
+    model = TASK.build_model(Job(task="multilabel", model="mnist_cnn"), CLASSES, 3)
+    assert model(torch.rand(2, 3, 28, 28)).shape == (2, CLASSES)
+    assert TASK.model_names() == ()
