@@ -56,7 +56,7 @@ def catalogue(options: argparse.Namespace) -> int:
             m.id,
             m.family,
             f"{m.parameters / 1e6:.1f} M",
-            f"{m.image_size} px",
+            f"{m.image_size} px" if m.image_size else "–",
             "yes" if m.weights else "–",
             str(len(m.cut_places)) if m.cut_places else m.uncuttable,
         )

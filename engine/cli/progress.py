@@ -128,9 +128,10 @@ class Progress:
                 self._total, self._epochs, self._first = event.epochs * event.steps_per_epoch, event.epochs, None
                 if again:
                     return f"Training goes on after step {event.from_step:,}."
+                side = f", {event.image_size} px" if event.image_size else ""
                 return (
                     f"{event.train_pictures} pictures to train on, {event.val_pictures} to validate on,"
-                    f" {len(event.classes)} classes, {event.image_size} px; {event.parameters:,} parameters"
+                    f" {len(event.classes)} classes{side}; {event.parameters:,} parameters"
                 )
             case Chosen():
                 return event.words

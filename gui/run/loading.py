@@ -38,6 +38,12 @@ def _building(job: Job, plan: Planned) -> str:
     if entry is not None and entry.encoder:
         given = f"{job.model!r}, {job.encoder!r}, encoder_weights=None, in_channels={plan.channels}, classes={classes}"
         return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({given})"
+    if entry is not None and entry.task == "point_segmentation":
+        return (
+            "import torch; from engine.tasks.pointcnn import PointCNN; "
+            "from engine.tasks.point_segmentation import WIDTHS; "
+            f"model = PointCNN({plan.channels}, {classes}, WIDTHS[{job.model!r}])"
+        )
     more = ", aux_logits=False" if job.model in _WITHOUT_SIDE_HEADS else ""
     if job.model.startswith(_TRANSFORMERS):
         more = f", image_size={plan.image_size}"

@@ -1,0 +1,126 @@
+"""Segmentation of point clouds from a folder to a checkpoint, under the strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from engine.contract.events import Chosen, ClassMeasures, Planned, Predicted, StepMetrics, Validation, Warned
+from engine.contract.job import Job
+from engine.data.masks import NO_CLASS
+from engine.data.opening import open_splits
+from engine.data.samples import SampleSet
+from engine.tasks import TASKS
+from engine.tasks.pointcnn import PointCNN
+from tests.support.clouds import make_clouds
+from tests.support.worker_group import WorkerGroup
+
+Start = Callable[..., WorkerGroup]
+POINTS = 150
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_clouds(tmp_path_factory.mktemp("scenes"), {"train": 12, "val": 3})
+
+
+def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "dataset": str(folder), "task": "point_segmentation", "model": "pointcnn_x1", "points": POINTS, "batch_size": 6,
+        "epochs": 1, "optimizer": "adam", "learning_rate": 0.01, "loader_workers": 1, "predictions": 2,
+        "devices": ("cpu",) * cpus,
+    }  # fmt: skip
+    return Job(**(given | fields))
+
+
+def mean_iou(job: Job, state: dict[str, torch.Tensor]) -> float:
+    """Of a plain PointCNN on every point of the validation clouds, one after another."""
+    model = PointCNN(3, 2, 1)
+    model.load_state_dict(state)
+    model.eval()
+    splits = TASKS[job.task].prepared(job, open_splits(job.dataset, val_fraction=0.2, seed=0, formats=("points",)))
+    assert isinstance(splits.val, SampleSet)
+    found, true = [], []
+    for index in range(len(splits.val)):
+        given, target = splits.val.load(index, 0)
+        with torch.no_grad():
+            found.append(model(given[None])[0].argmax(0)[target != NO_CLASS].numpy())
+        true.append(target[target != NO_CLASS].numpy())
+    all_found, all_true = np.concatenate(found), np.concatenate(true)
+    assert len(all_true) == 3 * 600
+    both = [np.sum((all_found == number) & (all_true == number)) for number in range(2)]
+    either = [np.sum((all_found == number) | (all_true == number)) for number in range(2)]
+    return float(np.mean(np.divide(both, either)))
+
+
+def test_that_pointcnn_learns_to_find_balls_and_is_as_good_outside(start: Start, scenes: Path) -> None:
+    given = job(scenes, epochs=2, augmentation="light", memory_format="channels_last")
+    group = start(given).completed(150)
+    measured = [event.measures for event in group.of(Validation)]
+    assert measured[-1]["miou"] > 0.7  # nothing but floor is 0.25
+    best = max(measures["miou"] for measures in measured)
+    state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+    assert mean_iou(given, state) == pytest.approx(best, abs=1e-6)
+    (plan,) = group.of(Planned)
+    assert (plan.classes, plan.train_pictures, plan.val_pictures, plan.channels) == (("class 0", "class 1"), 48, 12, 3)
+    assert {event.field: event.choice for event in group.of(Chosen)}["memory_format"] == "contiguous"
+    assert set(group.of(ClassMeasures)[-1].measures) == {"IoU", "Precision", "Recall", "F1"}
+    told = group.of(Predicted)[-1].samples
+    assert [sample.name for sample in told] == ["val/00.ply", "val/01.ply"]
+    for sample in told:
+        truth, found = (Image.open(group.folder / path) for path in (sample.truth_png, sample.prediction_png))
+        alike = (np.asarray(truth) == np.asarray(found)).all(2).mean()
+        assert alike > 0.9
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cpus"),
+    [
+        ("ddp", 2),
+        pytest.param("fsdp", 2, marks=pytest.mark.long),
+        pytest.param("hsdp", 4, marks=pytest.mark.long),
+        pytest.param("ddp", 7, marks=pytest.mark.long),
+    ],
+)
+def test_that_it_trains_under_every_strategy_and_measures_every_point_once(
+    start: Start, scenes: Path, strategy: str, cpus: int
+) -> None:
+    """Of seven workers some have no sample of a batch of six."""
+    whole = start(job(scenes, seed=3), every_step=True).completed(150)
+    group = start(job(scenes, cpus, strategy=strategy, seed=3), every_step=True).completed(150)
+    # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch.
+    first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
+    assert first == pytest.approx(same, rel=0.2)
+    (validation,) = group.of(Validation)
+    assert validation.pictures == 12
+    assert set(validation.measures) == {"miou", "mean_f1", "point_accuracy", "loss"}
+    assert sum(map(sum, group.of(ClassMeasures)[-1].confusion)) == 3 * 600
+
+
+@pytest.mark.long
+def test_that_a_run_goes_on_from_a_checkpoint_with_the_samples_that_it_would_have_had(
+    start: Start, scenes: Path
+) -> None:
+    given = {"epochs": 2, "augmentation": "light", "precision": "fp32", "cpu_threads": 1}
+    whole = start(job(scenes, **given), every_step=True).completed(150)
+    first = start(job(scenes, **(given | {"epochs": 1})), every_step=True).completed(150)
+    rest = start(
+        job(scenes, **given, resume_from=str(first.folder / "checkpoints/last.pt")), every_step=True
+    ).completed(150)
+    steps = {event.step: event.loss for event in whole.of(StepMetrics)}
+    assert [event.loss for event in rest.of(StepMetrics)] == [steps[event.step] for event in rest.of(StepMetrics)]
+    assert len(rest.of(StepMetrics)) == len(steps) // 2
+
+
+def test_that_a_broken_cloud_is_told_once_and_the_others_take_its_place(start: Start, tmp_path: Path) -> None:
+    folder = make_clouds(tmp_path / "data", {"train": 3, "val": 1}, 300)
+    (folder / "train/01.ply").write_bytes((folder / "train/01.ply").read_bytes()[:-100])
+    group = start(job(folder, points=64)).completed(150)
+    (told,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
+    assert told.startswith("train/01.ply is left out: it is")
