@@ -20,6 +20,7 @@ from engine.data.object_inspection import (
     judge,
     look_at,
     needs_decoding,
+    only_class,
     report,
     shrunk,
 )
@@ -51,7 +52,9 @@ def look_through_boxes(found: Recognised, progress: Progress, leave_out: LeaveOu
         looked.splits.append(of_split)
         looked.problems += judge(name, of_split, objects, int(usable.sum()), "boxes")
         if name == "train":
-            looked.examples += _examples(name, split, example_places(objects.pictures, np.flatnonzero(usable).tolist()))
+            looked.examples += _examples(
+                name, found.classes, split, example_places(objects.pictures, np.flatnonzero(usable).tolist())
+            )
     return looked
 
 
@@ -74,7 +77,7 @@ def _objects(split: BoxSplit, usable: np.ndarray) -> Objects:
     return Objects(split.labels[counted], sides, sides / split.sizes[pictures].max(1, initial=1), pictures)
 
 
-def _examples(name: str, split: BoxSplit, places: Sequence[int]) -> list[Example]:
+def _examples(name: str, classes: Sequence[str], split: BoxSplit, places: Sequence[int]) -> list[Example]:
     """Pictures with their boxes around what is in them."""
     found = []
     for place in places:
@@ -84,5 +87,7 @@ def _examples(name: str, split: BoxSplit, places: Sequence[int]) -> list[Example
             continue  # it could be read a moment ago; a picture fewer is shown
         rows = split.of(place)
         scale = max(picture.shape[:2]) / max(int(split.sizes[place].max()), 1)
-        found.append(Example("", name, png(outline(picture, split.boxes[rows] * scale, split.labels[rows].tolist()))))
+        labels = split.labels[rows].tolist()
+        framed = outline(picture, split.boxes[rows].astype(np.float64) * scale, labels)
+        found.append(Example(only_class(classes, labels), name, png(framed), place))
     return found

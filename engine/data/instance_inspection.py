@@ -24,6 +24,7 @@ from engine.data.object_inspection import (
     judge,
     look_at,
     needs_decoding,
+    only_class,
     report,
     shrunk,
 )
@@ -75,7 +76,7 @@ def look_through_instances(found: Recognised, progress: Progress, leave_out: Lea
         looked.splits.append(of_split)
         looked.problems += judge(name, of_split, objects, len(into), "outlined things")
         if name == "train":
-            looked.examples += _examples(name, split, example_places(objects.pictures, usable))
+            looked.examples += _examples(name, found.classes, split, example_places(objects.pictures, usable))
     looked.problems += too_many(crowded)
     return looked
 
@@ -100,7 +101,7 @@ def _objects(into: dict[int, _Judged]) -> Objects:
     return Objects(labels, sides, sides / longer, pictures)
 
 
-def _examples(name: str, split: InstanceSplit, places: Sequence[int]) -> list[Example]:
+def _examples(name: str, classes: Sequence[str], split: InstanceSplit, places: Sequence[int]) -> list[Example]:
     """Pictures with a colour of its own over each thing."""
     found = []
     for place in places:
@@ -108,11 +109,13 @@ def _examples(name: str, split: InstanceSplit, places: Sequence[int]) -> list[Ex
         try:
             size = upright_size(path)
             assert size is not None
-            numbers, _ = paint(split.sources[place].instances(*size), *size)
+            things = split.sources[place].instances(*size)
+            numbers, _ = paint(things, *size)
             picture = shrunk(path, EXAMPLE_SIDE)
         except Exception:
             continue  # it could be read a moment ago; a picture fewer is shown
         plane = np.asarray(Image.fromarray(numbers).resize(picture.shape[1::-1], Image.Resampling.NEAREST))
         # The last number would be shown as none.
-        found.append(Example("", name, png(lay_mask(picture, np.minimum(plane, MOST_INSTANCES - 1)))))
+        laid = lay_mask(picture, np.minimum(plane, MOST_INSTANCES - 1))
+        found.append(Example(only_class(classes, [each.label for each in things]), name, png(laid), place))
     return found

@@ -117,6 +117,11 @@ def example_places(pictures: npt.NDArray[np.int64], usable: Sequence[int]) -> li
     return chosen or list(usable[:EXAMPLES])
 
 
+def only_class(classes: Sequence[str], labels: Sequence[int]) -> str:
+    """The class of all things in a picture; "" where they are of several, or where there are none."""
+    return classes[labels[0]] if len(set(labels)) == 1 else ""
+
+
 def shrunk(path: str, side: int) -> Bytes:
     """A picture turned upright, uint8 [h, w, 3] of at most `side`. Raises what a decoder raises."""
     with open_to_show(path) as image:
