@@ -27,10 +27,10 @@ _DIRECTED = slice(10, 12)
 class LineMeasures(Measures):
     """`counters`: the sum of the losses and the number of pictures; a row for each true class of how many of its pixels were
     taken for each class; the pixels of middle lines that were found and, of those, that are near a true one, then the true
-    ones and, of those, that are near a found one; the pixels of true lines with a direction and, of those, that were given
-    the right one.
+    ones and, of those, that are near a found one; the pixels of true lines with a direction and, of those, where the
+    likeliest of all directions is right, whether a line was found there or not.
 
-    `lossy(outputs, targets)` is the loss of each picture, [n]; `scores(outputs, targets)` the scores at the whole side,
+    `losses(outputs, targets)` is the loss of each picture, [n]; `scores(outputs, targets)` the scores at the whole side,
     [n, 2, h, w] of the classes and [n, 37, h, w] of directions.
     """
 
@@ -53,7 +53,7 @@ class LineMeasures(Measures):
         sums = torch.stack([losses.sum(), torch.full_like(losses[0], len(losses))])
         confusion = torch.bincount(true[counted] * 2 + found[counted], minlength=4)
         middles = _middles(((found == LINE) & counted).cpu().numpy(), (true == LINE).cpu().numpy())
-        directed = _directed(of_directions.argmax(1), along)
+        directed = _directed(of_directions[:, :DIRECTIONS].argmax(1), along)
         added = torch.cat([sums, confusion.double(), middles.to(sums), directed.double()])
         self.counters = self.counters.to(outputs.device) + added
 
@@ -104,9 +104,9 @@ def _middles(found: Mask, true: Mask) -> Tensor:
 
 
 def _directed(found: Tensor, true: Tensor) -> Tensor:
-    """How many pixels have a direction in truth, and of how many it was found; background is none."""
+    """How many pixels have a direction in truth, and of how many the one that was found is right."""
     has = true < DIRECTIONS
     apart = (found - true).abs()
     apart = torch.minimum(apart, DIRECTIONS - apart)
-    right = has & (found < DIRECTIONS) & (apart * STEP <= TOLERANCE)
+    right = has & (apart * STEP <= TOLERANCE)
     return torch.stack([has.sum(), right.sum()])

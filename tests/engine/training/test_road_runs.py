@@ -1,0 +1,134 @@
+"""Road extraction from a folder to a checkpoint, under the strategies."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from engine.contract.events import ClassMeasures, Failed, Predicted, StepMetrics, Validation
+from engine.contract.job import Job
+from engine.tasks.classification import IMAGENET
+from engine.tasks.road_models import network
+from engine.tasks.road_networks import unpack
+from tests.support.lines import make_lined
+from tests.support.masks import make_masked
+from tests.support.worker_group import WorkerGroup
+
+Start = Callable[..., WorkerGroup]
+SIDE = 32
+ROADS = Path(__file__).parents[4] / "shared/datasets/massachusetts_roads_tiles"
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_lined(tmp_path_factory.mktemp("lines"), {"train": 48, "val": 10}, SIDE)
+
+
+def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "dataset": str(folder), "task": "road_extraction", "model": "linknet18_mtl", "image_size": SIDE, "batch_size": 8,
+        "epochs": 1, "optimizer": "adam", "learning_rate": 0.002, "loader_workers": 1, "memory_format": "contiguous",
+        "devices": ("cpu",) * cpus,
+    }  # fmt: skip
+    return Job(**(given | fields))
+
+
+def iou(folder: Path, name: str, best: Path) -> float:
+    """Of the plain network with the weights in `best` on the validation pictures, pixel by pixel."""
+    model = network(name).eval()
+    model.load_state_dict(torch.load(best, weights_only=True))
+    mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
+    both = either = 0
+    for path in sorted((folder / "images/val").iterdir()):
+        picture = torch.from_numpy(np.asarray(Image.open(path)).copy()).permute(2, 0, 1) / 255
+        with torch.no_grad():
+            found = unpack(model(((picture - mean) / std)[None]), SIDE)[0][0, :2].argmax(0).numpy() == 1
+        true = np.asarray(Image.open(folder / "masks/val" / path.name)) == 255
+        both += np.sum(found & true)
+        either += np.sum(found | true)
+    return float(both / either)
+
+
+OWN = """
+from torch import nn
+
+def build_model(scores):
+    layers = []
+    for inputs, spread in ((3, 1), (24, 2), (24, 4)):
+        layers += [nn.Conv2d(inputs, 24, 3, padding=spread, dilation=spread), nn.BatchNorm2d(24), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Conv2d(24, scores, 1))
+"""
+
+
+def test_that_a_small_network_of_ones_own_learns_to_find_lines_and_where_they_lead(
+    start: Start, lines: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    trusted = hashlib.sha256(OWN.encode()).hexdigest()
+    fields: dict[str, Any] = {"model": str(tmp_path / "own.py"), "model_file_sha256": trusted}
+    fields |= {"epochs": 20, "learning_rate": 0.01, "schedule": "none", "augmentation": "light", "predictions": 2}
+    group = start(job(lines, **fields)).completed(150)
+    measured = [event.measures for event in group.of(Validation)]
+    assert measured[-1]["iou"] > 0.6  # that everything is a line is 0.2
+    assert measured[-1]["relaxed_iou"] > 0.6
+    assert measured[-1]["orientation"] > 0.4  # one and the same direction everywhere is 5 classes of 36: 0.14
+    last = group.of(ClassMeasures)[-1]
+    assert last.measures["IoU"][1] == measured[-1]["iou"]
+    assert sum(map(sum, last.confusion)) == 10 * SIDE * SIDE
+    for sample in group.of(Predicted)[-1].samples:
+        assert sample.truth_words.startswith("Lines on ")
+        with Image.open(group.folder / sample.prediction_png) as drawn:
+            assert drawn.size == (SIDE, SIDE)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "fields"),
+    [
+        ("ddp", 2, {}),
+        pytest.param("ddp", 2, {"model": "hourglass_mtl"}, marks=pytest.mark.long),
+        pytest.param("fsdp", 2, {}, marks=pytest.mark.long),
+        pytest.param("model_parallel", 2, {}, marks=pytest.mark.long),
+        pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
+    ],
+)
+def test_that_it_trains_under_every_strategy_and_its_checkpoint_is_the_plain_networks(
+    start: Start, lines: Path, strategy: str, cpus: int, fields: dict[str, Any]
+) -> None:
+    whole = start(job(lines, seed=3, **fields | {"microbatches": 1}), every_step=True).completed(150)
+    group = start(job(lines, cpus, strategy=strategy, seed=3, **fields), every_step=True).completed(150)
+    # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch under most.
+    first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
+    assert first == pytest.approx(same, rel=1e-5 if strategy == "model_parallel" else 0.15)
+    (validation,) = group.of(Validation)
+    assert validation.pictures == 10
+    assert set(validation.measures) == {"iou", "relaxed_iou", "f1", "orientation", "loss"}
+    best = iou(lines, fields.get("model", "linknet18_mtl"), group.folder / "checkpoints/best.pt")
+    assert best == pytest.approx(validation.measures["iou"], abs=1e-6)
+
+
+def test_that_masks_of_several_kinds_are_refused_before_anything_is_trained(start: Start, tmp_path: Path) -> None:
+    group = start(job(make_masked(tmp_path, {"train": 8, "val": 2}, SIDE)))
+    group.finish()
+    (failed,) = group.of(Failed)
+    assert "The masks have 3 classes" in failed.cause
+    assert not group.of(StepMetrics)
+
+
+@pytest.mark.long
+def test_that_roads_are_found_in_aerial_pictures(start: Start) -> None:
+    """From scratch, in some minutes. Roads cover 8 % of the validation tiles: so much IoU has whoever calls everything a
+    road, and who calls nothing one has none."""
+    if not ROADS.is_dir():
+        pytest.skip(f"needs {ROADS}")
+    fields = {"image_size": 128, "epochs": 40, "augmentation": "light", "learning_rate": 0.001, "schedule": "cosine"}
+    group = start(job(ROADS, **fields)).completed(900)
+    measured = [event.measures for event in group.of(Validation)]
+    assert max(measures["iou"] for measures in measured) > 0.2
+    assert max(measures["relaxed_iou"] for measures in measured) > 0.2
