@@ -218,6 +218,8 @@ class MainWindow(QMainWindow):
         track.runs.told.connect(self.message.say)
         track.run.next_time_wanted.connect(self._use_next_time)
         track.run.told.connect(self.message.say)
+        track.dataset.closed.connect(self._dataset_closed)
+        track.dataset.show_report(self.form.inspection.report)
         track.cut.closed.connect(self._cut_closed)
         track.cut.wanted.connect(self._show_cut)
         track.cut.used.connect(self.form.cuts.set_value)
@@ -228,6 +230,8 @@ class MainWindow(QMainWindow):
         self.form.visit.devices_wanted.connect(track.devices.set_selection)
         self.form.touched.connect(track.launcher.touch)
         self.form.cut_wanted.connect(self._show_cut)
+        self.form.card.gallery_wanted.connect(self._show_dataset)
+        self.form.inspection.changed.connect(lambda: track.dataset.show_report(self.form.inspection.report))
         self.form.changed.connect(lambda: track.cut.set_job(self._cut_job()))
 
     # What happens
@@ -371,6 +375,18 @@ class MainWindow(QMainWindow):
     def _cut_closed(self) -> None:
         self._show_page(self.header.tabs.currentIndex())
         self.form.cuts.show_button.setFocus()
+
+    def _show_dataset(self, place: int) -> None:
+        """The dataset large, from the example at `place` on, as the form's augmentation would make it."""
+        if self.track is not None:
+            page = self.track.dataset
+            page.show_augmented(self.form.rows["augmentation"].value() == "light")
+            self.pages.setCurrentWidget(page)
+            page.choose(place)
+
+    def _dataset_closed(self) -> None:
+        self._show_page(self.header.tabs.currentIndex())
+        self.form.card.open.setFocus()
 
     def _cut_job(self) -> Job | None:
         from gui.launcher import resolved

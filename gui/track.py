@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.devices import Snapshot
 from engine.contract.runs import RunFolder
 from gui.cut.page import CutPage
+from gui.dataset.page import DatasetPage
 from gui.devices.history import DeviceHistory
 from gui.devices.panel import DevicesPanel
 from gui.launcher import Launcher
@@ -44,6 +45,7 @@ class Track(QObject):
         self.monitor = MonitorPage(self._history, self.hosts, self.marks, self.alerts, settings)
         self.runs = RunsPage()
         self.cut = CutPage()
+        self.dataset = DatasetPage()
         self.compare: ComparePage | None = None
         self.has_run = False
         self.hosts.snapshot.connect(self._seen)
@@ -55,8 +57,8 @@ class Track(QObject):
 
     @property
     def pages(self) -> tuple[QWidget, ...]:
-        """Those that the header leads to, in its order, then the one that the form leads to."""
-        return self.run, self.monitor, self.runs, self.cut
+        """Those that the header leads to, in its order, then those that the form leads to."""
+        return self.run, self.monitor, self.runs, self.cut, self.dataset
 
     def start(self) -> None:
         """Begins to watch the devices, has a warm parent made ready and looks for runs that were interrupted."""

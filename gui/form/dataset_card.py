@@ -1,9 +1,8 @@
-"""What was found in the dataset folder: format, splits, classes, unreadable files and a few pictures."""
+"""What was found in the dataset folder: format, splits, classes, unreadable files and some pictures."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QPixmap
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
@@ -11,28 +10,34 @@ from PySide6.QtWidgets import (
     QPlainTextEdit,
     QProgressBar,
     QPushButton,
+    QScrollArea,
     QSizePolicy,
     QToolButton,
     QVBoxLayout,
-    QWidget,
 )
 
-from engine.contract.dataset import DatasetReport, Example, SplitReport, channels_in_words
+from engine.contract.dataset import DatasetReport, Example
 from gui import icons, theme
+from gui.dataset import words
+from gui.dataset.balance import BalanceBars
+from gui.dataset.examples import ExampleList
 
-FORMATS = {"imagefolder": "folders of pictures", "idx": "MNIST's idx files", "masks": "pictures and masks"}
-THUMBNAIL = 44
-NAMED_UNREADABLE = 200
+THUMBNAIL = 80
+_BARS_HEIGHT = 190
 
 
 class DatasetCard(QFrame):
-    """Signals: cancelled() - the user no longer wants the folder looked through."""
+    """Signals: cancelled() - the user no longer wants the folder looked through; gallery_wanted(int) - its examples are to be
+    shown large, from the one at that place on.
+    """
 
     cancelled = Signal()
+    gallery_wanted = Signal(int)
 
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("card")
+        self._unreadable = ""
         self._summary = _wrapped("heading")
         self._detail = _wrapped("muted")
         self._progress = QProgressBar()
@@ -42,11 +47,13 @@ class DatasetCard(QFrame):
         self._cancel = QPushButton("Cancel")
         self._cancel.setAccessibleName("Cancel looking through the folder")
         self._cancel.clicked.connect(self.cancelled)
-        self._pictures = QWidget()
-        self._pictures.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self._pictures_layout = QHBoxLayout(self._pictures)
-        self._pictures_layout.setContentsMargins(0, 2, 0, 0)
-        self._pictures_layout.setSpacing(4)
+        self.strip = ExampleList(THUMBNAIL, strip=True)
+        self.strip.opened.connect(self.gallery_wanted)
+        self.open = QToolButton()
+        self.open.setObjectName("flat")
+        self.open.setText("Look closer …")
+        self.open.setToolTip("Examples, large and as the augmentation makes them, and how often each class occurs")
+        self.open.clicked.connect(lambda: self.gallery_wanted.emit(max(0, self.strip.currentRow())))
         self._more = QToolButton()
         self._more.setObjectName("fold")
         self._more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -56,8 +63,14 @@ class DatasetCard(QFrame):
         self._listing = QPlainTextEdit()
         self._listing.setReadOnly(True)
         self._listing.setTabChangesFocus(True)
-        self._listing.setAccessibleName("Classes and unreadable files")
-        self._listing.setFixedHeight(150)
+        self._listing.setAccessibleName("Unreadable files")
+        self._listing.setFixedHeight(110)
+        self.bars = BalanceBars()
+        self._bars_place = QScrollArea(widgetResizable=True)
+        self._bars_place.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._bars_place.setObjectName("panel")
+        self._bars_place.setAccessibleName("Counts per class")
+        self._bars_place.setWidget(self.bars)
         self._more.toggled.connect(self._show_listing)
         theme.notifier.changed.connect(self._paint)
         self._lay_out()
@@ -65,12 +78,12 @@ class DatasetCard(QFrame):
 
     def clear(self, text: str = "Choose a folder, or drop one on the window.") -> None:
         """Shows no findings, only `text`."""
-        self._fill(text, "", "", ())
+        self._fill(text, "", None)
 
     def show_progress(self, done: int, total: int) -> None:
         """Tells how far looking through has come; `total` is 0 while it is not known."""
         if self._progress.isHidden():
-            self._fill("Looking through the folder …", "", "", ())
+            self._fill("Looking through the folder …", "", None)
             self._progress.show()
             self._cancel.show()
         self._progress.setRange(0, total)
@@ -80,46 +93,43 @@ class DatasetCard(QFrame):
 
     def show_report(self, report: DatasetReport) -> None:
         if not report.format:
-            self._fill("No dataset was recognised here.", "", "", ())
+            self._fill("No dataset was recognised here.", "", None)
             return
-        pictures = sum(split.pictures for split in report.splits)
-        summary = f"{len(report.classes):,} classes, {pictures:,} pictures"
-        self._fill(summary, describe(report), listing(report), report.examples)
+        self._fill(words.summary(report), words.describe(report), report)
 
     def text(self) -> str:
         """All that the card says, in words."""
         return " ".join(filter(None, (self._summary.text(), self._detail.text())))
 
-    def _fill(self, summary: str, detail: str, full: str, examples: tuple[Example, ...]) -> None:
+    def _fill(self, summary: str, detail: str, report: DatasetReport | None) -> None:
         self._progress.hide()
         self._cancel.hide()
         self._summary.setText(summary)
         self._detail.setText(detail)
         self._detail.setVisible(bool(detail))
-        self._listing.setPlainText(full)
+        self._unreadable = words.unreadable(report) if report is not None else ""
+        self._listing.setPlainText(self._unreadable)
+        self.bars.show_report(report)
+        self._bars_place.setFixedHeight(min(_BARS_HEIGHT, self.bars.height() + 2))
         self._more.setChecked(False)
-        self._more.setVisible(bool(full))
+        self._more.setVisible(bool(self._unreadable) or (report is not None and bool(report.classes)))
         self._show_listing(False)
-        self._show_pictures(examples)
+        self._show_pictures(report.examples if report is not None else ())
+        self.open.setVisible(report is not None)
         self.setAccessibleName("Dataset")
         self.setAccessibleDescription(self.text())
 
     def _show_listing(self, shown: bool) -> None:
-        self._listing.setVisible(shown)
+        self._listing.setVisible(shown and bool(self._unreadable))
+        self._bars_place.setVisible(shown)
         self._paint()
 
     def _paint(self) -> None:
         self._more.setIcon(icons.icon("down" if self._more.isChecked() else "right", theme.colors().muted))
 
     def _show_pictures(self, examples: tuple[Example, ...]) -> None:
-        while (item := self._pictures_layout.takeAt(0)) is not None:
-            widget = item.widget()
-            if widget is not None:
-                widget.deleteLater()
-        for example in examples[:6]:
-            self._pictures_layout.addWidget(_thumbnail(example))
-        self._pictures_layout.addStretch(1)
-        self._pictures.setVisible(bool(examples))
+        self.strip.show_examples(examples)
+        self.strip.setVisible(bool(examples))
 
     def _lay_out(self) -> None:
         layout = QVBoxLayout(self)
@@ -131,59 +141,14 @@ class DatasetCard(QFrame):
         layout.addWidget(self._summary)
         layout.addWidget(self._detail)
         layout.addLayout(row)
-        layout.addWidget(self._pictures)
-        layout.addWidget(self._more, 0, Qt.AlignmentFlag.AlignLeft)
+        layout.addWidget(self.strip)
+        below = QHBoxLayout()
+        below.addWidget(self._more)
+        below.addStretch(1)
+        below.addWidget(self.open)
+        layout.addLayout(below)
+        layout.addWidget(self._bars_place)
         layout.addWidget(self._listing)
-
-
-def describe(report: DatasetReport) -> str:
-    """Format, splits and unreadable files in a sentence or two."""
-    splits = ", ".join(f"{s.name} {s.pictures:,}{' (drawn from train)' if s.made else ''}" for s in report.splits)
-    colours = channels_in_words(report.channels)
-    text = f"{FORMATS.get(report.format, report.format).capitalize()}, {colours} · {splits}"
-    if report.unreadable_count:
-        files = "file is" if report.unreadable_count == 1 else "files are"
-        text += f"\n{report.unreadable_count:,} {files} unreadable and left out: {_names(report)}"
-    return text
-
-
-def listing(report: DatasetReport) -> str:
-    """Counts per class and split, then the unreadable files by name, one a line."""
-    lines = []
-    for name in report.classes:
-        counts = ", ".join(f"{split.name} {_share_or_count(split, name)}" for split in report.splits)
-        lines.append(f"{name}: {counts}")
-    if report.unreadable:
-        lines += ["", "Unreadable:"]
-        lines += [f"{bad.path}: {bad.reason}" for bad in report.unreadable[:NAMED_UNREADABLE]]
-    return "\n".join(lines)
-
-
-def _share_or_count(split: SplitReport, name: str) -> str:
-    """ "1,204", or "31.2 % of the pixels, in 60 pictures"."""
-    count = f"{split.counts.get(name, 0):,}"
-    if name not in split.shares:
-        return count
-    return f"{100 * split.shares[name]:.1f} % of the pixels, in {count} pictures"
-
-
-def _names(report: DatasetReport) -> str:
-    shown = ", ".join(bad.path for bad in report.unreadable[:3])
-    return shown + (", …" if report.unreadable_count > 3 else ".")
-
-
-def _thumbnail(example: Example) -> QLabel:
-    picture = QPixmap()
-    picture.loadFromData(example.png)
-    label = QLabel()
-    label.setFixedSize(THUMBNAIL, THUMBNAIL)
-    label.setAlignment(Qt.AlignmentFlag.AlignCenter)
-    if not picture.isNull():
-        fitted = Qt.AspectRatioMode.KeepAspectRatio
-        label.setPixmap(picture.scaled(THUMBNAIL, THUMBNAIL, fitted, Qt.TransformationMode.SmoothTransformation))
-    label.setToolTip(f"{example.class_name} ({example.split})" if example.class_name else example.split)
-    label.setAccessibleName(f"Example of {example.class_name}" if example.class_name else "Example with its mask")
-    return label
 
 
 def _wrapped(name: str) -> QLabel:

@@ -222,9 +222,9 @@ def test_that_the_card_names_what_was_found(form: JobForm, pictures: Path, qtbot
     assert "train 26, val 7 (drawn from train)" in said
     assert "ants/broken.jpg" in said
     form.card._more.click()
-    listed = form.card._listing.toPlainText()
-    assert "ants: train 12, val 3" in listed
-    assert "ants/broken.jpg: it ends too early" in listed
+    assert "ants: train 12, val 3" in form.card.bars.accessibleDescription()
+    assert form.card.bars.isVisibleTo(form)
+    assert form.card._listing.toPlainText() == "ants/broken.jpg: it ends too early"
 
 
 def test_that_the_job_can_be_copied_as_a_command(form: JobForm, pictures: Path, qtbot: QtBot) -> None:

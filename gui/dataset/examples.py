@@ -1,0 +1,132 @@
+"""Examples of a dataset as a list of pictures: a strip that scrolls, or a wall of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen, QPixmap
+from PySide6.QtWidgets import (
+    QListView,
+    QListWidget,
+    QListWidgetItem,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QWidget,
+)
+
+from engine.contract.dataset import Example
+from gui import theme
+
+_PAD, _CAPTION = 4, 18
+_PICTURE = int(Qt.ItemDataRole.UserRole)
+
+
+class ExampleList(QListWidget):
+    """Signals: opened(int) - the example at that place was asked for, by a click on the strip or Enter.
+
+    Attributes: examples - those on screen.
+    """
+
+    opened = Signal(int)
+
+    def __init__(self, side: int, *, strip: bool, parent: QWidget | None = None) -> None:
+        """`side` is that of a picture, in pixels; a `strip` is one line that scrolls, else as many as there is room for."""
+        super().__init__(parent)
+        self.examples: tuple[Example, ...] = ()
+        self._side = side
+        self._strip = strip
+        self.setAccessibleName("Examples")
+        self.setViewMode(QListView.ViewMode.IconMode)
+        self.setMovement(QListView.Movement.Static)
+        self.setResizeMode(QListView.ResizeMode.Adjust)
+        self.setFlow(QListView.Flow.LeftToRight)
+        self.setWrapping(not strip)
+        self.setUniformItemSizes(True)
+        self.setHorizontalScrollMode(QListView.ScrollMode.ScrollPerPixel)
+        self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
+        self.setItemDelegate(_Pictures(self))
+        theme.notifier.changed.connect(self.viewport().update)
+        if strip:
+            self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+            self.setFixedHeight(side + 2 * _PAD + 14)
+            self.itemClicked.connect(lambda item: self.opened.emit(self.row(item)))
+
+    def show_examples(self, examples: Sequence[Example], epoch: int = 0) -> None:
+        """Shows `examples` as they are in the folder, or as training is given them in `epoch`, from 1."""
+        self.examples = tuple(examples)
+        captions = not self._strip and any(example.class_name for example in examples)
+        self.clear()
+        for example in self.examples:
+            augmented = 0 < epoch <= len(example.augmented)
+            words = describe(example) + (f", as given in epoch {epoch}" if augmented else "")
+            item = QListWidgetItem(example.class_name if captions else "")
+            item.setData(_PICTURE, self._fitted(example.augmented[epoch - 1] if augmented else example.png))
+            item.setToolTip(words)
+            item.setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {words}")
+            wide = self._side + 2 * _PAD
+            item.setSizeHint(QSize(wide, wide + (_CAPTION if captions else 0)))
+            self.addItem(item)
+
+    def picture(self, place: int) -> QPixmap:
+        """What is shown of the example at `place`; a null one where it cannot be read."""
+        picture: QPixmap = self.item(place).data(_PICTURE)
+        return picture
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentRow() >= 0:
+            self.opened.emit(self.currentRow())
+        else:
+            super().keyPressEvent(event)
+
+    def _fitted(self, png: bytes) -> QPixmap:
+        picture = QPixmap()
+        picture.loadFromData(png)
+        if picture.isNull():
+            return picture
+        ratio = self.devicePixelRatioF()
+        side = round(self._side * ratio)
+        # Small pictures are enlarged, too, with their pixels in sight.
+        small = 2 * max(picture.width(), picture.height()) <= side
+        mode = Qt.TransformationMode.FastTransformation if small else Qt.TransformationMode.SmoothTransformation
+        fitted = picture.scaled(side, side, Qt.AspectRatioMode.KeepAspectRatio, mode)
+        fitted.setDevicePixelRatio(ratio)
+        return fitted
+
+
+class _Pictures(QStyledItemDelegate):
+    """Draws a picture in the middle of its square, over its class; the one that is chosen has a frame."""
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
+        size: QSize = index.data(Qt.ItemDataRole.SizeHintRole)
+        return size
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        scheme = theme.colors()
+        rect: QRect = option.rect
+        square = QRect(rect.left() + _PAD, rect.top() + _PAD, rect.width() - 2 * _PAD, rect.width() - 2 * _PAD)
+        picture: QPixmap = index.data(_PICTURE)
+        painter.fillRect(square, QColor(scheme.raised))
+        if picture.isNull():
+            painter.setPen(QColor(scheme.error))
+            painter.drawText(square, Qt.AlignmentFlag.AlignCenter, "✖")
+        else:
+            size = picture.deviceIndependentSize().toSize()
+            painter.drawPixmap(square.center() - QRect(0, 0, size.width(), size.height()).center(), picture)
+        caption = rect.adjusted(_PAD, rect.width(), -_PAD, 0)
+        text = painter.fontMetrics().elidedText(index.data() or "", Qt.TextElideMode.ElideMiddle, caption.width())
+        painter.setPen(QColor(scheme.text))
+        painter.drawText(caption, Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop, text)
+        state: QStyle.StateFlag = option.state
+        if state & QStyle.StateFlag.State_Selected:
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.setPen(QPen(QColor(scheme.accent), 2))
+            painter.drawRect(rect.adjusted(1, 1, -1, -1))
+
+
+def describe(example: Example) -> str:
+    """ "rose (train)"."""
+    return f"{example.class_name} ({example.split})" if example.class_name else example.split

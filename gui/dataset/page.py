@@ -1,0 +1,187 @@
+"""The page on which a dataset is looked at: examples, large, how often each class occurs, and what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QSplitter,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract.dataset import DatasetReport, Example
+from gui.dataset import words
+from gui.dataset.balance import BalanceBars
+from gui.dataset.examples import ExampleList
+from gui.form.row import ProblemLabel
+
+EMPTY = "No dataset to look at.\n\nChoose a folder in the form; what is found there appears here."
+SIDE = 156
+ALL = "All classes"
+
+
+class DatasetPage(QWidget):
+    """Shows the report of the folder in the form.
+
+    Signals: closed() - back to where one came from.
+    """
+
+    closed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.setAccessibleName("Dataset page")
+        self._report: DatasetReport | None = None
+        self.back = QPushButton("← Back")
+        self.back.setAccessibleName("Back from the dataset")
+        self.back.setToolTip("Back to the page before (Esc)")
+        self.title = QLabel()
+        self.title.setObjectName("heading")
+        self.subtitle = QLabel(wordWrap=True)
+        self.subtitle.setObjectName("muted")
+        self.classes = QComboBox()
+        self.classes.setAccessibleName("Class")
+        self.classes.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.classes.setMinimumContentsLength(12)
+        self.shown_as = QComboBox()
+        self.shown_as.setAccessibleName("Shown as")
+        self.shown_as.setToolTip("What the augmentation Light would make of each example, by the form's seed")
+        self.examples = ExampleList(SIDE, strip=False)
+        self.none = QLabel(wordWrap=True)
+        self.none.setObjectName("muted")
+        self.bars = BalanceBars()
+        self.objects = QLabel(wordWrap=True)
+        self.objects.setObjectName("muted")
+        self.problems = ProblemLabel()
+        self._splitter = QSplitter(Qt.Orientation.Horizontal)
+        self._stack = QStackedWidget()
+        self._lay_out()
+        self.back.clicked.connect(self.closed)
+        escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
+        escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        escape.activated.connect(self.closed)
+        self.classes.currentIndexChanged.connect(self._show_examples)
+        self.shown_as.currentIndexChanged.connect(self._show_examples)
+        self.show_report(None)
+
+    def show_report(self, report: DatasetReport | None) -> None:
+        """Shows what was found, or that there is nothing; the class that is chosen stays so where there is one."""
+        self._report = report if report is not None and report.format else None
+        self._stack.setCurrentIndex(0 if self._report is None else 1)
+        if self._report is None:
+            self.title.setText("Dataset")
+            self.subtitle.setText("")
+            return
+        self.title.setText(f"{Path(self._report.folder).name} · {words.summary(self._report)}")
+        self.subtitle.setText(words.describe(self._report))
+        self.bars.show_report(self._report)
+        marked = "\n".join(filter(None, map(words.objects, self._report.splits)))
+        self.objects.setText(marked)
+        self.objects.setVisible(bool(marked))
+        self.problems.show_problems(self._report.problems)
+        self._offer()
+        self._show_examples()
+
+    def show_augmented(self, augmented: bool) -> None:
+        """Shows the examples as training is given them, where that is known, or as they are."""
+        self.shown_as.setCurrentIndex(1 if augmented and self.shown_as.count() > 1 else 0)
+
+    def choose(self, place: int) -> None:
+        """Goes to the example at `place` of the report."""
+        self.classes.setCurrentIndex(0)
+        self.examples.setCurrentRow(place)
+        self.examples.setFocus()
+
+    def _offer(self) -> None:
+        assert self._report is not None
+        chosen = self.classes.currentText()
+        there = {example.class_name for example in self._report.examples}
+        of_classes = [name for name in self._report.classes if name in there]
+        epochs = max((len(example.augmented) for example in self._report.examples), default=0)
+        with QSignalBlocker(self.classes), QSignalBlocker(self.shown_as):
+            self.classes.clear()
+            self.classes.addItems([ALL, *of_classes])
+            self.classes.setCurrentIndex(max(0, self.classes.findText(chosen)))
+            place = self.shown_as.currentIndex()
+            self.shown_as.clear()
+            self.shown_as.addItems(["As they are", *(f"Augmented, in epoch {n}" for n in range(1, epochs + 1))])
+            self.shown_as.setCurrentIndex(place if 0 <= place <= epochs else 0)
+        self.classes.setVisible(len(of_classes) > 1)
+        self.shown_as.setVisible(epochs > 0)
+
+    def _show_examples(self) -> None:
+        if self._report is None:
+            return
+        chosen = self.classes.currentText() if self.classes.currentIndex() > 0 else ""
+        shown: list[Example] = [e for e in self._report.examples if not chosen or e.class_name == chosen]
+        self.examples.show_examples(shown, max(0, self.shown_as.currentIndex()))
+        self.examples.setVisible(bool(shown))
+        self.none.setText("" if shown else "There are no examples to show of this folder.")
+        self.none.setVisible(not shown)
+
+    # Making it
+
+    def _lay_out(self) -> None:
+        empty = QLabel(EMPTY, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
+        empty.setObjectName("muted")
+        head = QHBoxLayout()
+        head.setSpacing(12)
+        texts = QVBoxLayout()
+        texts.setSpacing(2)
+        texts.addWidget(self.title)
+        texts.addWidget(self.subtitle)
+        head.addWidget(self.back, 0, Qt.AlignmentFlag.AlignTop)
+        head.addLayout(texts, 1)
+        left = QWidget()
+        column = QVBoxLayout(left)
+        column.setContentsMargins(0, 0, 0, 0)
+        top = QHBoxLayout()
+        top.addWidget(self.classes)
+        top.addWidget(self.shown_as)
+        top.addStretch(1)
+        column.addLayout(top)
+        column.addWidget(self.examples, 1)
+        column.addWidget(self.none, 1)
+        self._splitter.setChildrenCollapsible(False)
+        self._splitter.addWidget(left)
+        self._splitter.addWidget(self._facts())
+        self._splitter.setStretchFactor(0, 1)
+        self._splitter.setSizes([400, 240])
+        self._stack.addWidget(empty)
+        self._stack.addWidget(self._splitter)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 10, 14, 10)
+        layout.setSpacing(8)
+        layout.addLayout(head)
+        layout.addWidget(self._stack, 1)
+
+    def _facts(self) -> QWidget:
+        inside = QWidget()
+        column = QVBoxLayout(inside)
+        column.setContentsMargins(8, 0, 8, 0)
+        column.setSpacing(6)
+        heading = QLabel("Classes")
+        heading.setObjectName("heading")
+        for widget in (heading, self.bars, self.objects, self.problems):
+            column.addWidget(widget)
+        column.addStretch(1)
+        area = QScrollArea(widgetResizable=True)
+        area.setObjectName("panel")
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setWidget(inside)
+        area.setMinimumWidth(200)
+        area.setAccessibleName("Classes and problems")
+        return area

@@ -1,0 +1,101 @@
+"""What was found in a dataset folder, in words."""
+
+from __future__ import annotations
+
+from engine.contract.dataset import DatasetReport, PictureSizes, SplitReport, channels_in_words
+
+FORMATS = {
+    "imagefolder": "folders of pictures",
+    "idx": "MNIST's idx files",
+    "masks": "pictures and masks",
+    "boxes": "pictures with boxes",
+    "instances": "pictures with outlined things",
+    "edges": "pictures with edges",
+    "points": "point clouds",
+    "labels": "pictures with any number of labels",
+    "files": "files for your own task",
+}
+_SAMPLES = {"points": ("cloud", "clouds"), "files": ("file", "files")}
+"""What one sample is called and what several are, where they are no pictures."""
+NAMED_UNREADABLE = 200
+
+
+def samples(report: DatasetReport, count: int) -> str:
+    """ "1,204 pictures", "1 cloud"."""
+    one, many = _SAMPLES.get(report.format, ("picture", "pictures"))
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def summary(report: DatasetReport) -> str:
+    """ "5 classes, 3,670 pictures"; without the classes where nothing is told apart by them."""
+    counted = samples(report, sum(split.pictures for split in report.splits))
+    if not report.classes:
+        return counted[:1].upper() + counted[1:]
+    classes = "1 class" if len(report.classes) == 1 else f"{len(report.classes):,} classes"
+    return f"{classes}, {counted}"
+
+
+def describe(report: DatasetReport) -> str:
+    """Format, splits, sizes and unreadable files in a few lines."""
+    splits = ", ".join(f"{s.name} {s.pictures:,}{' (drawn from train)' if s.made else ''}" for s in report.splits)
+    kind = FORMATS.get(report.format, report.format).capitalize()
+    text = f"{kind}{_colours(report)} · {splits}"
+    if report.sizes is not None:
+        text += f"\n{sizes(report.sizes)}"
+    if report.unreadable_count:
+        files = "file is" if report.unreadable_count == 1 else "files are"
+        text += f"\n{report.unreadable_count:,} {files} unreadable and left out: {_names(report)}"
+    return text
+
+
+def sizes(told: PictureSizes) -> str:
+    """ "720 x 576 pixels", or "From 240 x 180 to 1,024 x 768 pixels, mostly about 500 x 375"."""
+    smallest, middle, largest = (
+        f"{width:,} x {height:,}" for width, height in (told.smallest, told.middle, told.largest)
+    )
+    if smallest == largest:
+        return f"{smallest} pixels"
+    return f"From {smallest} to {largest} pixels, {middle} in the middle"
+
+
+def objects(split: SplitReport) -> str:
+    """How many things are marked in a split and how large they are; "" where that is not told."""
+    if not split.objects:
+        return ""
+    text = f"{split.name}: {sum(split.objects.values()):,} marked"
+    if split.object_sides is not None:
+        small, middle, large = (f"{side:.0f}" for side in split.object_sides)
+        text += f", {middle} pixels across in the middle, nine of ten between {small} and {large}"
+    return text
+
+
+def counts(report: DatasetReport) -> str:
+    """Counts per class and split, a class a line."""
+    return "\n".join(
+        f"{name}: {', '.join(f'{split.name} {of_class(split, name)}' for split in report.splits)}"
+        for name in report.classes
+    )
+
+
+def unreadable(report: DatasetReport) -> str:
+    """The unreadable files by name, one a line; "" where there are none."""
+    return "\n".join(f"{bad.path}: {bad.reason}" for bad in report.unreadable[:NAMED_UNREADABLE])
+
+
+def of_class(split: SplitReport, name: str) -> str:
+    """ "1,204", "31.2 % of the pixels, in 60 pictures" or "412 marked, in 60 pictures"."""
+    count = f"{split.counts.get(name, 0):,}"
+    if name in split.objects:
+        return f"{split.objects[name]:,} marked, in {count} pictures"
+    if name not in split.shares:
+        return count
+    return f"{100 * split.shares[name]:.1f} % of the pixels, in {count} pictures"
+
+
+def _colours(report: DatasetReport) -> str:
+    return "" if report.format == "points" else f", {channels_in_words(report.channels)}"
+
+
+def _names(report: DatasetReport) -> str:
+    shown = ", ".join(bad.path for bad in report.unreadable[:3])
+    return shown + (", …" if report.unreadable_count > 3 else ".")

@@ -1,0 +1,145 @@
+"""The dataset looked at large: examples, classes, augmentation and what is wrong."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import pytest
+from PIL import Image
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.contract.dataset import DatasetReport, Example, PictureSizes, SplitReport, Unreadable
+from engine.contract.problems import Problem
+from gui.dataset import words
+from gui.dataset.balance import BalanceBars
+from gui.dataset.page import DatasetPage
+
+
+def png(color: str) -> bytes:
+    stream = BytesIO()
+    Image.new("RGB", (32, 20), color).save(stream, "PNG")
+    return stream.getvalue()
+
+
+REPORT = DatasetReport(
+    folder="/data/flowers",
+    format="imagefolder",
+    classes=("ash", "birch", "cedar"),
+    splits=(
+        SplitReport("train", {"ash": 40, "birch": 10, "cedar": 0}),
+        SplitReport("val", {"ash": 4, "birch": 8, "cedar": 1}),
+    ),
+    examples=(
+        Example("ash", "train", png("red"), 0, (png("lime"), png("blue"))),
+        Example("birch", "train", png("black"), 40, (png("white"), png("white"))),
+        Example("ash", "train", b"no picture at all"),
+    ),
+    sizes=PictureSizes((200, 100), (300, 224), (500, 400), 64),
+    problems=(Problem("dataset", "Ash is frequent.", "Balance the classes.", "warning"),),
+)
+
+
+@pytest.fixture
+def page(styled: QApplication, qtbot: QtBot) -> DatasetPage:
+    made = DatasetPage()
+    qtbot.addWidget(made)
+    made.resize(640, 600)
+    made.show()
+    made.show_report(REPORT)
+    return made
+
+
+def colour(page: DatasetPage, place: int) -> QColor:
+    picture = page.examples.picture(place).toImage()
+    return picture.pixelColor(picture.rect().center())
+
+
+def test_that_a_dataset_is_told_with_its_classes_sizes_and_problems(page: DatasetPage) -> None:
+    assert page.title.text() == "flowers · 3 classes, 63 pictures"
+    assert "From 200 x 100 to 500 x 400 pixels, 300 x 224 in the middle" in page.subtitle.text()
+    assert page.problems.text() == "Ash is frequent. Balance the classes."
+    assert page.bars.accessibleDescription().splitlines()[0] == "ash: train 40, val 4"
+    assert [page.examples.item(n).text() for n in range(3)] == ["ash", "birch", "ash"]
+    assert not page.grab().isNull()
+
+
+def test_that_examples_are_shown_of_one_class(page: DatasetPage) -> None:
+    assert [page.classes.itemText(n) for n in range(page.classes.count())] == ["All classes", "ash", "birch"]
+    page.classes.setCurrentText("birch")
+    assert [example.class_name for example in page.examples.examples] == ["birch"]
+    page.show_report(REPORT)
+    assert page.classes.currentText() == "birch"
+    page.choose(2)
+    assert (page.classes.currentIndex(), page.examples.currentRow()) == (0, 2)
+
+
+def test_that_examples_are_shown_as_the_augmentation_makes_them(page: DatasetPage) -> None:
+    assert colour(page, 0) == QColor("red")
+    page.show_augmented(True)
+    assert colour(page, 0) == QColor("lime")
+    page.shown_as.setCurrentIndex(2)
+    assert colour(page, 0) == QColor("blue")
+    assert page.examples.item(0).toolTip() == "ash (train), as given in epoch 2"
+    page.show_augmented(False)
+    assert colour(page, 0) == QColor("red")
+
+
+def test_that_an_example_that_is_no_picture_leaves_its_place(page: DatasetPage) -> None:
+    assert page.examples.picture(2).isNull()
+    assert not page.examples.grab().isNull()
+
+
+def test_that_escape_leads_back(page: DatasetPage, qtbot: QtBot) -> None:
+    page.activateWindow()
+    page.examples.setFocus()
+    with qtbot.waitSignal(page.closed):
+        qtbot.keyClick(page.examples, Qt.Key.Key_Escape)
+
+
+@pytest.mark.parametrize("report", [None, DatasetReport(folder="/data", format="")])
+def test_that_without_a_dataset_it_is_said_what_to_do(page: DatasetPage, report: DatasetReport | None) -> None:
+    page.show_report(report)
+    assert page._stack.currentIndex() == 0
+    assert page.title.text() == "Dataset"
+
+
+def test_that_bars_are_as_long_as_classes_are_frequent_in_each_split(styled: QApplication, qtbot: QtBot) -> None:
+    bars = BalanceBars()
+    qtbot.addWidget(bars)
+    bars.show_report(REPORT)
+    assert [(bars.share(row, 0), bars.share(row, 1)) for row in range(3)] == [(1.0, 0.5), (0.25, 1.0), (0.0, 0.125)]
+    bars.show_report(None)
+    assert bars.accessibleDescription() == ""
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        (SplitReport("train", {"ash": 3}), "3"),
+        (SplitReport("train", {"ash": 3}, shares={"ash": 0.312}), "31.2 % of the pixels, in 3 pictures"),
+        (SplitReport("train", {"ash": 3}, objects={"ash": 12}), "12 marked, in 3 pictures"),
+    ],
+)
+def test_that_a_class_is_counted_as_its_kind_of_dataset_is(split: SplitReport, told: str) -> None:
+    assert words.of_class(split, "ash") == told
+
+
+def test_that_clouds_are_not_called_pictures() -> None:
+    report = DatasetReport(folder="", format="points", classes=("ground",), splits=(SplitReport("train", {}, total=1),))
+    assert words.summary(report) == "1 class, 1 cloud"
+    assert words.describe(report) == "Point clouds · train 1"
+
+
+def test_that_things_marked_are_told_with_their_sizes() -> None:
+    split = SplitReport("train", {}, objects={"a": 3, "b": 4}, object_sides=(8.2, 20.0, 61.0))
+    assert words.objects(split) == "train: 7 marked, 20 pixels across in the middle, nine of ten between 8 and 61"
+    assert words.objects(SplitReport("train", {})) == ""
+
+
+def test_that_unreadable_files_are_named_with_why() -> None:
+    report = DatasetReport(folder="", format="idx", unreadable=(Unreadable("a.jpg", "it ends"),), unreadable_count=1)
+    assert words.unreadable(report) == "a.jpg: it ends"
+    assert "1 file is unreadable and left out: a.jpg." in words.describe(report)
