@@ -18,6 +18,7 @@ from engine.data.edges_reading import Drawn, read_edges
 from engine.data.found import Recognised, spread_evenly, warn, wrong
 from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress, thumbnail
 from engine.data.reading import check_size, describe_failure, folder_channels
+from engine.data.tiff import open_to_show
 
 DECODED = 512
 """About so many files of edges of a split are read, evenly spread; of the others the pictures' sizes alone."""
@@ -68,7 +69,7 @@ def look_through_edges(found: Recognised, progress: Progress, leave_out: LeaveOu
 
 def _see(split: EdgeSplit, place: int, closely: bool) -> _Seen:
     try:
-        with Image.open(split.files[place]) as picture:
+        with open_to_show(split.files[place]) as picture:
             check_size(picture)
             turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)
             width, height = picture.size[::-1] if turned else picture.size
@@ -111,7 +112,7 @@ def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Exampl
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         place = usable[row]
         try:
-            with Image.open(split.files[place]) as image:
+            with open_to_show(split.files[place]) as image:
                 picture = ImageOps.exif_transpose(image).convert("RGB")
             drawn = Image.fromarray(_drawn(split, place).layers.any(0).astype(np.uint8) * 255)
         except Exception:
