@@ -104,17 +104,44 @@ class BoxSplit:
 def gather(pictures: Sequence[Marked], classes: int, faults: BoxFaults) -> BoxSplit:
     """The pictures of one split, their boxes within them and cleared of those that cannot be learnt from."""
     sizes = picture_sizes(pictures)
-    kept = [_fitting(picture, size, classes, faults) for picture, size in zip(pictures, sizes.tolist(), strict=True)]
-    boxes = [box for each in kept for box in each]
-    corners = np.array([box[:4] for box in boxes], np.float32).reshape(-1, 4)
-    return BoxSplit(
-        [picture.path for picture in pictures],
-        sizes,
-        np.cumsum([0, *map(len, kept)]),
-        corners,
-        np.array([box.label for box in boxes], np.int64),
-        np.array([box.ignored for box in boxes], bool),
-    )
+    paths = [picture.path for picture in pictures]
+    boxes = [box for picture in pictures for box in picture.boxes]
+    of = np.repeat(np.arange(len(paths)), [len(picture.boxes) for picture in pictures])
+    labels = np.array([box.label for box in boxes], np.int64)
+    ignored = np.array([box.ignored for box in boxes], bool)
+    drawn = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
+    sides = np.tile(sizes[of][:, ::-1], 2).astype(np.float64)
+    drawn *= np.where(np.array([picture.fractions for picture in pictures], bool)[of, None], sides, 1)
+    within = np.clip(drawn, 0, sides)
+    # Not as what is smaller: what is no number is not to pass either.
+    fine = (within[:, 2:] - within[:, :2] > LEAST).all(1)
+    beyond = np.concatenate([-drawn[:, :2], drawn[:, 2:] - sides[:, 2:]], 1).max(1, initial=0) > TOLERANCE
+    # A picture that cannot be read is told of by whoever tries.
+    readable = sides.all(1)
+    faults.empty += [paths[picture] for picture in of[~fine & readable].tolist()]
+    faults.outside += [paths[picture] for picture in of[fine & beyond].tolist()]
+    chosen = np.repeat(np.flatnonzero(fine), np.where(labels[fine] == ANY_CLASS, classes, 1))
+    firsts = np.flatnonzero(np.diff(chosen, prepend=-1))
+    places = np.arange(len(chosen)) - np.repeat(firsts, np.diff(firsts, append=len(chosen)))
+    labels = np.where(labels[chosen] == ANY_CLASS, places, labels[chosen])
+    of, within, ignored = of[chosen], within[chosen], ignored[chosen]
+    kept = _largest(of, within, paths, faults)
+    counts = np.bincount(of[kept], minlength=len(paths))
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    return BoxSplit(paths, sizes, bounds, within[kept].astype(np.float32), labels[kept], ignored[kept])
+
+
+def _largest(
+    of: Labels, boxes: npt.NDArray[np.float64], paths: Sequence[str], faults: BoxFaults
+) -> npt.NDArray[np.bool_]:
+    """Which boxes are used: of each picture the largest, by the picture that each is `of`."""
+    kept = np.ones(len(of), bool)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+    for picture in np.flatnonzero(np.bincount(of, minlength=len(paths)) > MOST_BOXES).tolist():
+        faults.crowded.append(paths[picture])
+        rows = np.flatnonzero(of == picture)
+        kept[rows[np.argsort(-areas[rows], kind="stable")[MOST_BOXES:]]] = False
+    return kept
 
 
 class BoxFaults:
@@ -147,32 +174,6 @@ def first(paths: Sequence[str]) -> str:
     """The first few files' names."""
     names = list(dict.fromkeys(os.path.basename(path) for path in paths))
     return ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
-
-
-def _fitting(picture: Marked, size: list[int], classes: int, faults: BoxFaults) -> list[Box]:
-    """A picture's boxes in its pixels, cut at its edges."""
-    height, width = size
-    if not height:
-        return []  # it cannot be read, and is told by whoever tries
-    across, down = (width, height) if picture.fractions else (1, 1)
-    kept = []
-    for box in picture.boxes:
-        left, right = (min(max(edge * across, 0.0), width) for edge in (box.left, box.right))
-        top, bottom = (min(max(edge * down, 0.0), height) for edge in (box.top, box.bottom))
-        # Not as `<`: what is no number is not to pass either.
-        if not (right - left > LEAST and bottom - top > LEAST):
-            faults.empty.append(picture.path)
-            continue
-        beyond = max(-box.left * across, -box.top * down, box.right * across - width, box.bottom * down - height)
-        if beyond > TOLERANCE:
-            faults.outside.append(picture.path)
-        labels = range(classes) if box.label == ANY_CLASS else (box.label,)
-        kept += [Box(left, top, right, bottom, label, box.ignored) for label in labels]
-    if len(kept) > MOST_BOXES:
-        faults.crowded.append(picture.path)
-        areas = np.array([(box.right - box.left) * (box.bottom - box.top) for box in kept])
-        kept = [kept[place] for place in sorted(np.argsort(-areas, kind="stable")[:MOST_BOXES].tolist())]
-    return kept
 
 
 def picture_sizes(pictures: Sequence[Marked]) -> Sizes:

@@ -239,22 +239,22 @@ class _Finder:
         self._there: dict[str, frozenset[str]] = {}
 
     def __call__(self, name: str) -> str | None:
-        name = name.replace("\\", "/").removeprefix("file://")
-        for wanted in dict.fromkeys((name.lstrip("/"), os.path.basename(name))):
+        name = name.replace("\\", "/").removeprefix("file://").lstrip("/")
+        folder, base = os.path.split(name)
+        for within in dict.fromkeys((folder, "")):
             for root in self._roots:
-                path = os.path.normpath(os.path.join(root, wanted))
-                if self._is_there(path):
-                    return path
+                place = os.path.join(root, within)
+                if base in self._listed(place):
+                    return os.path.normpath(os.path.join(place, base))
         return None
 
-    def _is_there(self, path: str) -> bool:
-        folder, name = os.path.split(path)
+    def _listed(self, folder: str) -> frozenset[str]:
         if folder not in self._there:
             try:
                 self._there[folder] = frozenset(os.listdir(folder))
             except OSError:
                 self._there[folder] = frozenset()
-        return name in self._there[folder]
+        return self._there[folder]
 
 
 def _size(picture: _Picture) -> tuple[int, int] | None:
