@@ -107,7 +107,7 @@ def test_that_it_trains_under_every_strategy_and_measures_every_point_once(
 def test_that_a_run_goes_on_from_a_checkpoint_with_the_samples_that_it_would_have_had(
     start: Start, scenes: Path
 ) -> None:
-    given = {"epochs": 2, "augmentation": "light", "precision": "fp32", "cpu_threads": 1}
+    given = {"epochs": 2, "augmentation": "light", "schedule": "none", "cpu_threads": 1}
     whole = start(job(scenes, **given), every_step=True).completed(150)
     first = start(job(scenes, **(given | {"epochs": 1})), every_step=True).completed(150)
     rest = start(
