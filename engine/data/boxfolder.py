@@ -10,7 +10,7 @@ from engine.data.found import Recognised, shown, wrong
 from engine.data.kitti import read_kitti
 from engine.data.splitting import train_and_val
 from engine.data.voc import read_voc
-from engine.data.yolo import read_yolo
+from engine.data.yolo import find_yolo
 
 LAYOUT = (
     "Give a folder with pictures and their boxes: PASCAL VOC's XML, COCO's JSON, or the text files of YOLO or KITTI, as "
@@ -23,7 +23,12 @@ def _read_coco(folder: str, folders: Sequence[str]) -> Annotations | None:
     return None if files is None else files.boxes()
 
 
-READERS: tuple[Callable[[str, Sequence[str]], Annotations | None], ...] = (_read_coco, read_voc, read_kitti, read_yolo)
+def _read_yolo(folder: str, folders: Sequence[str]) -> Annotations | None:
+    files = find_yolo(folder, folders)
+    return None if files is None else files.boxes()
+
+
+READERS: tuple[Callable[[str, Sequence[str]], Annotations | None], ...] = (_read_coco, read_voc, read_kitti, _read_yolo)
 """In the order in which they are tried; each gives None where a folder is not of its kind."""
 
 

@@ -13,15 +13,17 @@ from engine.data.boxes import counted, first
 from engine.data.coco import CocoFiles, find_coco
 from engine.data.found import Recognised, spread_evenly, warn, wrong
 from engine.data.imagefolder import is_picture, subfolders
-from engine.data.instances import MOST_INSTANCES, InstanceSplit, NumberedMasks, Outlines
+from engine.data.instances import MOST_INSTANCES, InstanceSplit, NumberedMasks, Outlines, Polygons
 from engine.data.maskfolder import find_masks, join_masks
 from engine.data.masks import NO_CLASS, read_values
+from engine.data.outlines import Points
 from engine.data.pairing import PICTURES, classes_of, named
 from engine.data.splitting import train_and_val
+from engine.data.yolo import BOX, Row, find_yolo
 
 LAYOUT = (
-    "Give a folder with pictures and COCO's JSON with outlines; or with images and masks, in which each thing has a number of "
-    "its own; or ArcGIS's RCNN masks."
+    "Give a folder with pictures and COCO's JSON with outlines, or YOLO's text files with them; or with images and masks, in "
+    "which each thing has a number of its own; or ArcGIS's RCNN masks."
 )
 LOOKED_AT = 20
 """Masks that are opened to see whether they number things."""
@@ -32,7 +34,9 @@ Found = tuple[tuple[str, ...], dict[str, InstanceSplit], list[Problem]]
 def recognise_instances(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
     """The pictures and outlines in `folder`, whose folders are `folders`; None where it is not of that kind."""
     coco = find_coco(folder, folders)
-    found = _numbered(folder, folders, coco) or _outlined(coco) or _by_class(folder, folders)
+    found = (
+        _numbered(folder, folders, coco) or _outlined(coco) or _by_class(folder, folders) or _polygons(folder, folders)
+    )
     if found is None:
         return None
     classes, splits, problems = found
@@ -128,6 +132,27 @@ def _by_class(folder: str, folders: Sequence[str]) -> Found | None:
         for stem in pictures
     ]
     return classes, {"": InstanceSplit(list(pictures.values()), sources)}, problems
+
+
+def _polygons(folder: str, folders: Sequence[str]) -> Found | None:
+    """YOLO's text files, where they hold outlines; of a box the outline is a rectangle."""
+    files = find_yolo(folder, folders)
+    if files is None or not files.outlined:
+        return None
+    splits = {
+        name: InstanceSplit(
+            [path for path, _ in pictures], [Polygons([_polygon(row) for row in rows]) for _, rows in pictures]
+        )
+        for name, pictures in files.splits.items()
+    }
+    return files.classes, splits, list(files.problems)
+
+
+def _polygon(row: Row) -> tuple[int, Points]:
+    if len(row.values) > BOX:
+        return row.label, np.array(row.values).reshape(-1, 2)
+    left, top, right, bottom = row.box[:4]
+    return row.label, np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
 
 
 def _pictures(folder: str) -> dict[str, str]:

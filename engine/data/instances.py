@@ -18,7 +18,7 @@ from scipy import ndimage
 from engine.data.found import shown
 from engine.data.idx import Bytes
 from engine.data.masks import NO_CLASS, read_values
-from engine.data.outlines import Window, read_outline
+from engine.data.outlines import Points, Window, fill, read_outline
 from engine.data.reading import Unfit
 
 MOST_INSTANCES = 255
@@ -87,6 +87,26 @@ class Outlines:
 
     def state(self) -> bytes:
         return b"".join(b"%d %d %b;" % (label, crowd, bytes(content)) for label, content, crowd in self._outlines)
+
+
+class Polygons:
+    """Outlines as polygons, float64 [k, 2] of x and y in fractions of the picture, each of a class."""
+
+    def __init__(self, polygons: Sequence[tuple[int, Points]]) -> None:
+        self._polygons = tuple(polygons)
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        windows = [(label, fill(points * (width, height), height, width)) for label, points in self._polygons]
+        return [Instance(window, label) for label, window in windows if window is not None]
+
+    def labels(self) -> list[int]:
+        return [label for label, _ in self._polygons]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return []
+
+    def state(self) -> bytes:
+        return b"".join(b"%d %b;" % (label, points.tobytes()) for label, points in self._polygons)
 
 
 class NumberedMasks:

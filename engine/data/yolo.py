@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
+from engine.contract.problems import Problem
 from engine.data.boxes import Annotations, Box, Marked
 from engine.data.found import shown, wrong
 from engine.data.imagefolder import is_picture
@@ -24,12 +26,54 @@ NOT_ANNOTATIONS = frozenset(
     {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "test.txt", "readme.txt"}
 )
 
+MOST_CLASSES = 100_000
+"""Larger numbers are of no class."""
+BOX, LEAST_OUTLINE = 4, 6
+"""Fractions in a line that tells of a box, and in one that tells of the smallest outline."""
+
 Lines = list[list[str]]
 
 
-def read_yolo(folder: str, folders: Sequence[str]) -> Annotations | None:
-    """The pictures and boxes in `folder`, whose folders are `folders`; None where it is not of that kind. Pictures without a
-    file hold no boxes."""
+class Row(NamedTuple):
+    """A line: a class, and 4 fractions of a box's middle and sides or as many as an outline's points have."""
+
+    label: int
+    values: list[float]
+
+    @property
+    def box(self) -> Box:
+        if len(self.values) == BOX:
+            across, down, width, height = self.values
+            return Box(across - width / 2, down - height / 2, across + width / 2, down + height / 2, self.label)
+        x, y = self.values[::2], self.values[1::2]
+        return Box(min(x), min(y), max(x), max(y), self.label)
+
+
+@dataclass(frozen=True)
+class YoloFiles:
+    """What a folder's files hold: classes, the rows of each picture by split, and what is to be told."""
+
+    classes: tuple[str, ...]
+    splits: dict[str, list[tuple[str, list[Row]]]]
+    problems: list[Problem]
+
+    def boxes(self) -> Annotations:
+        """The boxes, and those around outlines."""
+        splits = {
+            split: [Marked(path, [row.box for row in rows], fractions=True) for path, rows in pictures]
+            for split, pictures in self.splits.items()
+        }
+        return Annotations(self.classes, splits, list(self.problems))
+
+    @property
+    def outlined(self) -> bool:
+        """Whether there are outlines among the rows."""
+        return any(len(row.values) > BOX for pictures in self.splits.values() for _, rows in pictures for row in rows)
+
+
+def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
+    """The pictures and their rows in `folder`, whose folders are `folders`; None where it is not of that kind. Pictures
+    without a file hold nothing."""
     about = _definition(folder)
     pairs = _by_definition(folder, about) or find_pairs(folder, folders, ".txt") or _darknet(folder, folders)
     if not any(_is_yolo(pair.annotations) for pair in pairs.values()):
@@ -37,19 +81,19 @@ def read_yolo(folder: str, folders: Sequence[str]) -> Annotations | None:
     joined = {split: _without_others(join(pair, ".txt")) for split, pair in pairs.items()}
     problems = without_counterpart(joined.values(), alone_left_out=False)
     faults: list[tuple[str, str]] = []
-    splits: dict[str, list[Marked]] = {}
+    splits: dict[str, list[tuple[str, list[Row]]]] = {}
     most = -1
     for split, each in joined.items():
-        splits[split] = [Marked(path, fractions=True) for path in each.alone]
+        splits[split] = [(path, []) for path in each.alone]
         for picture, path in each.both:
             try:
-                boxes = parse(_lines(path))
+                rows = parse(_lines(path))
             except (OSError, ValueError) as error:
                 faults.append((path, shown(str(error))))
                 continue
-            most = max([most, *(box.label for box in boxes)])
-            splits[split].append(Marked(picture, boxes, fractions=True))
-        splits[split].sort(key=lambda marked: marked.path)
+            most = max([most, *(row.label for row in rows)])
+            splits[split].append((picture, rows))
+        splits[split].sort(key=lambda pair: pair[0])
     problems += unreadable(faults)
     names = _names(folder, pairs, about)
     if names is None:
@@ -57,23 +101,20 @@ def read_yolo(folder: str, folders: Sequence[str]) -> Annotations | None:
     elif most >= len(names):
         message = f"The annotations hold the class {most}, but only {len(names)} classes are named."
         problems.append(wrong(message, "Name all of them in data.yaml or classes.txt; the first has the number 0."))
-    return Annotations(tuple(names), splits, problems)
+    return YoloFiles(tuple(names), splits, problems)
 
 
-def parse(lines: Lines) -> list[Box]:
-    """The boxes of a file, in fractions. Raises ValueError for lines that are of no such kind."""
-    boxes = []
+def parse(lines: Lines) -> list[Row]:
+    """The rows of a file. Raises ValueError for lines that are of no such kind."""
+    rows = []
     for number, words in enumerate(lines, 1):
         label, values = _number(words[0], number), [_fraction(word, number) for word in words[1:]]
-        if len(values) in (4, 5):  # the fifth is how sure a detector was
-            across, down, width, height = values[:4]
-            edges = (across - width / 2, down - height / 2, across + width / 2, down + height / 2)
-        elif len(values) >= 6 and len(values) % 2 == 0:
-            edges = (min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2]))
-        else:
+        if len(values) == BOX + 1:
+            values.pop()  # how sure a detector was
+        elif len(values) != BOX and (len(values) < LEAST_OUTLINE or len(values) % 2):
             raise ValueError(f"line {number} has {len(words)} numbers; a box takes 5")
-        boxes.append(Box(*edges, label))
-    return boxes
+        rows.append(Row(label, values))
+    return rows
 
 
 def _number(word: str, line: int) -> int:
@@ -81,7 +122,7 @@ def _number(word: str, line: int) -> int:
         number = float(word)
     except ValueError:
         number = -1.0
-    if number < 0 or number != int(number):
+    if not 0 <= number < MOST_CLASSES or number != int(number):
         raise ValueError(f"line {line} begins with {word}, not with the number of a class")
     return int(number)
 
@@ -107,10 +148,10 @@ def _is_yolo(folder: str) -> bool:
             continue
         try:
             values = [float(word) for words in lines for word in words[1:]]
-            boxes = parse(lines)
+            rows = parse(lines)
         except ValueError:
             return False
-        return bool(boxes) and max(values) <= 1 + BESIDE
+        return bool(rows) and max(values) <= 1 + BESIDE
     return False
 
 
