@@ -13,9 +13,9 @@ from engine.data.boxes import counted, first
 from engine.data.coco import CocoFiles, find_coco
 from engine.data.found import Recognised, spread_evenly, warn, wrong
 from engine.data.imagefolder import is_picture, subfolders
-from engine.data.instances import MOST_INSTANCES, InstanceSplit, NumberedMasks, Outlines, Polygons
+from engine.data.instances import MOST_INSTANCES, ClassedMask, InstanceSplit, NumberedMasks, Outlines, Polygons
 from engine.data.maskfolder import find_masks, join_masks
-from engine.data.masks import NO_CLASS, read_values
+from engine.data.masks import NO_CLASS, learn_meaning, read_values
 from engine.data.outlines import Points
 from engine.data.pairing import PICTURES, classes_of, named
 from engine.data.splitting import train_and_val
@@ -34,7 +34,7 @@ Found = tuple[tuple[str, ...], dict[str, InstanceSplit], list[Problem]]
 def recognise_instances(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
     """The pictures and outlines in `folder`, whose folders are `folders`; None where it is not of that kind."""
     coco = find_coco(folder, folders)
-    found = (
+    found = _classed(folder, folders) or (
         _numbered(folder, folders, coco) or _outlined(coco) or _by_class(folder, folders) or _polygons(folder, folders)
     )
     if found is None:
@@ -45,6 +45,27 @@ def recognise_instances(folder: str, folders: Sequence[str], val_fraction: float
     halves = train_and_val(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT)
     train, val = halves or (None, None)
     return Recognised("instances", classes, train, val, tuple(problems))
+
+
+def _classed(folder: str, folders: Sequence[str]) -> Found | None:
+    """PASCAL VOC: what SegmentationObject numbers is of the class that SegmentationClass has there."""
+    if "SegmentationObject" not in folders:
+        return None
+    problems: list[Problem] = []
+    joined = {name: join_masks(pair, problems) for name, pair in find_masks(folder, folders).items()}
+    masks = [mask for split in joined.values() for mask in split.masks]
+    meaning = learn_meaning(folder, masks, [])
+    if meaning.code is None:
+        return None
+    numbers = os.path.join(folder, "SegmentationObject")
+    splits = {
+        name: InstanceSplit(
+            split.files,
+            [ClassedMask(os.path.join(numbers, os.path.basename(mask)), mask, meaning.code) for mask in split.masks],
+        )
+        for name, split in joined.items()
+    }
+    return meaning.classes[1:], splits, problems
 
 
 def _numbered(folder: str, folders: Sequence[str], coco: CocoFiles | None) -> Found | None:

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from PIL import Image
 from scipy import ndimage
 
-from engine.data.found import shown
+from engine.data.found import MaskCode, shown
 from engine.data.idx import Bytes
-from engine.data.masks import NO_CLASS, read_values
+from engine.data.masks import NO_CLASS, Values, class_plane, read_values
 from engine.data.outlines import Points, Window, fill, read_outline
 from engine.data.reading import Unfit
 
@@ -132,21 +132,41 @@ class NumberedMasks:
         return found
 
     def sizes(self) -> list[tuple[int, int]]:
-        found = []
-        for path, _ in self._masks:
-            with Image.open(path) as image:
-                found.append((image.height, image.width))
-        return found
+        return _sizes([path for path, _ in self._masks])
 
     def state(self) -> bytes:
-        words = []
-        for path, label in self._masks:
-            try:
-                info = os.stat(path)
-            except OSError:
-                continue
-            words.append(b"%b %d %d %d" % (os.fsencode(path), label, info.st_size, info.st_mtime_ns))
-        return b";".join(words)
+        return _state([path for path, _ in self._masks]) + repr([label for _, label in self._masks]).encode()
+
+
+class ClassedMask:
+    """A picture in which each instance has a value of its own, and a second one that tells the class of each pixel by `code`,
+    its first class being that of no instance; as PASCAL VOC's SegmentationObject and SegmentationClass are."""
+
+    def __init__(self, numbers: str, classes: str, code: MaskCode) -> None:
+        self._numbers = numbers
+        self._classes = classes
+        self._code = code
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        plane = class_plane(_values(self._classes, (height, width)), self._code)
+        found = []
+        for window in numbered_windows(self._numbers, (height, width)):
+            held = np.bincount(plane[window.part][window.pixels], minlength=NO_CLASS + 1)[1:NO_CLASS]
+            if held.any():  # else it is what VOC draws around things, which is of no class
+                found.append(Instance(window, int(held.argmax())))
+        return found
+
+    def labels(self) -> list[int]:
+        try:
+            return [each.label for each in self.instances(*self.sizes()[0])]
+        except Exception:
+            return []  # a decoder may raise nearly anything; whoever loads the picture names it
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return _sizes((self._numbers, self._classes))
+
+    def state(self) -> bytes:
+        return _state((self._numbers, self._classes)) + repr(self._code).encode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,14 +190,30 @@ class InstanceSplit:
         return digest.hexdigest()
 
 
+def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
+    """Heights and widths by the files' headers. Raises what a decoder raises."""
+    found = []
+    for path in paths:
+        with Image.open(path) as image:
+            found.append((image.height, image.width))
+    return found
+
+
+def _state(paths: Sequence[str]) -> bytes:
+    """What changes where one of the files does."""
+    words = []
+    for path in paths:
+        try:
+            info = os.stat(path)
+        except OSError:
+            continue
+        words.append(b"%b %d %d" % (os.fsencode(path), info.st_size, info.st_mtime_ns))
+    return b";".join(words)
+
+
 def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
     """The pixels of each value but 0 in the mask at `path`. Raises Unfit where it is not of that size (height, width)."""
-    values = read_values(Path(path).read_bytes())
-    if values.shape != size:
-        raise Unfit(
-            f"its mask {shown(os.path.basename(path))} is of another size ({values.shape[1]} x {values.shape[0]} pixels, the "
-            f"picture has {size[1]} x {size[0]})"
-        )
+    values = _values(path, size)
     if values.max(initial=0) > MOST_NUMBERS:  # as colours are
         values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
     return [
@@ -185,6 +221,17 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
         for number, found in enumerate(ndimage.find_objects(values), 1)
         if found is not None
     ]
+
+
+def _values(path: str, size: tuple[int, int]) -> Values:
+    """What a mask holds. Raises Unfit where it is not of that size (height, width), or what a decoder raises."""
+    values = read_values(Path(path).read_bytes())
+    if values.shape != size:
+        raise Unfit(
+            f"its mask {shown(os.path.basename(path))} is of another size ({values.shape[1]} x {values.shape[0]} pixels, the "
+            f"picture has {size[1]} x {size[0]})"
+        )
+    return values
 
 
 def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes, Bytes]:
@@ -198,8 +245,6 @@ def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes
     classes = np.full((height, width), NO_CLASS, np.uint8)
     order = sorted(instances, key=lambda each: -each.area)[:MOST_INSTANCES]
     for number, each in enumerate(order, 1):
-        rows, columns = each.window.pixels.shape
-        part = np.s_[each.window.top : each.window.top + rows, each.window.left : each.window.left + columns]
-        numbers[part][each.window.pixels] = number
-        classes[part][each.window.pixels] = NO_CLASS if each.ignored else each.label
+        numbers[each.window.part][each.window.pixels] = number
+        classes[each.window.part][each.window.pixels] = NO_CLASS if each.ignored else each.label
     return numbers, classes

@@ -26,6 +26,12 @@ class Window(NamedTuple):
     left: int
     pixels: Mask
 
+    @property
+    def part(self) -> tuple[slice, slice]:
+        """The rows and columns of the picture that it is."""
+        height, width = self.pixels.shape
+        return slice(self.top, self.top + height), slice(self.left, self.left + width)
+
 
 class _Runs(msgspec.Struct):
     """COCO's RLE: the lengths of runs of pixels in and out of the thing, down one column after another, the first of those

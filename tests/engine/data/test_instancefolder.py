@@ -90,6 +90,28 @@ def test_that_outlines_of_yolo_are_polygons_in_fractions_of_the_picture(tmp_path
     assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
 
 
+def test_that_vocs_objects_are_of_the_class_that_its_other_masks_have_there(tmp_path: Path) -> None:
+    for split, pictures in SPLITS.items():
+        for stem, drawn in pictures.items():
+            draw(tmp_path / f"JPEGImages/{stem}.png", drawn)
+            path = numbered(tmp_path / f"SegmentationObject/{stem}.png", drawn)
+            values = np.asarray(Image.open(path)).copy()
+            of_class = np.zeros_like(values)
+            for left, top, right, bottom, name in drawn.rectangles:
+                of_class[top:bottom, left:right] = {"cat": 8, "dog": 12}[name]
+            values[:2], of_class[:2] = 255, 255
+            Image.fromarray(values).save(path)
+            (tmp_path / "SegmentationClass").mkdir(exist_ok=True)
+            of_class[-1] = 20
+            Image.fromarray(of_class).save(tmp_path / f"SegmentationClass/{stem}.png")
+        text(tmp_path / f"ImageSets/Segmentation/{split}.txt", "\n".join(pictures))
+    recognised = found(tmp_path)
+    assert recognised.problems == ()
+    assert (len(recognised.classes), recognised.classes[7], recognised.classes[11]) == (20, "cat", "dog")
+    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"])
+    assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
+
+
 def test_that_masks_tell_the_pixels_where_coco_names_the_only_class(tmp_path: Path) -> None:
     root = masked(tmp_path)
     content = boxed.coco_json(SPLITS["train"])
