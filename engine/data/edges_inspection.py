@@ -13,10 +13,11 @@ from PIL import Image, ImageOps
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
+from engine.data.drawing import png
 from engine.data.edges import EdgeSplit
 from engine.data.edges_reading import Drawn, read_edges
 from engine.data.found import Recognised, spread_evenly, warn, wrong
-from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress, thumbnail
+from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress
 from engine.data.reading import check_size, describe_failure, folder_channels
 from engine.data.tiff import open_to_show
 
@@ -122,5 +123,5 @@ def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Exampl
         strength = np.asarray(drawn.resize(picture.size, Image.Resampling.BOX))[:, :, None] / 255.0
         share = np.minimum(strength * max(1, drawn.width / picture.width), 1)
         pixels = np.asarray(picture) * (1 - share) + _MARKED * share
-        found.append(Example("", name, thumbnail(Image.fromarray(np.rint(pixels).astype(np.uint8)))))
+        found.append(Example("", name, png(np.rint(pixels).astype(np.uint8)), place))
     return found
