@@ -8,6 +8,8 @@ from engine.contract.job import Job
 
 _TRANSFORMERS = ("vit_",)
 _WITHOUT_SIDE_HEADS = ("googlenet", "inception_v3")
+_SCORES = {"road_extraction": 39}
+"""What a model file is built for, where that is not the number of classes: two classes and 37 of direction."""
 _OTHER_CHANNELS = """
 name = next(name for name, part in model.named_modules() if isinstance(part, torch.nn.Conv2d))
 old = model.get_submodule(name)
@@ -28,7 +30,8 @@ def _building(job: Job, plan: Planned) -> str:
     classes = len(plan.classes)
     other = "" if plan.channels == 3 else _OTHER_CHANNELS.format(channels=plan.channels)
     if job.model_is_file:
-        return f'import torch, runpy; model = runpy.run_path({job.model!r})["build_model"]({classes}){other}'
+        scores = _SCORES.get(job.task, classes)
+        return f'import torch, runpy; model = runpy.run_path({job.model!r})["build_model"]({scores}){other}'
     if job.model == "mnist_cnn":
         return (
             "import torch; from engine.tasks.mnist_cnn import MnistCnn; "
@@ -38,6 +41,9 @@ def _building(job: Job, plan: Planned) -> str:
     if entry is not None and entry.encoder:
         given = f"{job.model!r}, {job.encoder!r}, encoder_weights=None, in_channels={plan.channels}, classes={classes}"
         return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({given})"
+    if entry is not None and entry.task == "road_extraction":
+        given = f"{job.model!r}, channels={plan.channels}"
+        return f"import torch; from engine.tasks.road_models import network; model = network({given})"
     if entry is not None and entry.task == "point_segmentation":
         return (
             "import torch; from engine.tasks.pointcnn import PointCNN; "

@@ -90,7 +90,17 @@ def test_that_two_lines_of_pytorch_load_the_best_checkpoint_and_can_be_copied(sh
 
 
 @pytest.mark.parametrize(
-    "model", ["resnet18", "vit_b_16", "googlenet", "mnist_cnn", "/home/anna/it's mine.py", "unet", "fcn_resnet50"]
+    "model",
+    [
+        "resnet18",
+        "vit_b_16",
+        "googlenet",
+        "mnist_cnn",
+        "/home/anna/it's mine.py",
+        "unet",
+        "fcn_resnet50",
+        "linknet34_mtl",
+    ],
 )
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("kind", ["best", "last"])
