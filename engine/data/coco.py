@@ -142,7 +142,7 @@ class CocoFiles:
                 else:
                     yield split, path, picture, by_picture[picture.id]
         if missing:
-            message = f"{counted(missing, 'picture')} in the annotations that are not in the folder: {first(missing)}."
+            message = f"{counted(missing, 'picture')} named in the annotations but not in the folder: {first(missing)}."
             problems.append(warn(message, "They are left out; put them beside the annotations, or into images."))
         if lost:
             message = f"{counted(lost, 'annotation')} of a picture or a category that is not listed, in {first(lost)}."
@@ -231,9 +231,8 @@ class _Finder:
         beside = os.path.dirname(file)
         roots = list(dict.fromkeys([beside, folder]))
         roots += [os.path.join(root, name) for root in roots if (name := named(subfolders(root), _FOLDERS))]
-        inner = [
-            os.path.join(root, name) for root in roots for name in subfolders(root) if split and split in name.lower()
-        ]
+        # Of a file for all splits the pictures may lie in any folder, as CVAT's do in images/default.
+        inner = [os.path.join(root, name) for root in roots for name in subfolders(root) if split in name.lower()]
         deeper = [os.path.join(root, name) for root in inner if (name := named(subfolders(root), _FOLDERS))]
         self._roots = list(dict.fromkeys([*inner, *deeper, *roots]))
         self._there: dict[str, frozenset[str]] = {}

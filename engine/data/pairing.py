@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,9 +45,10 @@ def named(folders: Iterable[str], names: Sequence[str]) -> str | None:
 
 
 def splits_of(folders: Sequence[str]) -> dict[str, str]:
-    """Which of `folders` are splits, by "train", "val" and "test"."""
-    found = {split: named(folders, names) for split, names in SPLIT_NAMES.items()}
-    return {split: name for split, name in found.items() if name is not None}
+    """Which of `folders` are splits, by "train", "val" and "test"; a year may stand behind, as in COCO's train2017."""
+    plain = {folder.rstrip(string.digits): folder for folder in sorted(folders, reverse=True)}
+    found = {split: named(plain, names) for split, names in SPLIT_NAMES.items()}
+    return {split: plain[name] for split, name in found.items() if name is not None}
 
 
 def find_pairs(folder: str, folders: Sequence[str], ending: str) -> dict[str, Pair]:

@@ -7,6 +7,7 @@ not; the difference is a pixel on two sides.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,9 @@ from engine.data.pairing import (
 
 LOOKED_AT = 20
 """Files of a folder that are opened to see whether they are of this kind."""
+
+UNREADABLE = (OSError, ElementTree.ParseError, ValueError, LookupError)
+"""What a file raises that is no XML, of an encoding that nobody knows, or whose numbers are none."""
 
 
 class _Object(NamedTuple):
@@ -58,7 +62,7 @@ def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
         for picture, path in each.both:
             try:
                 content = _parse(path)
-            except (OSError, ElementTree.ParseError, ValueError) as error:
+            except UNREADABLE as error:
                 faults.append((path, shown(str(error))))
                 continue
             parsed[split].append((picture, content))
@@ -103,14 +107,14 @@ def _is_voc(folder: str) -> bool:
     for name in endings(folder, ".xml")[:LOOKED_AT]:
         try:
             root = ElementTree.parse(os.path.join(folder, name)).getroot()
-        except (OSError, ElementTree.ParseError):
+        except UNREADABLE:
             continue
         return root.tag == "annotation"
     return False
 
 
 def _parse(path: str) -> _Parsed:
-    """What a file tells. Raises OSError, ParseError, or ValueError for numbers that are none."""
+    """What a file tells. Raises one of UNREADABLE."""
     root = ElementTree.parse(path).getroot()
     height, width = (_number(root, f"size/{side}") for side in ("height", "width"))
     objects = []
@@ -128,4 +132,9 @@ def _parse(path: str) -> _Parsed:
 
 def _number(element: ElementTree.Element, path: str) -> float | None:
     text = element.findtext(path)
-    return float(text) if text is not None and text.strip() else None
+    if text is None or not text.strip():
+        return None
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{path} is {text.strip()}")
+    return number

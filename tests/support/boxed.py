@@ -165,6 +165,15 @@ def yolo(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
     return root
 
 
+def yolo_coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+    for split, pictures in splits.items():
+        for stem, drawn in pictures.items():
+            draw(root / f"images/{split}2017/{stem}.png", drawn)
+            text(root / f"labels/{split}2017/{stem}.txt", yolo_txt(drawn))
+    text(root / "classes.txt", "cat\ndog\n")
+    return root
+
+
 def yolo_roboflow(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
     for split, pictures in splits.items():
         folder = root / {"val": "valid"}.get(split, split)
@@ -230,6 +239,6 @@ def numbered(path: Path, drawn: Drawn) -> Path:
 
 BY_SPLIT: dict[str, Write] = {
     write.__name__: write
-    for write in (voc, voc_side_by_side, coco, coco_roboflow, yolo, yolo_roboflow, yolo_darknet, kitti)
+    for write in (voc, voc_side_by_side, coco, coco_roboflow, yolo, yolo_coco, yolo_roboflow, yolo_darknet, kitti)
 }
 """Ways of writing down boxes that tell of splits."""

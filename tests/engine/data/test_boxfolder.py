@@ -165,13 +165,15 @@ def test_that_classes_without_a_name_are_told_with_what_to_do(tmp_path: Path) ->
 
 
 def test_that_annotations_that_cannot_be_read_are_told_once_and_the_rest_is_used(tmp_path: Path) -> None:
-    root = boxed.voc(tmp_path / "voc", {"train": {"a": TWO, "b": ONE, "c": TWO}, "val": {"d": ONE}})
+    root = boxed.voc(tmp_path / "voc", {"train": {"a": TWO, "b": ONE, "c": TWO, "d": ONE, "e": ONE}, "val": {"f": ONE}})
     text(root / "Annotations/a.xml", "<annotation><object>")
     text(root / "Annotations/b.xml", boxed.voc_xml(ONE).replace("<xmin>10", "<xmin>ten"))
+    text(root / "Annotations/d.xml", boxed.voc_xml(ONE).replace("<width>60", "<width>1e999"))
+    text(root / "Annotations/e.xml", '<?xml version="1.0" encoding="klingon"?>' + boxed.voc_xml(ONE))
     recognised = found(root)
     assert list(rows(recognised, recognised.train)) == ["c"]
     (problem,) = recognised.problems
-    assert "2 annotations that cannot be read (a.xml: " in problem.message
+    assert "4 annotations that cannot be read (a.xml: " in problem.message
     root = boxed.yolo(tmp_path / "yolo", SPLITS)
     text(root / "labels/train/b.txt", "1 200 300 50 60")
     recognised = found(root)
@@ -196,7 +198,7 @@ def test_that_pictures_that_coco_names_and_that_are_not_there_are_told(tmp_path:
     (root / "train2017/b.png").unlink()
     recognised = found(root)
     assert list(rows(recognised, recognised.train)) == ["a"]
-    assert "1 picture in the annotations that are not in the folder: b.png" in told(recognised)
+    assert "1 picture named in the annotations but not in the folder: b.png" in told(recognised)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +209,7 @@ def test_that_pictures_that_coco_names_and_that_are_not_there_are_told(tmp_path:
         ("boxes.json", "{}.png", "{}.png"),
         ("annotations/instances_default.json", "images/{}.png", "{}.png"),
         ("train/_annotations.coco.json", "train/{}.png", "{}.png"),
+        ("annotations/instances_default.json", "images/default/{}.png", "{}.png"),
         ("images/coco.json", "images/{}.png", "/home/somebody/pictures/{}.png"),
     ],
 )
