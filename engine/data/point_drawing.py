@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.data.clouds import Points
 from engine.data.drawing import class_colours
@@ -13,23 +14,27 @@ BACKGROUND = 245
 """The grey level of what has no points."""
 FAR, NEAR = 200, 70
 """The grey levels of points without a colour of their own."""
+TILT = np.deg2rad(40)
+"""How far a view leans."""
 
 
 def draw_points(places: Points, classes: Bytes, side: int) -> Bytes:
     """An orthographic picture, uint8 [side, side, 3], of points at places float32 [n, 3] in the colours of their classes,
-    uint8 [n]. It is taken along the axis in which they reach least far, from its upper end; what is of no class, and the
-    first class, whose colour is black, is grey, the darker the nearer."""
+    uint8 [n]; what is of no class, and the first class, whose colour is black, is grey, the darker the nearer.
+
+    It is taken from `TILT` beside the direction in which the points scatter least, so that a floor is seen, and what stands
+    on it, whatever axis of the file is up.
+    """
     picture = np.full((side, side, 3), BACKGROUND, np.uint8)
-    reach = np.ptp(places, 0)
-    depth = int(np.argmin(reach))
-    across, up = sorted((axis for axis in range(3) if axis != depth), key=lambda axis: (-reach[axis], axis))
+    across, up, depth = _seen(places)
     half = max(0, min(4, round(side / np.sqrt(len(places)) / 4)))
-    scale = (side - 1 - 2 * half) / max(float(reach[across]), 1e-12)
-    middle = (places.min(0) + places.max(0)) / 2
-    order = np.argsort(places[:, depth], kind="stable")  # the nearest are drawn last
-    there = (places[order] - middle) * scale + (side - 1) / 2
-    columns, rows = np.rint(there[:, across]).astype(int), side - 1 - np.rint(there[:, up]).astype(int)
-    near = (places[order, depth] - places[:, depth].min()) / max(float(reach[depth]), 1e-12)
+    scale = (side - 1 - 2 * half) / max(float(np.ptp(across)), float(np.ptp(up)), 1e-12)
+    order = np.argsort(depth, kind="stable")  # the nearest are drawn last
+    columns, rows = (
+        np.rint((along[order] - (along.min() + along.max()) / 2) * scale + (side - 1) / 2).astype(int)
+        for along in (across, -up)
+    )
+    near = (depth[order] - depth.min()) / max(float(np.ptp(depth)), 1e-12)
     greys = (FAR + (NEAR - FAR) * near).astype(np.uint8)[:, None]
     colours = np.concatenate([class_colours(NO_CLASS), np.zeros((1, 3), np.uint8)])[classes[order]]
     colours = np.where(colours.any(1, keepdims=True), colours, greys)
@@ -37,3 +42,16 @@ def draw_points(places: Points, classes: Bytes, side: int) -> Bytes:
         for right in range(-half, half + 1):
             picture[np.clip(rows + down, 0, side - 1), np.clip(columns + right, 0, side - 1)] = colours
     return picture
+
+
+def _seen(places: Points) -> npt.NDArray[np.float64]:
+    """Where each point is seen, [3, n]: across, up, and how near. The axes are the principal ones, each pointing where
+    that of the file does which it is nearest to."""
+    there = places.astype(np.float64) - places.mean(0, np.float64)
+    _, axes = np.linalg.eigh(there.T @ there)  # from the least to the greatest
+    signs = np.where(axes[np.abs(axes).argmax(0), range(3)] < 0, -1.0, 1.0)
+    least, middle, most = (axes * signs).T
+    up = np.cos(TILT) * middle + np.sin(TILT) * least
+    near = np.cos(TILT) * least - np.sin(TILT) * middle
+    seen: npt.NDArray[np.float64] = np.stack([most, up, near]) @ there.T
+    return seen

@@ -205,15 +205,23 @@ def test_that_splits_are_opened_with_the_features_that_all_clouds_have(tmp_path:
     assert (splits.channels, splits.classes, splits.format) == (4, ("class 0", "class 1"), "points")
 
 
-def test_that_a_cloud_is_drawn_along_its_shortest_side_with_the_nearest_in_front() -> None:
-    places = np.array([[0, 0, 0], [4, 0, 0], [0, 2, 0], [4, 2, 0.5], [4, 2, 1]], np.float32)
-    picture = draw_points(places, np.array([0, 1, 2, 1, 3], np.uint8), 21)
-    assert picture.shape == (21, 21, 3)
-    corners = {(5, 20): (128, 128, 0), (15, 20): (128, 0, 0), (5, 0): (0, 128, 0)}  # VOC's colours of 3, 1 and 2
-    drawn = {tuple(place) for place in np.argwhere((picture != BACKGROUND).any(2)).tolist()}
-    half = max(place[0] for place in drawn) - 15
-    for (row, column), colour in corners.items():
-        inside = column - half if column else half
-        assert tuple(picture[row, inside].tolist()) == colour
-    grey = picture[15, half].tolist()
-    assert grey[0] == grey[1] == grey[2] < BACKGROUND
+def test_that_a_cloud_is_drawn_leaning_with_the_nearest_in_front() -> None:
+    corners = np.array([[-8, -4, 0], [8, -4, 0], [-8, 4, 0], [8, 4, 0]], np.float32)
+    pillar = np.array([[0, 0, 0], [0, 0, 2]], np.float32)
+    picture = draw_points(np.concatenate([corners, pillar]), np.array([1, 2, 3, 0, 1, 2], np.uint8), 81)
+    assert picture.shape == (81, 81, 3)
+    seen = {}
+    for name, colour in {
+        "red": (128, 0, 0),
+        "green": (0, 128, 0),
+        "olive": (128, 128, 0),
+    }.items():  # VOC's of 1, 2 and 3
+        seen[name] = np.argwhere((picture == colour).all(2))
+    assert seen["olive"][:, 0].max() < 40  # far away, so up and left
+    assert seen["olive"][:, 1].max() < 20
+    ground, top = seen["red"][seen["red"][:, 1] > 30], seen["green"][seen["green"][:, 1] < 60]
+    assert top[:, 0].mean() < ground[:, 0].mean() - 4  # the pillar stands
+    (colours,) = np.unique(picture[(np.ptp(picture, 2) == 0) & (picture[..., 0] < BACKGROUND)], axis=0)
+    assert colours[0] > 70  # no class of its own, and far
+    flat = draw_points(np.zeros((3, 3), np.float32), np.array([0, 1, 2], np.uint8), 81)
+    assert (flat != BACKGROUND).any()

@@ -146,3 +146,18 @@ def test_that_validation_is_read_during_the_last_steps(make: Make) -> None:
 
 def test_that_classes_are_counted_among_all_targets() -> None:
     assert Numbers(11, broken=(2,)).class_counts(3) == [4, 4, 2]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU on this machine")
+@pytest.mark.parametrize("threads", [0, 2])
+def test_that_a_gpu_is_given_the_same_batches_while_it_reads_others(make: Make, threads: int) -> None:
+    alone = list(make(Numbers(60), threads=0).epoch(1))
+    busy = torch.rand(3000, 3000, device="cuda")
+    for here, there in zip(
+        alone, make(Numbers(60), threads=threads, device=torch.device("cuda")).epoch(1), strict=True
+    ):
+        busy = busy @ busy / 3000  # so that the copies overtake what reads the batch
+        told = there.inputs * 1.0
+        assert there.inputs.device.type == there.targets.device.type == "cuda"
+        assert torch.equal(told.cpu(), here.inputs)
+        assert torch.equal(there.targets.cpu(), here.targets)
