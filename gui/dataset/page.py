@@ -107,7 +107,7 @@ class DatasetPage(QWidget):
     def _offer(self) -> None:
         assert self._report is not None
         chosen = self.classes.currentText()
-        there = {example.class_name for example in self._report.examples}
+        there = {name for example in self._report.examples for name in _classes_of(example)}
         of_classes = [name for name in self._report.classes if name in there]
         epochs = max((len(example.augmented) for example in self._report.examples), default=0)
         with QSignalBlocker(self.classes), QSignalBlocker(self.shown_as):
@@ -125,7 +125,7 @@ class DatasetPage(QWidget):
         if self._report is None:
             return
         chosen = self.classes.currentText() if self.classes.currentIndex() > 0 else ""
-        shown: list[Example] = [e for e in self._report.examples if not chosen or e.class_name == chosen]
+        shown: list[Example] = [e for e in self._report.examples if not chosen or chosen in _classes_of(e)]
         self.examples.show_examples(shown, max(0, self.shown_as.currentIndex()))
         self.examples.setVisible(bool(shown))
         self.none.setText("" if shown else "There are no examples to show of this folder.")
@@ -185,3 +185,8 @@ class DatasetPage(QWidget):
         area.setMinimumWidth(200)
         area.setAccessibleName("Classes and problems")
         return area
+
+
+def _classes_of(example: Example) -> set[str]:
+    """Its class, or all of them where it has several."""
+    return {example.class_name, *example.class_name.split(", ")} - {""}

@@ -84,8 +84,7 @@ class RunCharts(QWidget):
     def _show_measures(self, data: RunData, x: Floats) -> None:
         """The loss, and beside the accuracy, where there is such a thing, the first of the task's measures that are shares.
         `x` are the places of the steps."""
-        task = load_catalogue().task(data.started.job.task) if data.started is not None else None
-        shares = [m for m in task.measures if m.percent][: len(_MEASURE_COLOURS)] if task is not None else []
+        shares = _shares(data)
         accuracy = data.steps.told_accuracy
         if accuracy:
             self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
@@ -93,12 +92,10 @@ class RunCharts(QWidget):
             self.accuracy.set_data("train", x, data.steps.accuracy.values)
         self.accuracy.set_title("Accuracy" if accuracy or not shares else "Measures")
         self._show_accuracy(accuracy or bool(shares))
-        for measure, color in zip(shares, _MEASURE_COLOURS, strict=False):
-            self.accuracy.add_line(
-                measure.id, LineStyle(f"validation {short_title(measure.title)}", color, markers=True)
-            )
+        for (name, title), color in zip(shares.items(), _MEASURE_COLOURS, strict=False):
+            self.accuracy.add_line(name, LineStyle(f"validation {short_title(title)}", color, markers=True))
         places = self._places(data.validations)
-        for plot, name in ((self.loss, "loss"), *((self.accuracy, measure.id) for measure in shares)):
+        for plot, name in ((self.loss, "loss"), *((self.accuracy, name) for name in shares)):
             column = data.validations.measures.get(name)
             if column is not None:
                 plot.set_data(name, places, column.values)
@@ -160,6 +157,19 @@ class RunCharts(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(splitter)
+
+
+def _shares(data: RunData) -> dict[str, str]:
+    """The titles, by their ids, of the first of the task's measures that are shares; of a task whose measures are not known
+    beforehand, those that have been between 0 and 1 so far."""
+    task = load_catalogue().task(data.task)
+    if task is not None and task.measures:
+        found = {measure.id: measure.title for measure in task.measures if measure.percent}
+    else:
+        told = {name: column.values for name, column in data.validations.measures.items() if name != "loss"}
+        known = {name: values[np.isfinite(values)] for name, values in told.items()}
+        found = {name: name for name, values in known.items() if len(values) and 0 <= values.min() <= values.max() <= 1}
+    return dict(list(found.items())[: len(_MEASURE_COLOURS)])
 
 
 def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:

@@ -39,7 +39,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import FIELDS
 from gui.run.figures import DeviceColumns, Looks, Steps, Validations
-from gui.run.words import duration
+from gui.run.words import duration, find_measure
 
 LineKind = Literal["debug", "info", "warning", "error"]
 
@@ -128,6 +128,11 @@ class RunData:
     _halted: bool = True
     """Whether the time up to the next event is left out."""
 
+    @property
+    def task(self) -> str:
+        """The task's id, "" before the run has told of its job."""
+        return self.started.job.task if self.started is not None else ""
+
     def seconds(self, event: AnyEvent) -> float:
         """When `event`, the newest, was in the run's own seconds."""
         return event.time - self._origin
@@ -191,7 +196,7 @@ class RunData:
                 self._say(event, "info", event.words)
             case Validation():
                 self.validations.append(self.seconds(event), event)
-                self._say(event, "info", _validation_words(event))
+                self._say(event, "info", _validation_words(event, self.task))
             case ClassMeasures():
                 self.looks.add_classes(event)
             case Predicted():
@@ -323,9 +328,11 @@ def _workers(world_size: int) -> str:
     return "one worker" if world_size == 1 else f"{world_size} workers"
 
 
-def _validation_words(event: Validation) -> str:
-    measures = ", ".join(
-        f"{name} {value:.4f}" if name == "loss" else f"{name} {100 * value:.2f} %"
-        for name, value in event.measures.items()
-    )
+def _validation_words(event: Validation, task: str) -> str:
+    measures = ", ".join(f"{name} {_written(task, name, value)}" for name, value in event.measures.items())
     return f"Validation after epoch {event.epoch}: {measures}"
+
+
+def _written(task: str, name: str, value: float) -> str:
+    measure = find_measure(task, name)
+    return f"{100 * value:.2f} %" if measure is not None and measure.percent else f"{value:.4f}"

@@ -43,24 +43,25 @@ def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures
     )
 
 
-def events(chosen: Job, steps: int = 40, *, accuracy: bool = True) -> Iterator[AnyEvent]:
+def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: bool = True) -> Iterator[AnyEvent]:
+    """What the run says; without `measures` its validations tell the loss alone."""
     for event in story(chosen, steps, "completed"):
         if isinstance(event, Planned):
             yield structs.replace(event, classes=CLASSES)
         elif isinstance(event, StepMetrics) and not accuracy:
             yield structs.replace(event, accuracy=None)
         elif isinstance(event, Validation):
-            yield event
+            yield event if measures else structs.replace(event, measures={"loss": event.measures["loss"]})
             yield from looks(event)
         else:
             yield event
 
 
-def a_looked_run(*, accuracy: bool = True, **changes: object) -> RunFolder:
+def a_looked_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
     """Pictures are of 8 x 6 pixels; the truth is green, predictions are red."""
     chosen = job(**changes)
     run = create_run(chosen)
-    told = list(events(chosen, accuracy=accuracy))
+    told = list(events(chosen, accuracy=accuracy, measures=measures))
     write(run.events_file, told)
     for event in told:
         for sample in event.samples if isinstance(event, Predicted) else ():

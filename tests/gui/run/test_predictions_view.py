@@ -175,17 +175,3 @@ def test_that_keys_change_the_view_which_stays_for_the_next_run(page: RunPage, q
     qtbot.waitUntil(lambda: page.classes.table.rows.rowCount() == 3)
     page.header.tabs.setCurrentIndex(CURVES)
     assert page.header.axis.isVisible()
-
-
-def test_that_a_run_without_accuracy_has_no_curve_of_it(page: RunPage, qtbot: QtBot) -> None:
-    opened(page, a_looked_run(accuracy=False), qtbot)
-    assert page.charts is not None
-    measures = page.charts.accuracy
-    qtbot.waitUntil(lambda: "top-1 80.0 %" in measures.accessibleDescription(), timeout=5000)
-    assert measures.title == measures.accessibleName() == "Measures"
-    assert "training" not in measures.accessibleDescription()
-    opened(page, a_looked_run(task="nothing known"), qtbot)
-    qtbot.waitUntil(lambda: "training" in measures.accessibleDescription(), timeout=5000)
-    assert measures.title == "Accuracy"
-    opened(page, a_looked_run(accuracy=False, task="nothing known"), qtbot)
-    assert not measures.isVisible()
