@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, did_you_mean, load_catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
-from engine.contract.job import Job
+from engine.contract.job import TIMM, Job
 from engine.contract.problems import Problem
 from engine.contract.speed_checks import speed_problems
 from engine.contract.strategy_checks import options_without_effect, strategy_problems
@@ -56,12 +56,7 @@ def problems(
         found += _model_file(job)
     else:
         model = catalogue.model(job.model)
-        if model is None:
-            known = [m.id for m in catalogue.models]
-            found.append(Problem("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known)))
-        else:
-            found += _model(job, model)
-            found += _encoder(job, model, catalogue) if model.encoder else []
+        found += _named_model(job, model, catalogue)
     if job.resume_from and not Path(job.resume_from).expanduser().is_file():
         found.append(
             Problem(
@@ -128,6 +123,24 @@ def _model_file(job: Job) -> list[Problem]:
                 "Give a weights file, or train from scratch.",
             )
         ]
+    return []
+
+
+def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue) -> list[Problem]:
+    """Of a job whose model is the catalogue's `model`, or one that it does not list."""
+    if model is not None:
+        return [*_model(job, model), *(_encoder(job, model, catalogue) if model.encoder else [])]
+    if not job.model.startswith(TIMM):
+        known = [listed.id for listed in catalogue.models]
+        return [Problem("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known))]
+    # Whether timm has it the engine alone can tell.
+    if not any(listed.id.startswith(TIMM) for listed in catalogue.models_of(job.task)):
+        task = catalogue.task(job.task)
+        instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
+        return [Problem("model", "This task does not take models of timm's.", instead)]
+    if job.pretrained and not job.weights_file:
+        message = f"Footplate fetches no pretrained weights for {job.model}."
+        return [Problem("pretrained", message, "Give a weights file, or train from scratch.")]
     return []
 
 

@@ -24,6 +24,10 @@ def _about(label: str, help_text: str, group: Group, **limits: Any) -> Meta:
     return Meta(title=label, description=help_text, extra={"group": group}, **limits)
 
 
+TIMM = "timm:"
+"""What stands before the name of a model in timm, in `Job.model`."""
+
+
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that decides a training, in the order of the form.
 

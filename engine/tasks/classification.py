@@ -12,7 +12,7 @@ from torch.nn import functional
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.idx import Bytes
-from engine.tasks import models, torchvision_models
+from engine.tasks import models, timm_models, torchvision_models
 from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
 from engine.tasks.class_counts import ClassCounts, Shares, balanced_weights, of_classes
 from engine.tasks.mixing import mixes
@@ -80,13 +80,15 @@ class Classification(Task):
     )
 
     def model_names(self) -> tuple[str, ...]:
-        return models.names()
+        return (*models.names(), *timm_models.names())
 
     def about(self, model: str) -> About:
         title, family = models.title_and_family(model)
         size, least = models.default_image_size(model), models.min_image_size(model)
         if model == models.MNIST_CNN:
             return About(title, family, size, least, classes=10, channels=1)
+        if timm_models.is_timm(model):
+            return About(title, family, size, least, IMAGENET_CLASSES)
         known = torchvision_models.weights(model)
         file = cache_path(known[0]).name if known else ""
         return About(

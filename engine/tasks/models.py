@@ -1,4 +1,4 @@
-"""The models of classification: torchvision's, the small MNIST network, and the user's own."""
+"""The models of classification: torchvision's, timm's, the small MNIST network, and the user's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
-from engine.tasks import torchvision_models, user_file, weights
+from engine.tasks import timm_models, torchvision_models, user_file, weights
 from engine.tasks.adapt import adapt_first_conv, find_head, freeze_all_but
 from engine.tasks.base import Statistics, TaskError
 from engine.tasks.mnist_cnn import MIN_SIZE, MnistCnn
@@ -18,7 +18,7 @@ FILE_IMAGE_SIZE = 224
 
 
 def names() -> tuple[str, ...]:
-    """The ids of all models that come with Footplate or torchvision."""
+    """The ids of all models that come with Footplate or torchvision; timm's are apart (`timm_models.names`)."""
     return (MNIST_CNN, *torchvision_models.names())
 
 
@@ -26,6 +26,8 @@ def default_image_size(model: str) -> int:
     """The side of the pictures, in pixels, where the job leaves it open."""
     if model == MNIST_CNN:
         return 28
+    if timm_models.is_timm(model):
+        return timm_models.image_size(model)
     if model not in torchvision_models.names():
         return FILE_IMAGE_SIZE
     return torchvision_models.image_size(model)
@@ -33,15 +35,21 @@ def default_image_size(model: str) -> int:
 
 def min_image_size(model: str) -> int:
     """The least side of the pictures that the model takes, in pixels."""
+    if timm_models.is_timm(model):
+        return timm_models.min_image_size(model)
     return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)
 
 
 def title_and_family(model: str) -> tuple[str, str]:
+    if timm_models.is_timm(model):
+        return timm_models.title_and_family(model)
     return ("MNIST CNN", "Footplate") if model == MNIST_CNN else torchvision_models.title_and_family(model)
 
 
 def statistics(model: str) -> Statistics | None:
     """The statistics of the colours that the model is made for, or None where it is made for none."""
+    if timm_models.is_timm(model):
+        return timm_models.statistics(model)
     return torchvision_models.statistics(model) if model in torchvision_models.names() else None
 
 
@@ -71,7 +79,8 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         model = user_file.build(job.model, job.model_file_sha256, classes)
         adapt_first_conv(model, channels)
         return model.cpu().train()
-    if job.model not in names():
+    of_timm = timm_models.is_timm(job.model)
+    if not of_timm and job.model not in names():
         known = list(names())
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known))
     if size < min_image_size(job.model):
@@ -80,6 +89,8 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         raise TaskError("image_size", message, f"Set {least} or more, or leave it empty.")
     if job.model == MNIST_CNN:
         return MnistCnn(classes, channels)
+    if of_timm:
+        return timm_models.construct(job.model, classes, channels, size)
     patch = torchvision_models.PATCH_SIZES.get(job.model, 1)
     if size % patch:
         message = f"{title_and_family(job.model)[0]} takes sides that are a multiple of {patch} px; {size} is not."
@@ -95,7 +106,7 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
         state = weights.from_file(job.weights_file)
         field, source = "weights_file", job.weights_file
     elif job.pretrained:
-        if job.model_is_file or job.model == MNIST_CNN:
+        if job.model_is_file or job.model == MNIST_CNN or timm_models.is_timm(job.model):
             message = f"Footplate knows no pretrained weights for {job.model}."
             raise TaskError("pretrained", message, weights.SCRATCH)
         state = weights.pretrained(job.model, title_and_family(job.model)[0])

@@ -9,6 +9,7 @@ from urllib.error import URLError
 from urllib.parse import urlparse
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum
 from torchvision.models.vision_transformer import interpolate_embeddings
@@ -63,14 +64,20 @@ def from_file(path: str) -> State:
     """The weights in a local file: a plain state dict, or a checkpoint that holds one as "model". Raises TaskError."""
     file = Path(path).expanduser()
     try:
-        content: Any = torch.load(file, map_location="cpu", weights_only=True)
+        content: Any = (
+            load_file(file)
+            if file.suffix == ".safetensors"
+            else torch.load(file, map_location="cpu", weights_only=True)
+        )
     except FileNotFoundError:
         raise TaskError("weights_file", f"There is no file {path}.", "Check the spelling, or browse for it.") from None
     except PermissionError:
         raise TaskError("weights_file", f"{path} may not be read.", "Give yourself permission to read it.") from None
     except Exception as error:  # torch.load raises many things for what is no file of its own
         message = f"{path} cannot be read as weights ({_first_line(error)})."
-        remedy = "Give a file made by torch.save of a state dict; files that hold code are not opened."
+        remedy = (
+            "Give a file made by torch.save of a state dict, or a .safetensors; files that hold code are not opened."
+        )
         raise TaskError("weights_file", message, remedy) from error
     for key in ("model", "state_dict"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):

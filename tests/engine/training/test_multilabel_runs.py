@@ -1,0 +1,79 @@
+"""Multi-label classification from a folder to a checkpoint, under the strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.events import ClassMeasures, Planned, Predicted, StepMetrics, Validation
+from engine.contract.job import Job
+from tests.support.worker_group import WorkerGroup
+
+Start = Callable[..., WorkerGroup]
+LABELS = ("blue", "green", "red")
+
+
+@pytest.fixture(scope="module")
+def lights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Noisy pictures in which any of three colours shines; a table tells which."""
+    folder = tmp_path_factory.mktemp("lights")
+    random = np.random.default_rng(0)
+    for split, count in (("train", 60), ("val", 21)):
+        (folder / split).mkdir()
+        lines = [f"file,{','.join(LABELS)}"]
+        for number in range(count):
+            shining = random.random(3) < 0.4
+            pixels = random.integers(0, 130, (16, 16, 3)) + 100 * shining[::-1]
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / split / f"{number}.png")
+            lines.append(f"{number}.png,{','.join(str(int(each)) for each in shining)}")
+        (folder / split / "labels.csv").write_text("\n".join(lines))
+    return folder
+
+
+def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "dataset": str(folder), "task": "multilabel", "model": "mnist_cnn", "image_size": 16, "batch_size": 12, "epochs": 1,
+        "loader_workers": 1, "optimizer": "adam", "learning_rate": 0.01, "memory_format": "contiguous",
+        "devices": ("cpu",) * cpus,
+    }  # fmt: skip
+    return Job(**(given | fields))
+
+
+def test_that_labels_are_learnt_each_for_itself_and_told_of_apart(start: Start, lights: Path) -> None:
+    group = start(job(lights, epochs=8, mixup=0.2, label_smoothing=0.05, oversample=True)).completed()
+    (plan,) = group.of(Planned)
+    assert plan.classes == LABELS
+    assert group.of(Validation)[-1].measures["map"] > 0.9  # chance is the share of pictures with a label, 0.4
+    assert set(group.of(ClassMeasures)[-1].measures) == {"AP", "Precision", "Recall", "F1"}
+    first = group.of(Predicted)[-1].samples[0]
+    rows = (lights / "val/labels.csv").read_text().splitlines()[1:]
+    row = next(row for row in rows if row.startswith(Path(first.name).name))
+    shining = [name for name, flag in zip(LABELS, row.split(",")[1:], strict=True) if flag == "1"]
+    assert first.truth_words == (", ".join(shining) or "no label")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "fields"),
+    [
+        ("ddp", 2, {}),
+        pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
+        pytest.param("pipeline", 2, {"microbatches": 2, "mixup": 0.2, "task": "multilabel"}, marks=pytest.mark.long),
+        pytest.param("fsdp", 2, {}, marks=pytest.mark.long),
+    ],
+)
+def test_that_every_strategy_measures_every_picture_once(
+    start: Start, lights: Path, strategy: str, cpus: int, fields: dict[str, Any]
+) -> None:
+    whole = start(job(lights, epochs=2), every_step=True).completed()
+    group = start(job(lights, cpus, epochs=2, strategy=strategy, **fields), every_step=True).completed()
+    if "mixup" not in fields:
+        ours, theirs = ([event.loss for event in each.of(StepMetrics)] for each in (group, whole))
+        assert ours == pytest.approx(theirs, rel=1e-3)
+        ours, theirs = (list(each.of(Validation)[-1].measures.values()) for each in (group, whole))
+        assert ours == pytest.approx(theirs, rel=1e-2)
+    assert group.of(Validation)[-1].pictures == 21
