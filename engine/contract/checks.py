@@ -186,7 +186,18 @@ def _model(job: Job, model: ModelEntry) -> list[Problem]:
                 "warning",
             )
         )
-    return found
+    return found + _unfreezing(job)
+
+
+def _unfreezing(job: Job) -> list[Problem]:
+    after = job.unfreeze_after
+    if after is not None and not job.freeze_backbone:
+        message = "Nothing is frozen that could be trained later: all layers are trained from the start."
+        return [Problem("unfreeze_after", message, "Freeze the backbone, or leave it empty.", "warning")]
+    if after is not None and after >= job.epochs:
+        message = f"The backbone stays frozen: the run ends after {job.epochs} epochs."
+        return [Problem("unfreeze_after", message, "Set fewer, or leave it empty.", "warning")]
+    return []
 
 
 def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> list[Problem]:

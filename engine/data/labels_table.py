@@ -140,7 +140,7 @@ def _divided(whole: LabelSplit, folder: str, val_fraction: float, seed: int) -> 
     rarest = np.where(there, counts, counts.max() + 1).argmin(1)
     keys = (os.fsencode(os.path.relpath(path, folder)) for path in whole.files)
     chosen = draw_validation(keys, rarest.astype(np.int64), val_fraction, seed)
-    train, val = (np.flatnonzero(which) for which in (~chosen, chosen))
+    train, val = (np.flatnonzero(which).tolist() for which in (~chosen, chosen))
     return (
         LabelSplit([whole.files[row] for row in train], whole.labels[train], whole.alone),
         LabelSplit([whole.files[row] for row in val], whole.labels[val], made=True),

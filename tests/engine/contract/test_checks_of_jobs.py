@@ -126,6 +126,15 @@ def test_that_a_frozen_random_backbone_is_a_warning_that_keeps_nothing_off(good:
     assert errors(warned) == []
 
 
+def test_that_a_backbone_that_is_never_unfrozen_is_a_warning(good: Job) -> None:
+    for fields, words in (({}, "Nothing is frozen"), ({"freeze_backbone": True, "epochs": 2}, "stays frozen")):
+        warned = found(msgspec.structs.replace(good, unfreeze_after=2, **fields))
+        told = [problem.message for problem in warned if problem.field == "unfreeze_after"]
+        assert len(told) == 1
+        assert words in told[0]
+        assert errors(warned) == []
+
+
 @given(st.integers(1, 300), st.integers(1, 12), st.sampled_from(["gpipe", "1f1b"]))
 def test_that_the_chosen_microbatches_divide_the_batch(batch: int, stages: int, schedule: str) -> None:
     chosen = choose_microbatches(batch, stages, schedule)
