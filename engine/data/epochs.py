@@ -37,6 +37,10 @@ class Batch:
     wait_s: float
 
 
+Finish = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
+"""What is done last to a batch's inputs and targets, given with its epoch and its place in it, on their device."""
+
+
 class Loader(ABC, Generic[Room]):
     """Yields the batches of one split, epoch by epoch.
 

@@ -13,7 +13,7 @@ from engine.data import resident
 from engine.data.augmentation import Normalisation, crop
 from engine.data.cache_space import shown_bytes
 from engine.data.crops import crop_margin, draw_crops
-from engine.data.epochs import Batch, Loader
+from engine.data.epochs import Batch, Finish, Loader
 from engine.data.keeping import OnChosen
 from engine.data.pictures import PictureSet
 from engine.data.readahead import Filled
@@ -25,9 +25,6 @@ from engine.data.source import PictureSource
 INLINE_BYTES = 4 << 20
 """A batch on the CPU of at most so many bytes, with nothing left to decode, is put together in the caller's thread: that
 takes a five hundredth of the time of a small network's step or less, and a thread would take it from the step's own."""
-
-Finish = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
-"""What is done last to a batch's inputs and targets, given with its epoch and its place in it, on their device."""
 
 
 class BatchLoader(Loader[Slot]):

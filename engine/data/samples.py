@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.contract.events import Part
-from engine.data.epochs import Batch, Loader
+from engine.data.epochs import Batch, Finish, Loader
 from engine.data.found import wrong
 from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.data.readahead import Filled
@@ -69,7 +69,7 @@ class SampleLoader(Loader["_Arriving"]):
 
     An unreadable sample is reported once, and so is a file that several are parts of. In training (`sampler.shuffle`) the
     next readable one of the split takes its place; in validation it is left out. `mark(part)` is called in the consumer's
-    thread when "data" and "transfer" of a batch are done.
+    thread when "data" and "transfer" of a batch are done, and "augment" where there is a `finish`, which is what is done last to each batch.
     """
 
     def __init__(
@@ -81,8 +81,10 @@ class SampleLoader(Loader["_Arriving"]):
         device: torch.device,
         on_unreadable: Callable[[str, str], None],
         mark: Callable[[Part], None] = lambda part: None,
+        finish: Finish | None = None,
     ) -> None:
         super().__init__(sampler, threads)
+        self._finishing = finish
         self.samples = samples
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._mark = mark
@@ -125,6 +127,9 @@ class SampleLoader(Loader["_Arriving"]):
         if self._stream is not None:
             self._mark("transfer")
         self._slots.give(filled.slot)
+        if self._finishing is not None:
+            inputs, targets = self._finishing(inputs, targets, epoch, place)
+            self._mark("augment")
         return Batch(inputs, targets, filled.global_size, wait_s)
 
     def _close_source(self) -> None:

@@ -22,7 +22,6 @@ from engine.contract.devices import is_gpu
 from engine.contract.job import Job
 from engine.contract.layout import layout
 from engine.contract.problems import Problem, errors
-from engine.data.opening import open_splits
 from engine.data.pictures import DatasetError
 from engine.strategies import STRATEGIES
 from engine.strategies.base import autocast, settled_precision, use_fast_kernels
@@ -86,8 +85,7 @@ def _model(job: Job) -> tuple[nn.Module, int]:
     classes, channels = NO_DIGITS if job.model == MNIST_CNN else NO_DATASET
     try:
         if job.dataset:
-            formats = TASKS[job.task].entry.formats
-            splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats)
+            splits = TASKS[job.task].splits(job)
             classes, channels = len(splits.classes), splits.channels
         fresh = msgspec.structs.replace(job, pretrained=False, weights_file="")
         return TASKS[job.task].build_model(fresh, classes, channels), channels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.tasks.base import Lesson, Measures, Objective, Shown, Task, TaskError
 from engine.tasks.classification import Classification
+from engine.tasks.custom import Custom
 from engine.tasks.detection import Detection
 from engine.tasks.edge_detection import EdgeDetection
 from engine.tasks.instance_segmentation import InstanceSegmentation
@@ -23,6 +24,7 @@ TASKS: dict[str, Task] = {
         Detection(),
         InstanceSegmentation(),
         PointSegmentation(),
+        Custom(),
     )
 }
 

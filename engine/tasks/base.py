@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from engine.data.epochs import Finish
 from engine.data.idx import Bytes
-from engine.data.opening import Splits, Statistics
+from engine.data.opening import Splits, Statistics, open_splits
 
 
 class TaskError(Exception):
@@ -167,6 +168,17 @@ class Task(ABC):
         """The shape of one sample as the model is given it."""
         size = self.image_size(job)
         return channels, size, size
+
+    def splits(self, job: Job) -> Splits:
+        """The job's dataset, opened. Raises DatasetError."""
+        formats = self.entry.formats
+        return self.prepared(
+            job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats)
+        )
+
+    def finish(self, job: Job, rank: int) -> Finish | None:
+        """What the worker that is the `rank`th of those that load data does last to each batch of training."""
+        return None
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """The splits with what this task has to learn of them, where that is more than their folder says."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.tasks.base import TaskError
 
 MODULE = "footplate_model_file"
@@ -19,7 +20,22 @@ MODULE = "footplate_model_file"
 
 
 def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
-    """What `build_model(classes)` of the file returns. Raises TaskError.
+    """What `build_model(classes)` of the file returns. Raises TaskError."""
+    file, module = opened(path, agreed_sha256)
+    function = getattr(module, "build_model", None)
+    if not callable(function):
+        remedy = "Define build_model(num_classes), returning a torch.nn.Module."
+        raise TaskError("model", f"{file.name} has no function build_model.", remedy)
+    model = guarded(file, "in build_model", function, classes)
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        message = f"build_model of {file.name} returned {'nothing' if model is None else f'a {kind}'}, not a model."
+        raise TaskError("model", message, "Return a torch.nn.Module from build_model.")
+    return model
+
+
+def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
+    """The file and what it defines, once it has run. Raises TaskError.
 
     The file is read once, and what runs is what was hashed.
     """
@@ -33,17 +49,7 @@ def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
         changed = " It has changed since you agreed to run it." if agreed_sha256 else ""
         message = f"{file.name} is a program that has not been allowed to run yet.{changed}"
         raise TaskError("model", message, "Read it, then allow it again.")
-    module = _run(file, source)
-    function = getattr(module, "build_model", None)
-    if not callable(function):
-        remedy = "Define build_model(num_classes), returning a torch.nn.Module."
-        raise TaskError("model", f"{file.name} has no function build_model.", remedy)
-    model = _guarded(file, "in build_model", function, classes)
-    if not isinstance(model, nn.Module):
-        kind = type(model).__name__
-        message = f"build_model of {file.name} returned {'nothing' if model is None else f'a {kind}'}, not a model."
-        raise TaskError("model", message, "Return a torch.nn.Module from build_model.")
-    return model
+    return file, _run(file, source)
 
 
 def try_out(path: str, model: nn.Module, picture: tuple[int, int, int], wanted: tuple[int, ...], remedy: str) -> None:
@@ -70,13 +76,17 @@ def _run(file: Path, source: bytes) -> types.ModuleType:
     module = types.ModuleType(MODULE)
     module.__file__ = str(file)
     sys.modules[MODULE] = module  # dataclasses and pickling look the module up by its name
-    _guarded(file, "when it is imported", lambda: exec(compile(source, str(file), "exec"), module.__dict__))
+    guarded(file, "when it is imported", lambda: exec(compile(source, str(file), "exec"), module.__dict__))
     return module
 
 
-def _guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
+def guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
+    """What `function` of the file's returns for `given`. Raises TaskError with the file's line at which it fails, and lets
+    those through that tell already what is wrong with a dataset or the file."""
     try:
         return function(*given)
+    except (TaskError, DatasetError, UnreadablePicture):
+        raise
     except (Exception, SystemExit) as error:
         if isinstance(error, SyntaxError) and error.filename == str(file):
             message = f"{file.name}, line {error.lineno}: {error.msg}."

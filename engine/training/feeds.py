@@ -90,6 +90,8 @@ class Feeds:
             if sampler.shuffle and spec.rank == 0:
                 self._reporter.send(Chosen(field="picture_cache", choice=choice, why=why))
 
+        training = sampler.shuffle
+        finish = self._task.finish(job, strategy.data_rank) if training else None
         if isinstance(samples, SampleSet):
             loader = SampleLoader(
                 samples,
@@ -98,6 +100,7 @@ class Feeds:
                 device=strategy.device,
                 on_unreadable=on_unreadable,
                 mark=strategy.watch.mark,
+                finish=finish,
             )
             return Feed(len(sampler), len(samples), loader)
         mean, std = self._splits.statistics or self._task.normalisation(job, self._splits.channels)
@@ -117,6 +120,6 @@ class Feeds:
             on_chosen=on_chosen,
             mark=strategy.watch.mark,
             memory_format=strategy.memory_format,
-            finish=mixing(job, self._task.entry, len(self._splits.classes), training=sampler.shuffle),
+            finish=finish or mixing(job, self._task.entry, len(self._splits.classes), training=training),
         )
         return Feed(len(sampler), len(samples), pictures)

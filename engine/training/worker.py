@@ -15,7 +15,7 @@ from engine.contract.devices import CPU
 from engine.contract.events import Failed, Planned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
-from engine.data.opening import Splits, open_splits
+from engine.data.opening import Splits
 from engine.data.sampler import GlobalBatchSampler
 from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
@@ -73,7 +73,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     task = TASKS[job.task]
     strategy = STRATEGIES[job.strategy](spec)
     strategy.setup()
-    splits = _splits(job, task)
+    splits = task.splits(job)
     model = _build_model(spec, strategy, task, splits)
     meant = not_finite_buffers(model)
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
@@ -163,11 +163,6 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
     if job.pretrained and not spec.rank:
         strategy.agree((0,))
     return model
-
-
-def _splits(job: Job, task: Task) -> Splits:
-    formats = task.entry.formats
-    return task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats))
 
 
 def _lesson(splits: Splits) -> Lesson:

@@ -1,0 +1,87 @@
+"""What a Python file with a task of one's own defines: one class, derived from `OwnTask`.
+
+A worked example is `counting.py` in `resources/examples`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor, nn
+
+from engine.contract.catalogue import Measure
+from engine.contract.job import Job
+from engine.data.pictures import UnreadablePicture
+from engine.data.samples import SampleSet
+from engine.tasks.base import Shown
+
+__all__ = ["Job", "Measure", "OwnTask", "SampleSet", "Shown", "UnreadablePicture"]
+
+NUMBERS_TOLD = 6
+
+
+class OwnTask(ABC):
+    """A task of one's own. An object of it is made for each job, without arguments; `job` is set then.
+
+    Its data are either a folder of one of `formats`, read as Footplate reads it (`resources/catalogue.json` lists them with
+    the tasks), or what `datasets` gives. A model gives one tensor [n, ...] for an input tensor [n, ...].
+    """
+
+    job: Job
+    formats: tuple[str, ...] = ("imagefolder", "idx")
+    """The formats of which the folder may be."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes, where `datasets` gives the data and there are classes."""
+    image_size = 224
+    """The side of the pictures in pixels, where the job leaves it open and `formats` are read."""
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """The mean and the standard deviation of each channel of pictures scaled to 0..1; ImageNet's where it is None."""
+    measures: tuple[Measure, ...] = ()
+    """What `measure` tells, of which the first decides which checkpoint is best; without any, the loss does."""
+
+    def datasets(self) -> tuple[SampleSet, SampleSet] | None:
+        """Training and validation of the folder `self.job.dataset`, where it is of none of the `formats`. Called in every
+        worker, which all are to get the same."""
+        return None
+
+    @abstractmethod
+    def build_model(self, classes: int, channels: int) -> nn.Module:
+        """The model, with fresh weights. `channels` are the pictures', or the first dimension of the inputs."""
+
+    def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch of training as the model is to be given it, on the device. What torch draws at random in it depends on the
+        job's seed and the place of the batch alone."""
+        return inputs, targets
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each sample, [n]. Outputs are float32."""
+
+    def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What `summarise` is to know of each sample, [n, k]: by default the value of each of `measures`."""
+        return outputs.new_zeros((len(outputs), 0))
+
+    def summarise(self, values: Tensor) -> Sequence[float]:
+        """Each of `measures`, from what `measure` gave for all samples of the validation, float64 [N, k]: by default the
+        means."""
+        means: list[float] = values.mean(0).tolist()
+        return means
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """How many samples of the batch are right, where that can be said."""
+        return None
+
+    def show(self, picture: npt.NDArray[np.uint8], value: Tensor, *, predicted: bool) -> Shown:
+        """How a sample's target, or what the model gave for it (`predicted`), is shown beside or on its picture, uint8 [h, w,
+        3]: by default the picture with the value's first numbers below it."""
+        return Shown(picture, in_numbers(value))
+
+
+def in_numbers(value: Tensor) -> str:
+    """The first numbers of `value`, in words."""
+    flat: list[Any] = value.flatten()[:NUMBERS_TOLD].tolist()
+    return ", ".join(f"{each:.4g}" for each in flat) + (", …" if value.numel() > NUMBERS_TOLD else "")

@@ -1,0 +1,194 @@
+"""A task in the user's own file: what it may define, and how its faults are told."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import resources
+from engine.contract.catalogue import load_catalogue
+from engine.contract.checks import problems
+from engine.contract.job import Job
+from engine.data.inspection import inspect
+from engine.tasks import TASKS, Lesson, TaskError
+from engine.tasks.custom import as_picture
+from tests.support.pictures import noise
+from tests.support.things import make_things
+
+TASK = TASKS["custom"]
+EXAMPLE = Path(resources.__path__[0]) / "examples/counting.py"
+
+
+@pytest.fixture(scope="module")
+def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_things(tmp_path_factory.mktemp("data") / "things", 20)
+
+
+def job(folder: Path, file: Path, **fields: Any) -> Job:
+    trusted = hashlib.sha256(file.read_bytes()).hexdigest()
+    given = {"model": str(file), "model_file_sha256": trusted, "dataset": str(folder), "devices": ("cpu",)}
+    return Job(task="custom", **(given | fields))
+
+
+def changed(tmp_path: Path, was: str, is_now: str) -> Path:
+    """The example with a change in it."""
+    text = EXAMPLE.read_text()
+    assert was in text
+    file = tmp_path / "mine.py"
+    file.write_text(text.replace(was, is_now, 1))
+    return file
+
+
+def test_that_the_example_is_opened_as_it_says(things: Path) -> None:
+    asked = job(things, EXAMPLE)
+    splits = TASK.splits(asked)
+    assert (len(splits.train), len(splits.val), splits.channels, splits.classes) == (16, 4, 3, ())
+    assert TASK.splits(asked) is splits
+    assert (TASK.example_shape(asked, 3), TASK.image_size(asked)) == ((3, 48, 48), 48)
+    model = TASK.build_model(asked, 0, 3)
+    again = TASK.build_model(asked, 0, 3)
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
+    objective = TASK.objective(asked, Lesson((), 3))
+    assert [measure.id for measure in objective.entry.measures] == ["mean_error", "exact", "loss"]
+    assert objective.blank_targets(torch.zeros(5, 3, 48, 48)).shape == (5, 1)
+    shown = objective.show_prediction(np.zeros((3, 48, 48), np.float32), torch.tensor([2.26]))  # type: ignore[arg-type]
+    assert (shown.words, shown.picture.shape) == ("2.3 counted", (48, 48, 3))
+
+
+def test_that_measures_are_the_same_however_the_samples_are_divided(things: Path) -> None:
+    objective = TASK.objective(job(things, EXAMPLE), Lesson((), 3))
+    outputs, targets = torch.tensor([[1.2], [3.0], [4.9]]), torch.tensor([[1.0], [5.0], [5.0]])
+    whole, parts = objective.measures(), [objective.measures() for _ in range(2)]
+    whole.update(outputs, targets)
+    parts[0].update(outputs[:1], targets[:1])
+    parts[1].update(outputs[1:], targets[1:])
+    joined = objective.measures()
+    joined.rows = torch.cat([part.rows for part in parts])
+    assert joined.compute() == whole.compute()
+    assert whole.compute()["mean_error"] == pytest.approx((0.2 + 2.0 + 0.1) / 3)
+    assert whole.compute()["exact"] == pytest.approx(2 / 3)
+    assert objective.measures().compute() == {}
+
+
+def test_that_what_transform_draws_depends_on_seed_and_place_alone(things: Path, tmp_path: Path) -> None:
+    file = changed(
+        tmp_path,
+        "return (inputs.flip(3) if torch.rand(()) < 0.5 else inputs), targets",
+        "return inputs + torch.rand(()), targets",
+    )
+    finish = TASK.finish(job(things, file), rank=0)
+    assert finish is not None
+    given = torch.zeros(2, 3, 48, 48), torch.zeros(2, 1)
+    state = torch.get_rng_state()
+    drawn = [finish(*given, epoch, place)[0][0, 0, 0, 0].item() for epoch, place in ((1, 0), (1, 0), (1, 1), (2, 0))]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) == 3
+    assert torch.equal(torch.get_rng_state(), state)
+    assert TASK.finish(job(things, file, seed=1), rank=0)(*given, 1, 0)[0][0, 0, 0, 0].item() not in drawn  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("was", "is_now", "told"),
+    [
+        ("class Counting(OwnTask)", "class Counting(OwnTask", r"mine\.py, line {line}: "),
+        ("(OwnTask):", "(object):", r"mine\.py has no class derived from OwnTask\. Define one: class MyTask"),
+        ("    def loss(", "    def lost(", r"Counting in mine\.py has no loss"),
+        ("nn.Flatten(),", "nn.Flattern(),", r"mine\.py, line {line}, fails in build_model: AttributeError"),
+        ("nn.MaxPool2d(2)", "nn.MaxPool2d(2), nn.Linear(7, 7)", r"fails on inputs of \[2, 3, 48, 48\]: RuntimeError"),
+        ("marks.sum(1, keepdim=True)", "(marks,)[1]", r"mine\.py, line {line}, fails on inputs of .*: IndexError"),
+        ("[:, 0]", "", r"mine\.py: loss gives a tensor of \[2, 1\]; one loss for each sample is needed, \[2\]"),
+        (".float()], 1)", ".float()], 0)", r"mine\.py: measure gives a tensor of \[4, 1\]; a row for each sample"),
+        (", (outputs.round() == targets).float()], 1)", "], 1)", "summarise gives 1 values for 2 measures"),
+        ('"counts.csv"', '"table.csv"', r"mine\.py, line {line}, fails in datasets: FileNotFoundError"),
+        ("return CountedPictures(folder, rows[kept:]), ", "return ", "datasets gives a CountedPictures, not two SampleSets"),
+        ("rows[:kept])", "[])", r"mine\.py finds no samples for validation in"),
+        (", torch.tensor([float(count)])", ", count", "load gives a tuple, not a tuple of an input and a target"),
+    ],
+)  # fmt: skip
+def test_that_a_fault_in_the_file_is_told_before_training_with_its_line(
+    things: Path, tmp_path: Path, *, was: str, is_now: str, told: str
+) -> None:
+    file = changed(tmp_path, was, is_now)
+    text = EXAMPLE.read_text()
+    line = text[: text.index(was)].count("\n") + 1
+    with pytest.raises(TaskError, match=told.replace("{line}", str(line))):
+        TASK.build_model(job(things, file), 0, 3)
+
+
+def test_that_a_file_is_not_run_without_consent_to_what_is_in_it(things: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()")
+    asked = job(things, file)
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(TaskError, match=r"has not been allowed to run yet\. It has changed"):
+        TASK.splits(asked)
+    assert not (tmp_path / "ran").exists()
+    (problem,) = problems(asked, load_catalogue())
+    assert (problem.field, "not been allowed" in problem.message) == ("model", True)
+
+
+def test_that_a_job_without_a_file_is_told_what_is_missing(things: Path) -> None:
+    (problem,) = problems(Job(task="custom", model="", dataset=str(things), devices=("cpu",)), load_catalogue())
+    assert problem.field == "model"
+    assert "Choose that file as the model" in problem.remedy
+    own = job(things, EXAMPLE, best_by="exact")
+    assert problems(own, load_catalogue()) == []  # the file's measures are its own
+    with pytest.raises(TaskError, match=r"“exactly” is not a measure of counting\.py\. Did you mean “exact”"):
+        TASK.objective(job(things, EXAMPLE, best_by="exactly"), Lesson((), 3))
+
+
+OWN_ON_FORMATS = """
+import torch
+from torch import nn
+from engine.tasks.custom_file import OwnTask
+
+class Brightness(OwnTask):
+    formats = ("imagefolder",)
+    image_size = 32
+    statistics = (0.5,), (0.25,)
+
+    def build_model(self, classes, channels):
+        return nn.Sequential(nn.Conv2d(channels, 1, 1), nn.Flatten(), nn.Linear(1024, classes))
+
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+"""
+
+
+def test_that_a_folder_of_a_known_format_needs_no_dataset_class(tmp_path: Path) -> None:
+    for number in range(12):
+        noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_ON_FORMATS)
+    asked = job(tmp_path / "data", file)
+    assert TASK.splits(asked).classes == ("ant", "bee")
+    assert (TASK.image_size(asked), TASK.normalisation(asked, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
+    assert TASK.build_model(asked, 2, 3)(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
+    assert TASK.finish(asked, rank=0) is None
+    objective = TASK.objective(asked, Lesson(("ant", "bee"), 3))
+    assert objective.entry.measures[0].id == "loss"
+    assert objective.blank_targets(torch.zeros(5, 3, 32, 32)).dtype == torch.int64
+    file.write_text(OWN_ON_FORMATS.replace('"imagefolder"', '"imagefolders"'))
+    with pytest.raises(TaskError, match=r"there is no format “imagefolders”\. Did you mean “imagefolder”"):
+        TASK.splits(job(tmp_path / "data", file))
+
+
+def test_that_the_folder_is_looked_through_without_a_judgement(things: Path) -> None:
+    report = inspect(
+        str(things), val_fraction=0.2, seed=0, formats=TASK.entry.formats, progress=lambda done, total: None
+    )
+    assert (report.format, report.problems, report.classes) == ("files", (), ())
+    assert [split.pictures for split in report.splits] == [21]
+    assert len(report.examples) > 5
+
+
+def test_that_inputs_that_are_no_pictures_are_shown_as_well_as_can_be() -> None:
+    assert as_picture(np.zeros((100, 6), np.float32)[None, 0]).shape == (1, 6, 3)
+    assert as_picture(np.zeros(7, np.float32)).shape == (64, 64, 3)
+    stretched = as_picture(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
+    assert (stretched.dtype, stretched.min(), stretched.max()) == (np.uint8, 0, 255)

@@ -1,0 +1,99 @@
+"""The worked example of a task of one's own, from a folder to a checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import resources
+from engine.contract.events import Failed, Planned, Predicted, StepMetrics, Validation
+from engine.contract.job import Job
+from tests.engine.cli.terminal import footplate
+from tests.support.things import make_things
+from tests.support.worker_group import WorkerGroup
+
+Start = Callable[..., WorkerGroup]
+EXAMPLE = Path(resources.__path__[0]) / "examples/counting.py"
+
+
+@pytest.fixture(scope="module")
+def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_things(tmp_path_factory.mktemp("data") / "things", 120)
+
+
+def job(folder: Path, file: Path = EXAMPLE, cpus: int = 1, **fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "task": "custom", "model": str(file), "model_file_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "dataset": str(folder), "batch_size": 12, "epochs": 10, "optimizer": "adam", "learning_rate": 0.01,
+        "loader_workers": 1, "memory_format": "contiguous", "devices": ("cpu",) * cpus,
+    }  # fmt: skip
+    return Job(**(given | fields))
+
+
+def test_that_the_example_learns_to_count_and_is_as_good_when_it_is_loaded_plainly(start: Start, things: Path) -> None:
+    group = start(job(things)).completed(150)
+    (plan,) = group.of(Planned)
+    assert (plan.train_pictures, plan.val_pictures, plan.image_size) == (96, 24, 48)
+    told = [event.measures for event in group.of(Validation)]
+    assert set(told[-1]) == {"mean_error", "exact", "loss"}
+    best = min(measures["mean_error"] for measures in told)
+    assert best < 1  # always saying the middle is off by 2
+    assert all(event.accuracy is None for event in group.of(StepMetrics))
+    defined = runpy.run_path(str(EXAMPLE))
+    own = defined["Counting"]()
+    own.job = job(things)
+    model = own.build_model(0, 3)
+    model.load_state_dict(torch.load(group.folder / "checkpoints/best.pt", weights_only=True))
+    _, val = own.datasets()
+    with torch.no_grad():
+        found = model.eval()(torch.stack([val.load(index, 0)[0] for index in range(len(val))]))
+    true = np.array([val.load(index, 0)[1].item() for index in range(len(val))])
+    assert np.abs(found[:, 0].numpy() - true).mean() == pytest.approx(best, abs=1e-4)
+    samples = group.of(Predicted)[-1].samples
+    assert len(samples) == 8
+    assert samples[0].truth_words.endswith("there")
+    assert all((group.folder / sample.prediction_png).is_file() for sample in samples)
+
+
+@pytest.mark.long
+def test_that_two_processes_train_the_example_as_one_does(start: Start, things: Path) -> None:
+    file = job(things).model
+    whole = start(job(things, Path(file), epochs=1), every_step=True).completed(150)
+    parts = start(job(things, Path(file), 2, strategy="ddp", epochs=1), every_step=True).completed(150)
+    first = [group.of(StepMetrics)[0].loss for group in (whole, parts)]
+    assert first[0] == pytest.approx(first[1], rel=0.2)  # BatchNorm sees half of the batch
+    assert parts.of(Validation)[0].pictures == 24
+
+
+def test_that_a_fault_that_comes_up_while_training_is_told_with_its_line(
+    start: Start, things: Path, tmp_path: Path
+) -> None:
+    text = EXAMPLE.read_text().replace("return (inputs.flip(3)", "return (inputs.flipped(3)")
+    text = text.replace("< 0.5 else inputs)", "< 1.5 else inputs)")
+    (tmp_path / "mine.py").write_text(text)
+    group = start(job(things, tmp_path / "mine.py"))
+    group.finish(100)
+    (failed,) = group.of(Failed)
+    line = text[: text.index("inputs.flipped")].count("\n") + 1
+    assert f"AttributeError in line {line} (transform)" in failed.cause
+
+
+def test_that_it_is_trained_from_the_terminal_and_a_picture_that_is_gone_is_left_out(tmp_path: Path) -> None:
+    folder = make_things(tmp_path / "things", 24)
+    (folder / "images/007.png").unlink()
+    words = ("train", str(folder), "--task", "custom", "--model", str(EXAMPLE), "--batch-size", "8", "--epochs", "1")
+    refused = footplate(*words, "--devices", "cpu")
+    assert refused.code == 2
+    assert "counting.py is a program that has not been allowed to run yet" in refused.err
+    answer = footplate(*words, "--devices", "cpu", "--trust-model-file")
+    assert answer.code == 0, answer.err
+    assert re.search(r"epoch 1: mean_error [\d.]+, exact [\d.]+, loss", answer.out)
+    assert "images/007.png is left out" in answer.out

@@ -1,0 +1,32 @@
+"""Pictures with bright things on them and a table of how many there are, made on the spot."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+CELL = 12
+
+
+def make_things(folder: Path, count: int, most: int = 7) -> Path:
+    """images/N.png of 48 px, each with up to `most` things in cells of their own, and counts.csv."""
+    random = np.random.default_rng(0)
+    (folder / "images").mkdir(parents=True)
+    rows = []
+    top, left = np.mgrid[:CELL, :CELL] - CELL // 2
+    thing = top**2 + left**2 < 16
+    for number in range(count):
+        pixels = random.integers(0, 80, (4 * CELL, 4 * CELL, 3), dtype=np.uint8)
+        things = int(random.integers(0, most + 1))
+        for cell in random.permutation(16)[:things]:
+            row, column = divmod(int(cell), 4)
+            block = pixels[row * CELL : (row + 1) * CELL, column * CELL : (column + 1) * CELL]
+            block[thing] = random.integers(150, 256, 3)
+        Image.fromarray(pixels).save(folder / f"images/{number:03}.png")
+        rows.append((f"{number:03}.png", things))
+    with open(folder / "counts.csv", "w", newline="") as table:
+        csv.writer(table).writerows(rows)
+    return folder
