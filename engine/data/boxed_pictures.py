@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from engine.data.boxes import BoxSplit
-from engine.data.decoding import box_plane, decode_whole
+from engine.data.decoding import decode_whole
 from engine.data.found import shown
 from engine.data.idx import Bytes
 from engine.data.instances import InstanceSplit, paint
+from engine.data.letterbox import box_plane
 from engine.data.masks import NO_CLASS
 from engine.data.pictures import PictureSet, UnreadablePicture, content, is_gone, lost
 from engine.data.reading import Unfit, describe_failure

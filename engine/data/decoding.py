@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.data.idx import Bytes
+from engine.data.letterbox import boxed
 from engine.data.reading import MAX_PIXELS, Unfit, open_picture
 from engine.data.tiff import Bands, is_tiff, read_bands
 
@@ -69,25 +70,6 @@ def decode_whole(content: bytes, channels: int, size: int, bands: Bands | None =
     out = np.zeros((channels, size, size), np.uint8)
     out[:, top : top + tall, left : left + wide] = picture[0].numpy()
     return out, (height, width)
-
-
-def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
-    """Where a picture lies within a square of `size`: top, left, height, width. Its long side takes the whole of it."""
-    scale = size / max(height, width)
-    tall, wide = max(1, round(height * scale)), max(1, round(width * scale))
-    return (size - tall) // 2, (size - wide) // 2, tall, wide
-
-
-def box_plane(plane: Bytes, size: int, around: int) -> Bytes:
-    """A plane of classes, uint8 [h, w], as `decode_whole` lays its picture: the class nearest to the middle of each pixel
-    (as Pillow's NEAREST takes it), and `around` outside."""
-    height, width = plane.shape
-    top, left, tall, wide = boxed(height, width, size)
-    rows = (np.arange(tall) * 2 + 1) * height // (2 * tall)
-    columns = (np.arange(wide) * 2 + 1) * width // (2 * wide)
-    out = np.full((size, size), around, np.uint8)
-    out[top : top + tall, left : left + wide] = plane[rows[:, None], columns]
-    return out
 
 
 def fit(picture: Tensor, size: int) -> Tensor:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import scipy.io
 import scipy.sparse
 
-from engine.data.decoding import boxed
 from engine.data.idx import Bytes
+from engine.data.letterbox import boxed
 from engine.data.reading import Unfit, open_picture
 
 Planes = npt.NDArray[np.bool_]

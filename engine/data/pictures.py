@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from engine.contract.problems import Problem
-from engine.data.decoding import box_plane, decode, decode_whole, fit
+from engine.data.decoding import decode, decode_whole, fit
 from engine.data.found import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, shown, spread_evenly, wrong
 from engine.data.idx import Bytes
+from engine.data.letterbox import box_plane
 from engine.data.masks import LOOKED_AT, NO_CLASS, class_plane, read_values
 from engine.data.reading import Unfit, describe_failure
 from engine.data.tiff import Bands
@@ -137,12 +138,16 @@ class MaskedPictures(PictureSet):
         other.kind, other._code = repr(code), code
         return other
 
+    def class_plane(self, index: int) -> Bytes:
+        """The class of each pixel as the mask has it, [h, w]. Raises Unfit, or nearly anything that a decoder may raise."""
+        return class_plane(read_values(content(self.beside[index])), self._code)
+
     def class_counts(self, classes: int) -> Sequence[float]:
         """The pixels of each class in a sample of the masks, evenly spread."""
         counts = np.zeros(NO_CLASS + 1, np.int64)
         for place in spread_evenly(len(self), LOOKED_AT):
             try:
-                plane = class_plane(read_values(content(self.beside[place])), self._code)
+                plane = self.class_plane(place)
             except Exception:
                 continue  # a decoder may raise nearly anything; whoever loads the picture names it
             counts += np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
@@ -154,7 +159,7 @@ class MaskedPictures(PictureSet):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
             picture, sides = decode_whole(content(self.files[index]), channels, size, self.bands)
-            plane = class_plane(read_values(content(self.beside[index])), self._code)
+            plane = self.class_plane(index)
             if plane.shape != sides:
                 mask = f"{plane.shape[1]} x {plane.shape[0]}"
                 raise Unfit(f"its mask is of another size ({mask} pixels, the picture has {sides[1]} x {sides[0]})")
