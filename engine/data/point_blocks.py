@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 import torch
 
 from engine.data.clouds import Points, is_las, read_cloud
@@ -29,7 +30,9 @@ DRAWN = 8
 """A block's points lie together and are up to so many times as many as a sample's, which are drawn among them: so that a
 sample reaches as far as one that is thinned out would, as the authors of PointCNN thin theirs out."""
 KEPT_BYTES = 2 << 30
-"""Clouds that have been read stay in memory up to so much, the last ones used."""
+KEPT_SHARE = 1 / 16
+"""Clouds that have been read stay in memory up to so much, or such a share of what is free if that is more: the last ones
+used."""
 SURVEYED = 16
 """Clouds that are read for the mean and the spread of what a point has."""
 Flags = npt.NDArray[np.bool_]
@@ -80,6 +83,7 @@ class PointBlocks(SampleSet):
         ]
         self._shares = np.array(shares, np.int64).reshape(-1, 3)
         self._kept: OrderedDict[int, _Read] = OrderedDict()
+        self._room = max(KEPT_BYTES, int(psutil.virtual_memory().available * KEPT_SHARE))
         self._broken: dict[int, str] = {}
         self._lock = threading.Lock()
 
@@ -174,7 +178,7 @@ class PointBlocks(SampleSet):
         found = self._in_blocks(cloud)
         with self._lock:
             self._kept[cloud] = found
-            while len(self._kept) > 1 and sum(read.size for read in self._kept.values()) > KEPT_BYTES:
+            while len(self._kept) > 1 and sum(read.size for read in self._kept.values()) > self._room:
                 self._kept.popitem(last=False)
         return found
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import engine.data.point_blocks
 from engine.data.clouds import read_cloud, read_head
 from engine.data.formats import recognise
 from engine.data.found import PointSplit, Recognised
 from engine.data.inspection import inspect
 from engine.data.masks import NO_CLASS
 from engine.data.opening import open_splits
-from engine.data.pictures import UnreadablePicture
+from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.data.point_blocks import DRAWN, PointBlocks
 from engine.data.point_drawing import BACKGROUND, draw_points
 from engine.data.reading import Unfit
@@ -193,6 +195,26 @@ def test_that_a_broken_cloud_is_unreadable_and_named(tmp_path: Path) -> None:
     assert [split.total for split in report.splits] == [2, 1]
     assert report.splits[0].shares == {"class 0": 0.5, "class 1": 0.5}
     assert len(report.examples) == 2
+
+
+def test_that_clouds_stay_in_memory_while_there_is_room_and_a_folder_that_is_gone_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_clouds(tmp_path / "data", {"train": 2, "val": 1}, 100)
+    kept = blocks(tmp_path / "data", 100)
+    monkeypatch.setattr(engine.data.point_blocks, "KEPT_BYTES", 1)
+    monkeypatch.setattr(engine.data.point_blocks, "KEPT_SHARE", 0)
+    read_again = blocks(tmp_path / "data", 100)
+    loaded = [[samples.load(index, 0)[0] for index in (0, 1, 0)] for samples in (kept, read_again)]
+    assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))
+    (tmp_path / "data/train/01.ply").unlink()
+    assert torch.equal(kept.load(1, 0)[0], loaded[0][1])
+    with pytest.raises(UnreadablePicture, match="it is not there"):
+        read_again.load(1, 0)
+    shutil.rmtree(tmp_path / "data")
+    read_again = PointBlocks(kept.split, kept.code, kept.folder, points=100)
+    with pytest.raises(DatasetError, match="is not there any more"):
+        read_again.load(0, 0)
 
 
 def test_that_splits_are_opened_with_the_features_that_all_clouds_have(tmp_path: Path) -> None:

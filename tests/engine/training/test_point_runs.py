@@ -61,10 +61,10 @@ def mean_iou(job: Job, state: dict[str, torch.Tensor]) -> float:
 
 
 def test_that_pointcnn_learns_to_find_balls_and_is_as_good_outside(start: Start, scenes: Path) -> None:
-    given = job(scenes, epochs=2, augmentation="light", memory_format="channels_last")
+    given = job(scenes, epochs=2, augmentation="light", memory_format="channels_last", seed=2)
     group = start(given).completed(150)
     measured = [event.measures for event in group.of(Validation)]
-    assert measured[-1]["miou"] > 0.7  # nothing but floor is 0.25
+    assert measured[-1]["miou"] > 0.75  # nothing but floor is 0.25
     best = max(measures["miou"] for measures in measured)
     state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
     assert mean_iou(given, state) == pytest.approx(best, abs=1e-6)
