@@ -10,7 +10,7 @@ from torchvision import models as torchvision
 from engine import catalogue
 from engine.contract.catalogue import load_catalogue
 from engine.strategies import STRATEGIES
-from engine.tasks import TASKS
+from engine.tasks import TASKS, timm_models
 
 
 def test_that_the_file_lists_every_task_strategy_and_model() -> None:
@@ -18,7 +18,9 @@ def test_that_the_file_lists_every_task_strategy_and_model() -> None:
     assert [entry.id for entry in shipped.tasks] == list(TASKS)
     assert list(shipped.strategies) == [strategy.entry for strategy in STRATEGIES.values()]
     found = {task: {entry.id for entry in shipped.models if entry.task == task} for task in TASKS}
-    assert found["classification"] == {"mnist_cnn", *torchvision.list_models(module=torchvision)}
+    assert found["classification"] == {
+        "mnist_cnn", *torchvision.list_models(module=torchvision), *timm_models.names(),
+    }  # fmt: skip
     assert {"unet", *torchvision.list_models(module=torchvision.segmentation)} < found["segmentation"]
     assert all(task.model in {entry.id for entry in shipped.models_of(task.id)} for task in shipped.tasks)
     assert {"resnet34", "mit_b0"} < set(shipped.encoders)
@@ -26,7 +28,17 @@ def test_that_the_file_lists_every_task_strategy_and_model() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["mnist_cnn", "resnet18", "vit_b_32", "squeezenet1_1", "googlenet", "regnet_x_400mf", "unet", "fcn_resnet50"],
+    [
+        "mnist_cnn",
+        "resnet18",
+        "vit_b_32",
+        "squeezenet1_1",
+        "googlenet",
+        "regnet_x_400mf",
+        "unet",
+        "fcn_resnet50",
+        "timm:dla34",
+    ],
 )
 def test_that_what_ships_of_a_model_is_current(name: str) -> None:
     shipped = load_catalogue().model(name)
