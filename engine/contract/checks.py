@@ -46,7 +46,7 @@ def problems(
         found.append(
             Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, [t.id for t in catalogue.tasks]))
         )
-    elif job.best_by and job.best_by not in {measure.id for measure in task.measures}:
+    elif job.best_by and not task.file and job.best_by not in {measure.id for measure in task.measures}:
         known = [measure.id for measure in task.measures]
         found.append(
             Problem("best_by", f"“{job.best_by}” is not a measure of this task.", did_you_mean(job.best_by, known))
@@ -54,6 +54,9 @@ def problems(
     model = None
     if job.model_is_file:
         found += _model_file(job)
+    elif task is not None and task.file:
+        message = "This task is what a Python file of yours says."
+        found.append(Problem("model", message, "Choose that file as the model; resources/examples holds one."))
     else:
         model = catalogue.model(job.model)
         found += _named_model(job, model, catalogue)
