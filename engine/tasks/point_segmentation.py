@@ -41,6 +41,7 @@ class PointSegmentation(Task):
         ),
         model="pointcnn",
         fields=("points", "loss", "class_weights", "ignore_value"),
+        without=("image_size", "picture_cache", "memory_format"),
     )
 
     def model_names(self) -> tuple[str, ...]:

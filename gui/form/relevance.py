@@ -31,7 +31,7 @@ def without_frozen(frozen: bool) -> frozenset[str]:
 
 def of_tasks(catalogue: Catalogue) -> tuple[str, ...]:
     """The fields that not all tasks go by."""
-    return tuple(dict.fromkeys(name for task in catalogue.tasks for name in task.fields))
+    return tuple(dict.fromkeys(name for task in catalogue.tasks for name in (*task.fields, *task.without)))
 
 
 def without_task(catalogue: Catalogue, task: str, model: str) -> frozenset[str]:
@@ -39,7 +39,7 @@ def without_task(catalogue: Catalogue, task: str, model: str) -> frozenset[str]:
     entry, chosen = catalogue.task(task), catalogue.model(model)
     if entry is None:
         return frozenset()
-    idle = set(of_tasks(catalogue)) - set(entry.fields)
+    idle = {name for task in catalogue.tasks for name in task.fields} - set(entry.fields) | set(entry.without)
     if chosen is not None and not chosen.encoder:
         idle.add("encoder")
     return frozenset(idle)

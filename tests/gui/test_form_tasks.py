@@ -1,0 +1,59 @@
+"""What the form offers depends on the task."""
+
+from __future__ import annotations
+
+from gui.form.form import JobForm
+
+
+def offered(form: JobForm) -> list[str]:
+    box = form.rows["best_by"].editor.control
+    return [box.itemText(place) for place in range(box.count())]
+
+
+def test_that_the_best_checkpoint_is_chosen_by_measures_of_the_task(form: JobForm) -> None:
+    form.rows["task"].set_value("segmentation")
+    form.rows["best_by"].set_value("miou")
+    assert offered(form)[:2] == ["The task's own (Mean IoU)", "Mean IoU"]
+    form.rows["task"].set_value("classification")
+    assert form.rows["best_by"].value() == ""
+    assert offered(form) == [
+        "The task's own (Top-1 accuracy)",
+        "Top-1 accuracy",
+        "Top-5 accuracy",
+        "Validation loss",
+    ]
+
+
+def test_that_fields_are_shown_for_the_tasks_that_go_by_them(form: JobForm) -> None:
+    tasks = {task.id: set(task.fields) for task in form.catalogue.tasks}
+    told = set().union(*tasks.values())
+    assert {"mixup", "ignore_value", "points"} <= told
+    for task, fields in tasks.items():
+        form.rows["task"].set_value(task)
+        shown = {name for name in told if form.rows[name].has_effect}
+        assert shown <= fields
+        assert fields - shown <= {"encoder"}  # which depends on the model, too
+
+
+def test_that_unfreezing_is_offered_for_a_frozen_backbone(form: JobForm) -> None:
+    assert not form.rows["unfreeze_after"].has_effect
+    form.rows["freeze_backbone"].set_value(True)
+    form.rows["unfreeze_after"].set_value(3)
+    assert form.rows["unfreeze_after"].value() == 3
+    form.rows["freeze_backbone"].set_value(False)
+    assert form.rows["unfreeze_after"].value() is None
+
+
+def test_that_a_size_too_small_for_another_tasks_model_gives_way(form: JobForm) -> None:
+    form.rows["image_size"].set_value(28)
+    form.rows["task"].set_value("segmentation")
+    assert form.rows["image_size"].value() is None
+
+
+def test_that_fields_that_mean_nothing_to_a_task_are_hidden(form: JobForm) -> None:
+    of_pictures = ("image_size", "picture_cache", "memory_format")
+    assert all(form.rows[name].has_effect for name in of_pictures)
+    form.rows["task"].set_value("point_segmentation")
+    assert not any(form.rows[name].has_effect for name in of_pictures)
+    form.rows["task"].set_value("segmentation")
+    assert all(form.rows[name].has_effect for name in of_pictures)
