@@ -128,9 +128,10 @@ class ClassOfPicture(Objective):
         self._mixed = mixed
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        weights = None if self._weights is None else self._weights.to(outputs.device)
+        if self._weights is not None:
+            self._weights = self._weights.to(outputs.device)  # once, since a copy holds up the host
         return functional.cross_entropy(
-            outputs.float(), targets, weights, reduction="none", label_smoothing=self._smoothing
+            outputs.float(), targets, self._weights, reduction="none", label_smoothing=self._smoothing
         )
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:

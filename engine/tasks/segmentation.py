@@ -149,7 +149,9 @@ class ClassOfPixel(Objective):
         self._weights = weights
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self._loss(outputs, targets, None if self._weights is None else self._weights.to(outputs.device))
+        if self._weights is not None:
+            self._weights = self._weights.to(outputs.device)  # once, since a copy holds up the host
+        return self._loss(outputs, targets, self._weights)
 
     def plain_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss without weights, by which runs can be compared."""
