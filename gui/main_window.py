@@ -39,7 +39,7 @@ _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 KEYS = (
     f"Ctrl+Return trains · {PAUSE_KEY} pauses or resumes · Ctrl+. stops · Ctrl+O browses for a dataset · "
-    "Ctrl+1, 2, 3 show Train, Monitor, Runs · F7 and F8 hide or show the panels · Ctrl+Q closes the window; runs go on"
+    "Ctrl+1, 2, 3 show Train, Monitor, Runs · Ctrl+PgUp and PgDown change the run's view · F7 and F8 hide or show the panels · Ctrl+Q closes the window; runs go on"
 )
 
 

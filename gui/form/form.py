@@ -349,18 +349,22 @@ class JobForm(QWidget):
         if task is None:
             return
         offered = self.catalogue.models_of(task.id)
-        editor.set_models(offered)
+        editor.set_models(offered, task.file)
         chosen = self.catalogue.model(editor.value())
         if chosen is not None and chosen not in offered:
             self.rows["model"].set_value(task.model)
+            size, model = self.rows["image_size"], self.catalogue.model(task.model)
+            if model is not None and (size.value() or model.min_image_size) < model.min_image_size:
+                size.set_value(None)  # it was chosen for another model
 
     def _offer_measures(self) -> None:
         """Offers the measures of the task; one that it does not have gives way to its own."""
-        row, task = self.rows["best_by"], str(self.rows["task"].value())
+        row, task = self.rows["best_by"], self.catalogue.task(str(self.rows["task"].value()))
         assert isinstance(row.editor, ChoiceEditor)
-        row.editor.set_choices(measure_choices(self.catalogue, task))
-        if self.catalogue.task(task) is not None and row.editor.value() not in row.editor.titles:
+        choices = measure_choices(self.catalogue, task)
+        if task is not None and not task.file and row.editor.value() not in {value for value, *_ in choices}:
             row.set_value("")
+        row.editor.set_choices(choices)
 
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor

@@ -8,6 +8,7 @@ from PySide6.QtCore import QStringListModel, Qt, QTimer
 from PySide6.QtWidgets import QCompleter, QLineEdit, QToolButton
 
 from engine.contract.catalogue import ModelEntry
+from engine.contract.job import TIMM
 from gui import files
 from gui.form.editors import Editor
 
@@ -27,11 +28,9 @@ class ModelPicker(Editor):
     def __init__(self, models: tuple[ModelEntry, ...]) -> None:
         self.line = QLineEdit()
         self.line.setAcceptDrops(False)
-        self.line.setPlaceholderText("Type to search, e.g. resnet")
         super().__init__(self.line)
         self._completer = self._make_completer()
         self.line.setCompleter(self._completer)
-        self.set_models(models)
         self.line.textChanged.connect(lambda _text: self.edited.emit())
         self.list_button = QToolButton()
         self.list_button.setText("▾")
@@ -41,15 +40,24 @@ class ModelPicker(Editor):
         self.file_button = QToolButton()
         self.file_button.setText("…")
         self.file_button.setAccessibleName("Choose a Python file")
-        self.file_button.setToolTip("Choose a Python file with build_model(num_classes)")
         self.file_button.clicked.connect(self.choose_file)
         layout = self.layout()
         assert layout is not None
         layout.addWidget(self.list_button)
         layout.addWidget(self.file_button)
+        self._wanted = ""
+        self.set_models(models)
 
-    def set_models(self, models: tuple[ModelEntry, ...]) -> None:
-        """Offers these models; what is typed stays."""
+    def set_models(self, models: tuple[ModelEntry, ...], of_file: bool = False) -> None:
+        """Offers these models; what is typed stays. `of_file`: there are none, a Python file says what is learnt."""
+        self._wanted = (
+            "Choose the Python file of your task" if of_file else "Choose a Python file with build_model(num_classes)"
+        )
+        by_name = any(model.id.startswith(TIMM) for model in models)
+        search = f"Type to search, or {TIMM}NAME" if by_name else "Type to search, e.g. resnet"
+        self.line.setPlaceholderText("A Python file" if of_file else search)
+        self.list_button.setVisible(bool(models))
+        self.file_button.setToolTip(self._wanted)
         self._by_text = {describe(entry): entry.id for entry in models}
         self._by_title = {entry.title.lower(): entry.id for entry in models}
         self._completer.setModel(QStringListModel(list(self._by_text), self._completer))
@@ -68,7 +76,7 @@ class ModelPicker(Editor):
         self._completer.complete()
 
     def choose_file(self) -> None:
-        files.choose(self, "Choose a Python file with build_model(num_classes)", "", False, self.set_value)
+        files.choose(self, self._wanted, "", False, self.set_value)
 
     def _make_completer(self) -> QCompleter:
         completer = QCompleter(self)

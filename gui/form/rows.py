@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.contract.catalogue import Catalogue
+from engine.contract.catalogue import Catalogue, TaskEntry
 from engine.contract.job import Field
 from gui.form.cuts import CutsEditor
 from gui.form.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, PathEditor, TextEditor
@@ -82,13 +82,12 @@ def _choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
     if field.name == "strategy":
         return [(entry.id, entry.title, entry.summary) for entry in catalogue.strategies]
     if field.name == "best_by":
-        return measure_choices(catalogue, "")
+        return measure_choices(catalogue, None)
     return [(value, TITLES.get(value, value), "") for value in field.choices]
 
 
-def measure_choices(catalogue: Catalogue, task: str) -> list[tuple[str, str, str]]:
-    """What the best checkpoint may be chosen by: the measures of `task`, of all tasks where there is no such task."""
-    entry = catalogue.task(task)
-    measures = {m.id: m.title for one in (catalogue.tasks if entry is None else (entry,)) for m in one.measures}
-    first = f"The task's own ({entry.measures[0].title})" if entry is not None and entry.measures else "The task's own"
-    return [("", first, ""), *((name, title, "") for name, title in measures.items())]
+def measure_choices(catalogue: Catalogue, task: TaskEntry | None) -> list[tuple[str, str, str]]:
+    """What the best checkpoint may be chosen by: the measures of `task`, or of all tasks."""
+    measures = {m.id: m.title for one in (catalogue.tasks if task is None else (task,)) for m in one.measures}
+    own = f"The task's own ({task.measures[0].title})" if task is not None and task.measures else "The task's own"
+    return [("", own, ""), *((name, title, "") for name, title in measures.items())]

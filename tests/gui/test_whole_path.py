@@ -17,6 +17,7 @@ from engine.contract import paths
 from engine.contract.events import StepMetrics
 from engine.contract.runs import RunFolder, list_runs
 from gui.main_window import MainWindow
+from gui.run.header import CLASSES, PREDICTIONS
 
 SOON_MS = 60_000
 OpenWindow = Callable[[], MainWindow]
@@ -52,6 +53,22 @@ def wait_for_status(window: MainWindow, word: str, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: status(window).startswith(word), timeout=SOON_MS)
 
 
+def look_at_its_views(window: MainWindow) -> None:
+    """What a run tells of its classes and predicts is on screen after it."""
+    assert window.track is not None
+    page = window.track.run
+    page.header.tabs.setCurrentIndex(CLASSES)
+    assert page.classes.table.rows.rowCount() == 10
+    assert page.classes.matrix.isVisible()
+    assert len(window.track.store.data.looks.predicted) == 2
+    page.header.tabs.setCurrentIndex(PREDICTIONS)
+    assert page.predictions.strip.count() == 8
+    for step in (0, -1):
+        page.predictions.moments.go(step)
+        assert (page.predictions.truth.trouble, page.predictions.prediction.trouble) == ("", "")
+        assert page.predictions.prediction_words.text()
+
+
 def test_that_pressing_train_in_a_fresh_home_trains_the_sample(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     assert status(window).startswith("Idle")
@@ -63,6 +80,7 @@ def test_that_pressing_train_in_a_fresh_home_trains_the_sample(open_window: Open
     wait_for_status(window, "Completed", qtbot)
     assert (run.checkpoints / "best.pt").is_file()
     assert not window.status.stop.isEnabled()
+    look_at_its_views(window)
     window.header.show_page(2)
     table = next(t for t in window.findChildren(QTableView) if t.accessibleName() == "Runs")
     qtbot.waitUntil(lambda: table.model().rowCount() == 1)
