@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from engine.data.decoding import decode_whole
 from engine.data.edges import EdgeSplit
-from engine.data.edges_reading import lay_edges, read_edges
+from engine.data.edges_reading import Drawn, lay_edges, read_edges
 from engine.data.found import shown
-from engine.data.pictures import PictureSet, UnreadablePicture, content, is_gone, lost
+from engine.data.idx import Bytes
+from engine.data.masks import NO_CLASS
+from engine.data.pictures import MaskedPictures, PictureSet, UnreadablePicture, content, is_gone, lost
 from engine.data.reading import Unfit, describe_failure
 
 
@@ -34,7 +37,7 @@ class EdgedPictures(PictureSet):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
             picture, sides = decode_whole(content(self.files[index]), channels, size, self.bands)
-            drawn = read_edges(self.beside[index], content(self.beside[index]))
+            drawn = self._drawn(index)
             if drawn.sides != sides:
                 of_edges = f"{drawn.sides[1]} x {drawn.sides[0]}"
                 raise Unfit(
@@ -45,3 +48,32 @@ class EdgedPictures(PictureSet):
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
             raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+
+    def _drawn(self, index: int) -> Drawn:
+        return read_edges(self.beside[index], content(self.beside[index]))
+
+
+class EdgesOfMasks(EdgedPictures):
+    """Pictures with masks, taken for edges. Of two classes the second is what is an edge, as in tiles on which lines were
+    drawn; of more, an edge is where one ends and another begins. Pixels of no class are no edges."""
+
+    def __init__(self, pictures: MaskedPictures, classes: int) -> None:
+        self.targets = pictures.targets
+        self.folder, self.files, self.beside = pictures.folder, pictures.files, pictures.beside
+        self.kind = f"edges of {classes} classes, {pictures.kind}"
+        self.bands = pictures.bands
+        self._pictures = pictures
+        self._lines = classes == 2
+
+    def _drawn(self, index: int) -> Drawn:
+        plane = self._pictures.class_plane(index)
+        return Drawn((plane == 1 if self._lines else _ends(plane))[None])
+
+
+def _ends(plane: Bytes) -> npt.NDArray[np.bool_]:
+    """The pixels of uint8 [h, w] whose right or lower neighbour is of another class."""
+    found = np.zeros(plane.shape, bool)
+    known = plane != NO_CLASS
+    found[:, :-1] |= (plane[:, :-1] != plane[:, 1:]) & known[:, :-1] & known[:, 1:]
+    found[:-1] |= (plane[:-1] != plane[1:]) & known[:-1] & known[1:]
+    return found

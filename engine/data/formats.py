@@ -40,6 +40,7 @@ def _recognise_idx(folder: str, folders: Sequence[str], val_fraction: float, see
 
 
 FORMATS: dict[str, Format] = {
+    "edges": Format(recognise_edges, "pictures with edges", edges.LAYOUT, "Edge detection"),
     "masks": Format(recognise_masks, "pictures with masks", maskfolder.LAYOUT, "Semantic segmentation"),
     "boxes": Format(recognise_boxes, "pictures with boxes", boxfolder.LAYOUT, "Object detection"),
     "instances": Format(

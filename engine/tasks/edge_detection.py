@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +12,12 @@ from torch.nn import functional
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
+from engine.data.edges import CLASSES
+from engine.data.edges_pictures import EdgesOfMasks
 from engine.data.edges_reading import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
 from engine.data.idx import Bytes
+from engine.data.opening import Splits
+from engine.data.pictures import MaskedPictures
 from engine.tasks import edge_models
 from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
 from engine.tasks.boundaries import THRESHOLDS, best_row, count, score, thin_maxima
@@ -39,7 +44,8 @@ class EdgeMeasures(Measures):
         for found, (share, bits) in zip(likely, drawn, strict=True):
             place = _inside(share)
             layers = [(bits[place] >> number & 1).astype(bool) for number in range(MOST_ANNOTATORS)]
-            of_picture = count(thin_maxima(found[place]), [layer for layer in layers if layer.any()])
+            thin = np.where(share[place] == OUTSIDE, 0, thin_maxima(found[place]))
+            of_picture = count(thin, [layer for layer in layers if layer.any()])
             counts += of_picture
             at_best += best_row(of_picture)
         sums = np.concatenate([[float(losses.double().sum()), len(losses)], counts.ravel(), at_best])
@@ -67,7 +73,7 @@ class EdgeDetection(Task):
     entry: ClassVar[TaskEntry] = TaskEntry(
         id="edge_detection",
         title="Edge detection",
-        formats=("edges",),
+        formats=("edges", "masks"),
         measures=(
             Measure("ods", "ODS F-measure", higher_is_better=True, percent=True),
             Measure("ois", "OIS F-measure", higher_is_better=True, percent=True),
@@ -93,6 +99,13 @@ class EdgeDetection(Task):
         """ImageNet's, with which VGG16 was trained; pictures of other bands take the mean over the colours."""
         mean, std = IMAGENET
         return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
+
+    def prepared(self, job: Job, splits: Splits) -> Splits:
+        """Of masks the edges that are in them."""
+        if not isinstance(splits.train, MaskedPictures) or not isinstance(splits.val, MaskedPictures):
+            return splits
+        train, val = (EdgesOfMasks(split, len(splits.classes)) for split in (splits.train, splits.val))
+        return replace(splits, classes=CLASSES, train=train, val=val)
 
     def objective(self, job: Job, lesson: Lesson) -> Objective:
         if job.model in ("bdcn", "bdcn_bn"):

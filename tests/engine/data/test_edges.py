@@ -12,6 +12,7 @@ from PIL import Image
 from scipy import ndimage
 
 from engine.contract.dataset import DatasetReport
+from engine.contract.job import Job
 from engine.data.edges import EdgeSplit
 from engine.data.edges_reading import FULL, OUTSIDE, Drawn, lay_edges, read_edges, thinned
 from engine.data.formats import recognise
@@ -19,8 +20,9 @@ from engine.data.found import Recognised
 from engine.data.inspection import inspect
 from engine.data.opening import open_splits
 from engine.data.pictures import UnreadablePicture
+from engine.tasks import TASKS
 from tests.support.edges import make_edged, rim, save_matlab
-from tests.support.masks import disc
+from tests.support.masks import disc, make_masked
 
 EDGES = ("edges",)
 BSDS = Path(__file__).parents[4] / "shared/datasets/bsds500_subset"
@@ -203,6 +205,25 @@ def test_that_edges_that_are_not_white_on_black_are_told(
     for path in folder.glob("edges/*/*.png"):
         Image.fromarray(change(np.asarray(Image.open(path)))).save(path)
     assert words in " ".join(map(str, looked(folder).problems))
+
+
+def test_that_masks_are_taken_for_edges_by_their_lines_or_by_where_their_classes_end(tmp_path: Path) -> None:
+    task = TASKS["edge_detection"]
+    discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2}, 32)
+    several = task.splits(Job(task="edge_detection", dataset=str(discs)))
+    assert (several.classes, several.train.planes) == (("edge",), 2)
+    bits = several.train.load(0, 32, 3)[4]
+    assert ndimage.label(bits[1:] == 0)[1] == 2, "the rim of the disc is closed"
+    assert bits.sum() < 100
+    assert not bits[0].any(), "the first row is of no class"
+    for path in discs.glob("masks/*/*.png"):
+        lines = np.zeros((32, 32), np.uint8)
+        lines[10, 3:29] = 1
+        Image.fromarray(lines).save(path)
+    of_lines = task.splits(Job(task="edge_detection", dataset=str(discs)))
+    share, bits = of_lines.val.load(1, 32, 3)[3:]
+    np.testing.assert_array_equal(bits, lines)
+    np.testing.assert_array_equal(share, lines * FULL)
 
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
