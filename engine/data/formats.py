@@ -46,7 +46,6 @@ FORMATS: dict[str, Format] = {
     "instances": Format(
         recognise_instances, "pictures with outlined things", instancefolder.LAYOUT, "Instance segmentation"
     ),
-    "edges": Format(recognise_edges, "pictures with edges", edges.LAYOUT, "Edge detection"),
     "points": Format(recognise_points, "point clouds", points.LAYOUT, "Point cloud segmentation"),
     "labels": Format(
         recognise_labels,
