@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torchvision import models
-from torchvision.models.detection import MaskRCNN
+from torchvision.models.detection import FasterRCNN, MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
-from torchvision.models.detection.backbone_utils import mobilenet_backbone
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.ops import FrozenBatchNorm2d
 
 from engine.contract.catalogue import did_you_mean
@@ -25,6 +28,8 @@ CLASSES = 90
 """torchvision's are described as they ship: for COCO's numbers of classes, with background as a further one."""
 IMAGE_SIZE = 512
 """What a model file's pictures measure where the user does not say."""
+LIGHT = 128
+"""Channels of the light models' pyramid."""
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALVES: Statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 SSD: Statistics = ((0.48235, 0.45882, 0.40784), (1 / 255, 1 / 255, 1 / 255))
@@ -50,23 +55,38 @@ _SSD_HEADS = ("head.classification_head.",)
 _MASK_HEADS = ("roi_heads.box_predictor.", "roi_heads.mask_predictor.mask_fcn_logits.")
 
 
-def _mask_rcnn_mobilenet(num_classes: int, size: int) -> nn.Module:
-    """Mask R-CNN on a MobileNetV3 whose pyramid has ResNet's four levels, of strides 4 to 32, and boxes to begin with from a
-    thirty-second to half of the picture's side, so that it finds small objects in small pictures."""
-    backbone = mobilenet_backbone(
-        backbone_name="mobilenet_v3_large",
-        weights=None,
-        fpn=True,
-        norm_layer=nn.BatchNorm2d,
-        trainable_layers=6,
-        returned_layers=[1, 2, 3, 5],
-    )
-    anchors = AnchorGenerator(tuple((size // part,) for part in (32, 16, 8, 4, 2)), ((0.5, 1.0, 2.0),) * 5)
-    model: nn.Module = MaskRCNN(backbone, num_classes, rpn_anchor_generator=anchors, **_sampling(size))
-    return model
+def _light(num_classes: int, size: int, *, masks: bool) -> nn.Module:
+    """torchvision's Faster or Mask R-CNN of narrower parts, which learns from nothing on a CPU.
+
+    MobileNetV3's pyramid has ResNet's four levels, of strides 4 to 32, and 128 channels in place of 256; the heads are as
+    much narrower. Boxes begin with sides from a thirty-second to half of the picture's, so that small objects are found in
+    small pictures, too.
+    """
+    levels = {"2": 24, "4": 40, "7": 80, "16": 960}
+    names = {name: str(place) for place, name in enumerate(levels)}
+    body = models.mobilenet_v3_large(weights=None).features
+    backbone = BackboneWithFPN(body, names, list(levels.values()), LIGHT)
+    parts: dict[str, Any] = {
+        "rpn_anchor_generator": AnchorGenerator(
+            tuple((size // part,) for part in (32, 16, 8, 4, 2)), ((0.5, 1.0, 2.0),) * 5
+        ),
+        "box_head": TwoMLPHead(LIGHT * 7 * 7, 2 * LIGHT),
+        "box_predictor": FastRCNNPredictor(2 * LIGHT, num_classes),
+        **_sampling(size),
+    }
+    if not masks:
+        return FasterRCNN(backbone, **parts)
+    mask_parts = {
+        "mask_head": MaskRCNNHeads(LIGHT, (LIGHT, LIGHT), 1),
+        "mask_predictor": MaskRCNNPredictor(LIGHT, LIGHT, num_classes),
+    }
+    return MaskRCNN(backbone, **parts, **mask_parts)
 
 
 DETECTORS = {
+    "fasterrcnn_mobilenet_light": _Known(
+        "Faster R-CNN, MobileNetV3 Large, light", "Faster R-CNN", 256, 64, construct=partial(_light, masks=False)
+    ),
     "fasterrcnn_mobilenet_v3_large_320_fpn": _Known(
         "Faster R-CNN, MobileNetV3 Large, 320 px", "Faster R-CNN", 320, frozen_norms=True
     ),
@@ -84,8 +104,13 @@ DETECTORS = {
     ),
 }  # fmt: skip
 MASKERS = {
-    "maskrcnn_mobilenet_v3_large_fpn": _Known(
-        "Mask R-CNN, MobileNetV3 Large", "Mask R-CNN", 256, 64, head=_MASK_HEADS, construct=_mask_rcnn_mobilenet
+    "maskrcnn_mobilenet_light": _Known(
+        "Mask R-CNN, MobileNetV3 Large, light",
+        "Mask R-CNN",
+        256,
+        64,
+        head=_MASK_HEADS,
+        construct=partial(_light, masks=True),
     ),
     "maskrcnn_resnet50_fpn": _Known("Mask R-CNN, ResNet-50", "Mask R-CNN", head=_MASK_HEADS, frozen_norms=True),
     "maskrcnn_resnet50_fpn_v2": _Known("Mask R-CNN v2, ResNet-50", "Mask R-CNN", head=_MASK_HEADS),

@@ -65,7 +65,7 @@ class InstanceSegmentation(Detection):
             Measure("box_ap50", "Box AP50", higher_is_better=True, percent=True),
             Measure("box_ap75", "Box AP75", higher_is_better=True, percent=True),
         ),
-        model="maskrcnn_mobilenet_v3_large_fpn",
+        model="maskrcnn_mobilenet_light",
     )
     known = detection_models.MASKERS
 

@@ -24,9 +24,10 @@ from engine.tasks.meta import on_meta
 BOXES, MASKS = TASKS["detection"], TASKS["instance_segmentation"]
 CLASSES = ("disc", "bar", "ring")
 SMALL = {
-    "detection": "fasterrcnn_mobilenet_v3_large_320_fpn",
-    "instance_segmentation": "maskrcnn_mobilenet_v3_large_fpn",
+    "detection": "fasterrcnn_mobilenet_light",
+    "instance_segmentation": "maskrcnn_mobilenet_light",
 }
+FROZEN = "fasterrcnn_mobilenet_v3_large_320_fpn"
 
 
 def job(**fields: Any) -> Job:
@@ -153,9 +154,9 @@ def test_that_a_detector_cannot_be_cut_and_says_why() -> None:
 
 
 def test_that_weights_are_taken_over_but_for_a_head_of_other_classes_and_norms_are_frozen(tmp_path: Path) -> None:
-    before = BOXES.build_model(job(model=SMALL["detection"]), 5, 3)
+    before = BOXES.build_model(job(model=FROZEN), 5, 3)
     torch.save(before.state_dict(), tmp_path / "weights.pt")
-    given = job(model=SMALL["detection"], weights_file=str(tmp_path / "weights.pt"), freeze_backbone=True, seed=8)
+    given = job(model=FROZEN, weights_file=str(tmp_path / "weights.pt"), freeze_backbone=True, seed=8)
     after = BOXES.build_model(given, 3, 3)
     old, new = before.state_dict(), after.state_dict()
     kept = {name for name, tensor in new.items() if torch.equal(tensor, old[name])}
@@ -200,7 +201,7 @@ def test_that_the_names_in_torchvisions_older_files_become_todays(name: str, old
         ({"model": "fasterrcnn_resnet50_fp"}, "model", "Did you mean “fasterrcnn_resnet50_fpn”"),
         ({"model": "ssd300_vgg16"}, "image_size", "Set 300 or more"),
         ({"task": "instance_segmentation", "model": SMALL["instance_segmentation"], "pretrained": True}, "pretrained",
-         "There are no pretrained weights for Mask R-CNN, MobileNetV3 Large"),
+         "There are no pretrained weights for Mask R-CNN, MobileNetV3 Large, light"),
     ],
 )  # fmt: skip
 def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
@@ -316,7 +317,7 @@ def test_that_every_detector_of_the_library_is_one_of_the_catalogues() -> None:
     known = set(torchvision.models.list_models(module=torchvision.models.detection))
     ours = {*BOXES.model_names(), *MASKS.model_names()}
     assert known - ours == {"keypointrcnn_resnet50_fpn"}
-    assert ours - known == {"maskrcnn_mobilenet_v3_large_fpn"}
+    assert ours - known == {"fasterrcnn_mobilenet_light", "maskrcnn_mobilenet_light"}
 
 
 @pytest.mark.long
