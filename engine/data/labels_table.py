@@ -33,6 +33,8 @@ LIST_COLUMNS = (
     "labels", "label", "tags", "tag", "classes", "class", "categories", "category", "attributes", "finding_labels",
 )  # fmt: skip
 SPLIT_COLUMNS = ("split", "set", "subset", "dataset", "partition")
+LABELLED = "label"
+"""What the name of a table with labels holds that goes before others."""
 _YES = frozenset({"1", "1.0", "true", "yes"})
 _NO = frozenset({"0", "0.0", "false", "no", ""})
 _SAMPLED = 200
@@ -69,10 +71,12 @@ class _Table(NamedTuple):
 
 def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
     """The pictures and their tables in `folder`, whose folders are `folders`; None where it is not of that kind."""
-    tables = _tables(folder, folders)
+    tables, others = _tables(folder, folders)
     if not tables:
         return None
     problems: list[Problem] = []
+    if others:
+        problems.append(warn(f"There are more tables of labels, which are not used: {_first(others)}."))
     there = _Pictures(folder)
     names: dict[str, None] = {}
     labelled: dict[str, dict[str, set[str]]] = {}
@@ -161,26 +165,30 @@ def _judge(train: LabelSplit, val: LabelSplit, classes: Sequence[str]) -> Iterat
 # Tables
 
 
-def _tables(folder: str, folders: Sequence[str]) -> list[tuple[str, str, _Table]]:
-    """The tables of labels in the folder or in its splits: of which split ("" for all), where it lies, and the table."""
+def _tables(folder: str, folders: Sequence[str]) -> tuple[list[tuple[str, str, _Table]], list[str]]:
+    """The tables of labels in the folder or in its splits: of which split ("" for all), where it lies, and the table. Those
+    that tell of splits go before one for all; the paths of the tables that are left over come second."""
     splits = {name.lower(): split for split, names in SPLIT_NAMES.items() for name in names}
     places = [
         ("", folder),
         *((splits[name.lower()], os.path.join(folder, name)) for name in folders if name.lower() in splits),
     ]
-    found = []
+    found: dict[str, tuple[str, str, _Table]] = {}
     for split, place in places:
-        for name in sorted(os.listdir(place)):
+        for name in sorted(os.listdir(place), key=lambda name: (LABELLED not in name.lower(), name)):
             if name.startswith(".") or not name.lower().endswith(_TABLES):
                 continue
-            table = _read(os.path.join(place, name))
+            path = os.path.join(place, name)
+            table = _read(path)
             if table is not None:
                 words = re.split(r"[^a-z]+", name.lower())
-                found.append((split or next((splits[word] for word in words if word in splits), ""), place, table))
+                of_split = split or next((splits[word] for word in words if word in splits), "")
+                found[path] = (of_split, place, table)
     if not found:
-        found = [("", folder, table) for table in _tiles(folder, folders)]
-    named = [each for each in found if each[0] or any(row.split for row in each[2].rows)]
-    return named or found[:1]
+        return [("", folder, table) for table in _tiles(folder, folders)], []
+    named = [path for path, (split, _, table) in found.items() if split or any(row.split for row in table.rows)]
+    used = named or list(found)[:1]
+    return [found[path] for path in used], [path for path in found if path not in used]
 
 
 def _read(path: str) -> _Table | None:

@@ -138,6 +138,16 @@ def test_that_folders_without_tables_of_labels_are_left_to_others(tmp_path: Path
     assert recognised(tmp_path) is None
 
 
+def test_that_of_several_tables_the_one_called_labels_is_used_and_the_others_are_told(tmp_path: Path) -> None:
+    pictures(tmp_path)
+    (tmp_path / "labels.csv").write_text(FLAGS)
+    (tmp_path / "cameras.csv").write_text("file,tags\n" + "".join(f"{name},left\n" for name in PICTURES))
+    found = recognised(tmp_path)
+    assert found is not None
+    assert found.classes == CLASSES
+    assert found.problems[0].message == "There are more tables of labels, which are not used: cameras.csv."
+
+
 def test_that_rare_labels_are_in_both_parts(tmp_path: Path) -> None:
     names = tuple(f"{number:02}.png" for number in range(40))
     pictures(tmp_path, names)
