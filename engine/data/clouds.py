@@ -93,6 +93,8 @@ def _ply_head(path: str) -> Head:
             count = int(words[2]) if inside else count
         elif inside and words[:1] == ["property"]:
             names.append(words[-1])
+    if count > os.path.getsize(path):
+        raise Unfit("it is truncated")
     known = _columns(names)
     if not {"x", "y", "z"} <= known.keys():
         raise Unfit("its points have no x, y and z")

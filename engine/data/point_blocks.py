@@ -35,10 +35,11 @@ KEPT_SHARE = 1 / 16
 used."""
 SURVEYED = 16
 """Clouds that are read for the mean and the spread of what a point has."""
-Flags = npt.NDArray[np.bool_]
 TILTED = math.pi / 32
 """How far a cloud is turned at most about each axis where it is not known which way is up: as PointCNN's authors do for
 S3DIS, about one."""
+
+Flags = npt.NDArray[np.bool_]
 
 
 class _Read(NamedTuple):

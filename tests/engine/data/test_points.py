@@ -74,6 +74,10 @@ def test_that_labels_are_read_by_whatever_name_people_give_them(tmp_path: Path) 
         np.testing.assert_allclose(np.ptp(cloud.places, 0), np.ptp(places, 0), atol=1e-5)
     with pytest.raises(Unfit, match="have no red"):
         read_cloud(str(tmp_path / "b.ply"), ("red",))
+    claimed = (tmp_path / "b.ply").read_bytes().replace(b"vertex 40", b"vertex 40000000000")
+    (tmp_path / "b.ply").write_bytes(claimed)
+    with pytest.raises(Unfit, match="it is truncated"):
+        read_head(str(tmp_path / "b.ply"))
     write_ply(tmp_path / "c.ply", places, label=classes + 0.5)
     with pytest.raises(Unfit, match="not whole numbers"):
         read_cloud(str(tmp_path / "c.ply"), ())
