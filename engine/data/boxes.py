@@ -14,7 +14,7 @@ from PIL import Image
 
 from engine.contract.problems import Problem
 from engine.data.found import Labels, shown, warn
-from engine.data.reading import check_size, quieten_pillow
+from engine.data.reading import MAX_PIXELS, check_size, quieten_pillow
 from engine.data.tiff import open_to_show
 
 MOST_BOXES = 1000
@@ -180,8 +180,10 @@ def picture_sizes(pictures: Sequence[Marked]) -> Sizes:
     """Heights and widths, int64 [n, 2]: those that the annotations tell, else what the files' headers say; 0 where there is
     neither."""
     quieten_pillow()
-    sizes = np.array([picture.size or (0, 0) for picture in pictures], np.int64).reshape(-1, 2)
-    untold = np.flatnonzero((sizes <= 0).any(1)).tolist()
+    told = [picture.size or (0, 0) for picture in pictures]
+    fit = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in told]
+    sizes = np.array(fit, np.int64).reshape(-1, 2)
+    untold = np.flatnonzero((sizes == 0).any(1)).tolist()
     with ThreadPoolExecutor(THREADS, "sizes") as pool:
         read = pool.map(upright_size, [pictures[place].path for place in untold])
         for place, size in zip(untold, read, strict=True):

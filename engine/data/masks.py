@@ -176,7 +176,7 @@ def arcgis_classes(place: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None
     try:
         content = json.loads(Path(place, _DEFINITION).read_text(encoding="utf-8"))
         classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     if not classes:
         return None

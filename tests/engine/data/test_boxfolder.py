@@ -248,6 +248,18 @@ def test_that_a_picture_of_unknown_size_and_content_keeps_its_place_without_boxe
     assert rows(recognised, recognised.train) == drawn_rows({"a": TWO, "b": NONE})
 
 
+def test_that_numbers_beyond_measure_are_not_believed(tmp_path: Path) -> None:
+    root = boxed.voc(tmp_path / "voc", SPLITS)
+    text(root / "Annotations/b.xml", boxed.voc_xml(ONE).replace("<width>60", f"<width>{10**20}"))
+    assert rows(recognised := found(root), recognised.train) == drawn_rows(SPLITS["train"])
+    root = boxed.arcgis_kitti(tmp_path / "arcgis", {stem: TWO for stem in "abcd"})
+    text(root / "esri_model_definition.emd", '{"Classes": [{"Value": 1e999, "Name": "cat"}]}')
+    assert found(root).classes == ("2", "5")
+    root = boxed.yolo(tmp_path / "yolo", SPLITS)
+    text(root / "labels/train/b.txt", "1e30 0.5 0.5 0.1 0.1")
+    assert "begins with 1e30, not with the number of a class" in told(found(root))
+
+
 def test_that_a_folder_of_boxes_is_taken_for_no_other_kind_and_the_other_way_round(tmp_path: Path) -> None:
     boxes = boxed.yolo_roboflow(tmp_path / "boxes", SPLITS)
     (problem,) = found(boxes, "imagefolder", "idx").problems
