@@ -251,8 +251,9 @@ def test_that_a_picture_of_unknown_size_and_content_keeps_its_place_without_boxe
 def test_that_numbers_beyond_measure_are_not_believed(tmp_path: Path) -> None:
     root = boxed.voc(tmp_path / "voc", SPLITS)
     text(root / "Annotations/b.xml", boxed.voc_xml(ONE).replace("<width>60", f"<width>{10**20}"))
-    assert rows(recognised := found(root), recognised.train) == drawn_rows(SPLITS["train"])
-    root = boxed.arcgis_kitti(tmp_path / "arcgis", {stem: TWO for stem in "abcd"})
+    recognised = found(root)
+    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
+    root = boxed.arcgis_kitti(tmp_path / "arcgis", dict.fromkeys("abcd", TWO))
     text(root / "esri_model_definition.emd", '{"Classes": [{"Value": 1e999, "Name": "cat"}]}')
     assert found(root).classes == ("2", "5")
     root = boxed.yolo(tmp_path / "yolo", SPLITS)
