@@ -58,6 +58,7 @@ def test_that_examples_show_boxes_around_what_is_in_the_pictures(tmp_path: Path)
     one = Drawn(96, 96, (Rectangle(20, 30, 60, 70, "cat"),))
     report = look(boxed.yolo(tmp_path, {"train": {"a": one}, "val": {"b": one}}))
     (example,) = report.examples
+    assert (example.class_name, example.split, example.sample) == ("cat", "train", 0)
     pixels = np.asarray(Image.open(BytesIO(example.png)).convert("RGB")).astype(int)
     scale = max(pixels.shape[:2]) / 96
     frame, inside = pixels[round(50 * scale), round(20 * scale)], pixels[round(50 * scale), round(40 * scale)]
