@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import Planned
-from engine.contract.job import Job
+from engine.contract.job import TIMM, Job
 
 _TRANSFORMERS = ("vit_",)
 _WITHOUT_SIDE_HEADS = ("googlenet", "inception_v3")
@@ -27,33 +29,88 @@ def loading_code(job: Job, plan: Planned, path: str, kind: str) -> str:
 
 
 def _building(job: Job, plan: Planned) -> str:
-    classes = len(plan.classes)
-    other = "" if plan.channels == 3 else _OTHER_CHANNELS.format(channels=plan.channels)
-    if job.model_is_file:
-        scores = _SCORES.get(job.task, classes)
-        return f'import torch, runpy; model = runpy.run_path({job.model!r})["build_model"]({scores}){other}'
-    if job.model == "mnist_cnn":
-        return (
-            "import torch; from engine.tasks.mnist_cnn import MnistCnn; "
-            f"model = MnistCnn({classes}, channels={plan.channels})"
-        )
+    """Lines that end with a `model` as the run built it, without its weights."""
+    classes, channels = len(plan.classes), plan.channels
+    other = "" if channels == 3 else _OTHER_CHANNELS.format(channels=channels)
     entry = load_catalogue().model(job.model)
+    task = entry.task if entry is not None else job.task
+    own = _OF_MODELS.get(job.model) or _OF_TASKS.get(task)
+    if job.model_is_file:
+        return _from_file(job, classes, channels, other)
+    if own is not None:
+        return own(job, plan)
     if entry is not None and entry.encoder:
-        given = f"{job.model!r}, {job.encoder!r}, encoder_weights=None, in_channels={plan.channels}, classes={classes}"
+        given = f"{job.model!r}, {job.encoder!r}, encoder_weights=None, in_channels={channels}, classes={classes}"
         return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({given})"
-    if entry is not None and entry.task == "road_extraction":
-        given = f"{job.model!r}, channels={plan.channels}"
-        return f"import torch; from engine.tasks.road_models import network; model = network({given})"
-    if entry is not None and entry.task == "point_segmentation":
-        return (
-            "import torch; from engine.tasks.pointcnn import PointCNN; "
-            "from engine.tasks.point_segmentation import WIDTHS; "
-            f"model = PointCNN({plan.channels}, {classes}, WIDTHS[{job.model!r}])"
-        )
+    if job.model.startswith(TIMM):
+        given = f"{job.model!r}, {classes}, {channels}, {plan.image_size}"
+        return f"import torch; from engine.tasks.timm_models import construct; model = construct({given})"
+    if task in ("detection", "instance_segmentation"):
+        return _detector(job, plan) + other
     more = ", aux_logits=False" if job.model in _WITHOUT_SIDE_HEADS else ""
     if job.model.startswith(_TRANSFORMERS):
         more = f", image_size={plan.image_size}"
-    if entry is not None and entry.task == "segmentation":
+    if task == "segmentation":
         more = ", weights_backbone=None"
     call = f"torchvision.models.get_model({job.model!r}, num_classes={classes}{more})"
     return f"import torch, torchvision; model = {call}{other}"
+
+
+def _from_file(job: Job, classes: int, channels: int, other: str) -> str:
+    task = load_catalogue().task(job.task)
+    if task is not None and task.file:
+        of_file = f"runpy.run_path({job.model!r}).values()"
+        derived = "isinstance(each, type) and issubclass(each, OwnTask) and each is not OwnTask"
+        return (
+            "import torch, runpy; from engine.tasks.custom_file import OwnTask\n"
+            f"own = next(each for each in {of_file} if {derived})\nmodel = own().build_model({classes}, {channels})"
+        )
+    # Of what a detector tells apart, the background is one more; of an edge there is one map.
+    scores = {"detection": classes + 1, "instance_segmentation": classes + 1, "edge_detection": 1}
+    given = (scores | _SCORES).get(job.task, classes)
+    return f'import torch, runpy; model = runpy.run_path({job.model!r})["build_model"]({given}){other}'
+
+
+def _detector(job: Job, plan: Planned) -> str:
+    classes = len(plan.classes) + 1  # with the background
+    if job.model.endswith("_light"):
+        known = "DETECTORS" if job.model.startswith("fasterrcnn") else "MASKERS"
+        return (
+            f"import torch; from engine.tasks.detection_models import {known}; "
+            f"model = {known}[{job.model!r}].construct({classes}, {plan.image_size})"
+        )
+    given = f"{job.model!r}, weights=None, weights_backbone=None, num_classes={classes}"
+    return f"import torch, torchvision; model = torchvision.models.get_model({given})"
+
+
+def _mnist(job: Job, plan: Planned) -> str:
+    given = f"{len(plan.classes)}, channels={plan.channels}"
+    return f"import torch; from engine.tasks.mnist_cnn import MnistCnn; model = MnistCnn({given})"
+
+
+def _road(job: Job, plan: Planned) -> str:
+    given = f"{job.model!r}, channels={plan.channels}"
+    return f"import torch; from engine.tasks.road_models import network; model = network({given})"
+
+
+def _cloud(job: Job, plan: Planned) -> str:
+    return (
+        "import torch; from engine.tasks.pointcnn import PointCNN; from engine.tasks.point_segmentation import WIDTHS; "
+        f"model = PointCNN({plan.channels}, {len(plan.classes)}, WIDTHS[{job.model!r}])"
+    )
+
+
+def _edges(job: Job, plan: Planned) -> str:
+    file, _, norm = job.model.partition("_")
+    made = f"{file.capitalize()}({'batch_norm=True' if norm else ''})"
+    other = "" if plan.channels == 3 else _OTHER_CHANNELS.format(channels=plan.channels)
+    return f"import torch; from engine.tasks.{file} import {file.capitalize()}; model = {made}{other}"
+
+
+_OF_MODELS: dict[str, Callable[[Job, Planned], str]] = {"mnist_cnn": _mnist}
+_OF_TASKS: dict[str, Callable[[Job, Planned], str]] = {
+    "road_extraction": _road,
+    "point_segmentation": _cloud,
+    "edge_detection": _edges,
+}
+"""What builds a model of a task's own networks."""

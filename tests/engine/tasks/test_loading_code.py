@@ -1,0 +1,58 @@
+"""The lines that the window gives to load a checkpoint, run on what a run saves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.contract.events import Planned
+from engine.contract.job import Job
+from engine.tasks import TASKS
+from gui.run.loading import loading_code
+
+CLASSES = ("a", "b")
+SIZE = 64
+ALL = (
+    ("detection", "fasterrcnn_mobilenet_light", 3),
+    pytest.param("edge_detection", "hed_bn", 1, marks=pytest.mark.long),
+    ("multilabel", "mobilenet_v3_small", 5),
+    pytest.param("detection", "ssdlite320_mobilenet_v3_large", 3, marks=pytest.mark.long),
+    pytest.param("instance_segmentation", "maskrcnn_mobilenet_light", 4, marks=pytest.mark.long),
+    pytest.param("edge_detection", "bdcn", 3, marks=pytest.mark.long),
+    pytest.param("road_extraction", "linknet34_mtl", 3, marks=pytest.mark.long),
+    pytest.param("point_segmentation", "pointcnn", 3, marks=pytest.mark.long),
+    pytest.param("segmentation", "unet", 1, marks=pytest.mark.long),
+    pytest.param("classification", "timm:vit_tiny_patch16_224", 3, marks=pytest.mark.long),
+)
+
+
+@pytest.mark.parametrize(("task", "model", "channels"), ALL)
+def test_that_the_lines_build_the_model_that_was_saved(task: str, model: str, channels: int, tmp_path: Path) -> None:
+    job = Job(task=task, model=model, image_size=SIZE, encoder="resnet18")
+    trained = TASKS[task].build_model(job, len(CLASSES), channels)
+    path = tmp_path / "best.pt"
+    torch.save(trained.state_dict(), path)
+    plan = Planned(
+        epochs=1, steps_per_epoch=1, train_pictures=1, val_pictures=1, classes=CLASSES, image_size=SIZE, channels=channels,
+        parameters=1, trainable_parameters=1,
+    )  # fmt: skip
+    given: dict[str, Any] = {}
+    exec(loading_code(job, plan, str(path), "best"), given)
+    loaded = given["model"].state_dict()
+    assert set(loaded) == set(trained.state_dict())
+    assert all(torch.equal(loaded[name], value) for name, value in trained.state_dict().items())
+
+
+def test_that_the_lines_build_the_model_of_a_task_of_ones_own(tmp_path: Path) -> None:
+    file = Path(__file__).parents[3] / "resources/examples/counting.py"
+    plan = Planned(
+        epochs=1, steps_per_epoch=1, train_pictures=1, val_pictures=1, classes=(), image_size=SIZE, parameters=1,
+        trainable_parameters=1,
+    )  # fmt: skip
+    code = loading_code(Job(task="custom", model=str(file)), plan, str(tmp_path / "best.pt"), "best")
+    given: dict[str, Any] = {}
+    exec(code.rpartition("\n")[0], given)
+    assert isinstance(given["model"], torch.nn.Module)
