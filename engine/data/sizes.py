@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PIL import Image
-
 from engine.contract.dataset import PictureSizes
 from engine.data.found import spread_evenly
+from engine.data.tiff import open_to_show
 
 SAMPLED = 64
 """About so many files are looked at."""
@@ -18,7 +17,7 @@ def picture_sizes(files: Sequence[str]) -> PictureSizes | None:
     found = []
     for place in spread_evenly(len(files), SAMPLED):
         try:
-            with Image.open(files[place]) as image:
+            with open_to_show(files[place]) as image:
                 found.append(image.size)
         except Exception:  # a broken file may raise nearly anything; what looks at all of them tells of it
             continue

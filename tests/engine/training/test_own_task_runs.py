@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 import resources
 from engine.contract.events import Failed, Planned, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
+from gui.run.loading import loading_code
 from tests.engine.cli.terminal import footplate
 from tests.support.things import make_things
 from tests.support.worker_group import WorkerGroup
@@ -47,14 +47,13 @@ def test_that_the_example_learns_to_count_and_is_as_good_when_it_is_loaded_plain
     best = min(measures["mean_error"] for measures in told)
     assert best < 1  # always saying the middle is off by 2
     assert all(event.accuracy is None for event in group.of(StepMetrics))
-    defined = runpy.run_path(str(EXAMPLE))
-    own = defined["Counting"]()
+    names: dict[str, Any] = {}
+    exec(loading_code(job(things), plan, str(group.folder / "checkpoints/best.pt"), "best"), names)
+    own = names["own"]()
     own.job = job(things)
-    model = own.build_model(0, 3)
-    model.load_state_dict(torch.load(group.folder / "checkpoints/best.pt", weights_only=True))
     _, val = own.datasets()
     with torch.no_grad():
-        found = model.eval()(torch.stack([val.load(index, 0)[0] for index in range(len(val))]))
+        found = names["model"].eval()(torch.stack([val.load(index, 0)[0] for index in range(len(val))]))
     true = np.array([val.load(index, 0)[1].item() for index in range(len(val))])
     assert np.abs(found[:, 0].numpy() - true).mean() == pytest.approx(best, abs=1e-4)
     samples = group.of(Predicted)[-1].samples
