@@ -1,0 +1,36 @@
+"""A task of one's own in the form: it asks for its file, and for consent to run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytestqt.qtbot import QtBot
+
+import resources
+from engine.contract.checks import model_file_sha256
+from engine.contract.dataset import DatasetReport, SplitReport
+from engine.contract.job import Job
+from gui.form.form import JobForm
+from tests.gui.test_form import shown_at
+
+EXAMPLE = Path(resources.__path__[0]) / "examples/counting.py"
+
+
+def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    form.set_job(Job(dataset=str(pictures), task="custom", model=""))
+    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    form.set_report(DatasetReport(folder="", format="files", splits=(SplitReport("files", {}, total=33),)))
+    qtbot.waitUntil(lambda: "Choose that file as the model" in shown_at(form, "model"))
+    assert not form.train.isEnabled()
+    form.rows["model"].set_value(str(EXAMPLE))
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
+    assert not form.train.isEnabled()
+    form.consent._show.click()
+    assert "class Counting(OwnTask)" in form.consent._text.toPlainText()
+    form.consent._allow.click()
+    qtbot.waitUntil(form.train.isEnabled)
+    assert form.job is not None
+    assert (form.job.task, form.job.model_file_sha256) == ("custom", model_file_sha256(str(EXAMPLE)))
+    assert "33 files" in form.card.text()
