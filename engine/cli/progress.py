@@ -129,9 +129,10 @@ class Progress:
                 if again:
                     return f"Training goes on after step {event.from_step:,}."
                 side = f", {event.image_size} px" if event.image_size else ""
+                classes = f", {len(event.classes)} classes" if event.classes else ""
                 return (
-                    f"{event.train_pictures} pictures to train on, {event.val_pictures} to validate on,"
-                    f" {len(event.classes)} classes{side}; {event.parameters:,} parameters"
+                    f"{event.train_pictures} pictures to train on, {event.val_pictures} to validate on"
+                    f"{classes}{side}; {event.parameters:,} parameters"
                 )
             case Chosen():
                 return event.words

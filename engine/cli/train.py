@@ -90,8 +90,9 @@ def _findings(report: DatasetReport) -> str:
     splits = ", ".join(
         f"{split.pictures} {split.name}" + (" (drawn from the rest)" if split.made else "") for split in report.splits
     )
-    kind = "" if report.format == "points" else f", {channels_in_words(report.channels)}"
-    text = f"{report.folder}: {report.format or 'no known format'}, {len(report.classes)} classes{kind}; {splits}"
+    kind = "" if report.format in ("points", "files") else f", {channels_in_words(report.channels)}"
+    classes = "" if report.format == "files" else f", {len(report.classes)} classes"
+    text = f"{report.folder}: {report.format or 'no known format'}{classes}{kind}; {splits}"
     if report.unreadable_count:
         text += f"\n{report.unreadable_count} files cannot be used and are left out:"
         text += "".join(f"\n  {file.path}: {file.reason}" for file in report.unreadable[:5])

@@ -147,7 +147,7 @@ class Task(ABC):
 
     @abstractmethod
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """The plain model on the CPU, in training mode, for pictures with `channels` of 1 or 3; it gives one tensor.
+        """The plain model on the CPU, in training mode, for pictures with so many `channels`; it gives one tensor.
 
         Raises TaskError.
         """

@@ -81,8 +81,10 @@ class Custom(Task):
         if job.image_size is not None:
             return job.image_size
         own = opened(job)
-        shape = own.example()[0].shape if job.dataset and isinstance(own.splits().train, SampleSet) else ()
-        return int(shape[-1] if len(shape) == 3 else own.task.image_size)
+        if not job.dataset or not isinstance(own.splits().train, SampleSet):
+            return int(own.task.image_size)
+        shape = own.example()[0].shape
+        return shape[-1] if len(shape) == 3 else 0
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
         mean, std = opened(job).task.statistics or IMAGENET
