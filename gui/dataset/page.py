@@ -54,10 +54,11 @@ class DatasetPage(QWidget):
         self.classes = QComboBox()
         self.classes.setAccessibleName("Class")
         self.classes.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.classes.setMinimumContentsLength(12)
+        self.classes.setMinimumContentsLength(7)
         self.shown_as = QComboBox()
         self.shown_as.setAccessibleName("Shown as")
         self.shown_as.setToolTip("What the augmentation Light would make of each example, by the form's seed")
+        self._class_label, self._as_label = QLabel("Class"), QLabel("Shown")
         self.examples = ExampleList(SIDE, strip=False)
         self.none = QLabel(wordWrap=True)
         self.none.setObjectName("muted")
@@ -116,10 +117,12 @@ class DatasetPage(QWidget):
             self.classes.setCurrentIndex(max(0, self.classes.findText(chosen)))
             place = self.shown_as.currentIndex()
             self.shown_as.clear()
-            self.shown_as.addItems(["As they are", *(f"Augmented, in epoch {n}" for n in range(1, epochs + 1))])
+            self.shown_as.addItems(["as they are", *(f"augmented, epoch {n}" for n in range(1, epochs + 1))])
             self.shown_as.setCurrentIndex(place if 0 <= place <= epochs else 0)
-        self.classes.setVisible(len(of_classes) > 1)
-        self.shown_as.setVisible(epochs > 0)
+        for widget in (self._class_label, self.classes):
+            widget.setVisible(len(of_classes) > 1)
+        for widget in (self._as_label, self.shown_as):
+            widget.setVisible(epochs > 0)
 
     def _show_examples(self) -> None:
         if self._report is None:
@@ -148,8 +151,11 @@ class DatasetPage(QWidget):
         column = QVBoxLayout(left)
         column.setContentsMargins(0, 0, 0, 0)
         top = QHBoxLayout()
-        top.addWidget(self.classes)
-        top.addWidget(self.shown_as)
+        for label, box in ((self._class_label, self.classes), (self._as_label, self.shown_as)):
+            label.setObjectName("muted")
+            label.setBuddy(box)
+            top.addWidget(label)
+            top.addWidget(box)
         top.addStretch(1)
         column.addLayout(top)
         column.addWidget(self.examples, 1)

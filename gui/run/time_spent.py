@@ -30,7 +30,7 @@ class TimeSpentView(QWidget):
         self.sentence = QLabel(wordWrap=True)
         self.sentence.setObjectName("heading")
         self.sentence.setAccessibleName("What holds the run back")
-        self.change = QPushButton()
+        self.change = QPushButton("Change")
         self.change.clicked.connect(self._change)
         top = QHBoxLayout()
         top.setSpacing(8)
