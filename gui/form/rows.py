@@ -89,5 +89,5 @@ def _choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
 def measure_choices(catalogue: Catalogue, task: TaskEntry | None) -> list[tuple[str, str, str]]:
     """What the best checkpoint may be chosen by: the measures of `task`, or of all tasks."""
     measures = {m.id: m.title for one in (catalogue.tasks if task is None else (task,)) for m in one.measures}
-    own = f"The task's own ({task.measures[0].title})" if task is not None and task.measures else "The task's own"
+    own = f"The task's own ({task.measures[0].title})" if task is not None and not task.file else "The task's own"
     return [("", own, ""), *((name, title, "") for name, title in measures.items())]

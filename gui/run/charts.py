@@ -163,7 +163,7 @@ def _shares(data: RunData) -> dict[str, str]:
     """The titles, by their ids, of the first of the task's measures that are shares; of a task whose measures are not known
     beforehand, those that have been between 0 and 1 so far."""
     task = load_catalogue().task(data.task)
-    if task is not None and task.measures:
+    if task is not None and not task.file:
         found = {measure.id: measure.title for measure in task.measures if measure.percent}
     else:
         told = {name: column.values for name, column in data.validations.measures.items() if name != "loss"}

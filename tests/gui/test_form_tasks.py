@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gui.form.form import JobForm
+from gui.form.model_picker import ModelPicker
 
 
 def offered(form: JobForm) -> list[str]:
@@ -57,3 +58,18 @@ def test_that_fields_that_mean_nothing_to_a_task_are_hidden(form: JobForm) -> No
     assert not any(form.rows[name].has_effect for name in of_pictures)
     form.rows["task"].set_value("segmentation")
     assert all(form.rows[name].has_effect for name in of_pictures)
+
+
+def test_that_a_task_of_ones_own_asks_for_its_file(form: JobForm) -> None:
+    picker = form.rows["model"].editor
+    assert isinstance(picker, ModelPicker)
+    form.rows["task"].set_value("custom")
+    assert picker.value() == ""
+    assert picker.line.placeholderText() == "A Python file"
+    assert picker.list_button.isHidden()
+    form.rows["best_by"].set_value("mean_error")
+    form.rows["task"].set_value("custom")
+    assert form.rows["best_by"].value() == "mean_error"
+    form.rows["task"].set_value("classification")
+    assert "timm:NAME" in picker.line.placeholderText()
+    assert not picker.list_button.isHidden()

@@ -35,6 +35,7 @@ def test_that_accuracy_and_measures_are_shown_for_the_tasks_that_have_them(chart
         (data_of("one's own"), "Accuracy", "training 100.0 %, validation top1 80.0 %, validation top5 99.0 %"),
         (data_of("one's own", accuracy=False), "Measures", "validation top1 80.0 %, validation top5 99.0 %"),
         (data_of("one's own", measures=False), "Accuracy", "training 100.0 %"),
+        (data_of("custom", accuracy=False), "Measures", "validation top1 80.0 %, validation top5 99.0 %"),
     ):
         charts.restart()
         charts.show_data(data)
