@@ -20,6 +20,8 @@ THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0.0, 1.0, 101)
 MOST = 100
 """Detections of a class in a picture that count, those with the highest scores."""
+_AT_ONCE = 1 << 16
+"""Pixels of which masks are compared at once: as floats they take four times the memory."""
 RIGHT, WRONG, LEFT_OUT = 1, 0, -1
 """What may become of a detection at a threshold."""
 
@@ -35,8 +37,11 @@ def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
 def mask_overlaps(found: Bools, true: Bools, ignored: Bools) -> Floats:
     """The same of masks [d, h, w] and [g, h, w]."""
     pixels = found.shape[1] * found.shape[2]
-    flat, flat_true = (each.reshape(len(each), pixels).astype(np.float32) for each in (found, true))
-    both = (flat @ flat_true.T).astype(np.float64)
+    flat, flat_true = found.reshape(len(found), pixels), true.reshape(len(true), pixels)
+    both = np.zeros((len(found), len(true)))
+    for begin in range(0, pixels, _AT_ONCE):
+        part = np.s_[:, begin : begin + _AT_ONCE]
+        both += flat[part].astype(np.float32) @ flat_true[part].astype(np.float32).T
     return _shares(both, flat.sum(1, dtype=np.float64), flat_true.sum(1, dtype=np.float64), ignored)
 
 

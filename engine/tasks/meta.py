@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-
 _MAKERS = (torch.empty, torch.zeros, torch.ones)
 
 
