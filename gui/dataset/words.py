@@ -14,7 +14,6 @@ FORMATS = {
     "points": "point clouds",
     "labels": "pictures with any number of labels",
     "files": "files for your own task",
-    "files": "files for your own task",
 }
 _SAMPLES = {"points": ("cloud", "clouds"), "files": ("file", "files")}
 """What one sample is called and what several are, where they are no pictures."""
