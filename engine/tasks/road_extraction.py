@@ -26,6 +26,7 @@ from engine.tasks.classification import IMAGENET
 from engine.tasks.road_measures import LineMeasures
 from engine.tasks.road_models import CLASSES, SCORES
 from engine.tasks.road_networks import unpack
+from engine.tasks.segmentation import Segmentation
 
 
 class RoadExtraction(Task):
@@ -41,6 +42,7 @@ class RoadExtraction(Task):
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="linknet34_mtl",
+        fields=("ignore_value",),
     )
 
     def model_names(self) -> tuple[str, ...]:
@@ -64,11 +66,14 @@ class RoadExtraction(Task):
         return LinesAndDirections()
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """With the direction of the lines beside the classes. Raises DatasetError where there is more than one kind of
-        them."""
+        """With the direction of the lines beside the classes, and without the class of the value that the job has ignored.
+        Raises DatasetError where there is more than one kind of lines, TaskError where there is none."""
+        splits = Segmentation().prepared(job, splits)
         if len(splits.classes) != CLASSES:
             message = f"The masks have {len(splits.classes)} classes; roads and lines are told from a background alone."
-            remedy = "Give masks of two values, 0 where there is no line, or choose semantic segmentation."
+            remedy = (
+                "Give masks of two values, 0 where there is no line, ignore a third, or choose semantic segmentation."
+            )
             raise DatasetError([wrong(message, remedy)])
         assert isinstance(splits.train, PictureSet)
         assert isinstance(splits.val, PictureSet)
@@ -77,8 +82,8 @@ class RoadExtraction(Task):
 
 class LinesAndDirections(Objective):
     """What is a line, and its direction, in Batra et al. 2019's way: a picture's loss is the sum over the maps that the model
-    gives, at the whole, the half and the quarter of the side, of the soft IoU loss of the classes and the cross entropy of
-    the directions, as in the authors' code (train_mtl.py). Pixels of `NO_CLASS` are left out.
+    gives, at the whole, the half and the quarter of the side, of the soft IoU loss of the lines and the cross entropy of the
+    directions, as in the authors' code (train_mtl.py). Pixels of `NO_CLASS` are left out.
 
     Targets are int64 [n, 2, h, w], of classes and of directions (`engine.data.orientation`); smaller maps learn from every
     second, and every fourth, of their pixels.
@@ -127,15 +132,20 @@ def _at_whole_side(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
-    """1 less the IoU of each picture with likelihoods in place of pixels (Máttyus et al. 2017, section 3.1), the mean over the
-    classes that it has, [n]; the authors' code takes those that it has not for missed altogether."""
-    counted = (targets != NO_CLASS)[:, None]
-    likely = scores.softmax(1, dtype=torch.float32) * counted
-    true = functional.one_hot(targets.where(counted[:, 0], 0), CLASSES).permute(0, 3, 1, 2) * counted
-    both = (likely * true).sum((2, 3))
-    either = (likely + true).sum((2, 3)) - both
-    there = true.sum((2, 3)) > 0
-    return ((1 - both / either.clamp(min=1)) * there).sum(1) / there.sum(1).clamp(min=1)
+    """1 less the IoU of each picture's lines with likelihoods in place of pixels (Máttyus et al. 2017, section 3.1), [n]; of
+    its background where it has no lines.
+
+    The authors' code takes the mean of both classes. Where lines are few, the background then has the larger gradient, and
+    nothing is called a line for so long that a short training never gets beyond that.
+    """
+    counted = targets != NO_CLASS
+    likely = scores.softmax(1, dtype=torch.float32)
+    has_lines = (targets == LINE).any((1, 2))[:, None, None]
+    true = counted & (targets == torch.where(has_lines, LINE, 0))
+    likely = torch.where(has_lines, likely[:, LINE], likely[:, 0]) * counted
+    both = (likely * true).sum((1, 2))
+    either = (likely + true.float()).sum((1, 2)) - both
+    return (1 - both / either.clamp(min=1)) * counted.any((1, 2))
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:

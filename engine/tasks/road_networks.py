@@ -219,8 +219,11 @@ def _fully_connected(features: int) -> nn.Sequential:
 
 
 def initialise(model: nn.Module) -> None:
-    """Fresh weights as in the authors' code (He et al. 2015, equation 10, by the outputs)."""
-    for module in model.modules():
+    """Fresh weights as in the authors' code (He et al. 2015, equation 10, by the outputs), but for the layers that give scores:
+    those begin near nothing, since scores of a few units, which so few outputs would make them have, leave a soft IoU hardly
+    any gradient."""
+    for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
             fan = module.kernel_size[0] * module.kernel_size[1] * module.out_channels
-            nn.init.normal_(module.weight, 0.0, math.sqrt(2.0 / fan))
+            gives_scores = "finalconv3" in name or ("score" in name and "_score_" not in name)
+            nn.init.normal_(module.weight, 0.0, 0.01 if gives_scores else math.sqrt(2.0 / fan))

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.nn import functional
 from torchvision import models
 
 from engine.contract.job import Job
 from engine.data.masks import NO_CLASS
-from engine.data.opening import open_splits
+from engine.data.opening import Splits, open_splits
 from engine.data.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
 from engine.data.pictures import DatasetError
 from engine.tasks import TASKS, TaskError
@@ -123,6 +124,7 @@ def test_that_what_is_right_everywhere_measures_one_and_a_line_beside_it_is_righ
 
 def test_that_the_loss_is_the_sum_of_soft_iou_and_cross_entropy_over_all_maps() -> None:
     targets = truth(3)
+    targets[1, 0, 1:], targets[1, 1, 1:] = 0, BACKGROUND
     sides = (SIDE, SIDE // 2, SIDE // 4, SIDE // 4)
     outputs = guesses(targets, 1.0, sides)
     losses = OBJECTIVE.loss(outputs, targets)
@@ -134,10 +136,11 @@ def test_that_the_loss_is_the_sum_of_soft_iou_and_cross_entropy_over_all_maps() 
             begin += side * side
             true, along = targets[number, :, :: SIDE // side, :: SIDE // side].reshape(2, -1)
             expected += functional.cross_entropy(scores[2:].T, along, ignore_index=NO_CLASS).item()
-            likely = scores[:2].softmax(0)[:, true != NO_CLASS]
-            is_line = torch.stack([true == 0, true == 1])[:, true != NO_CLASS]
-            both = (likely * is_line).sum(1)
-            expected += 1 - (both / (likely.sum(1) + is_line.sum(1) - both)).mean().item()
+            # Of the lines, or of the background where a map has none.
+            kind = int((true == 1).any())
+            likely, there = scores[:2].softmax(0)[kind, true != NO_CLASS], (true == kind)[true != NO_CLASS]
+            both = (likely * there).sum()
+            expected += 1 - (both / (likely.sum() + there.sum() - both)).item()
         assert losses[number].item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -176,16 +179,20 @@ def test_that_lines_are_shown_in_the_colours_of_their_directions() -> None:
     assert OBJECTIVE.show_truth(grey, targets[0]).picture[11, 5].tolist() != [red, green, blue]
 
 
-def test_that_masks_of_more_kinds_than_lines_and_background_are_refused(tmp_path: Path) -> None:
-    job = Job(task="road_extraction")
-
-    def prepared(folder: Path) -> int:
+def test_that_masks_of_more_kinds_than_lines_and_background_are_refused_unless_one_is_ignored(tmp_path: Path) -> None:
+    def prepared(folder: Path, ignored: int | None = None) -> Splits:
         splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=TASK.entry.formats)
-        return TASK.prepared(job, splits).train.planes
+        return TASK.prepared(Job(task="road_extraction", ignore_value=ignored), splits)
 
-    assert prepared(make_lined(tmp_path / "lines", {"train": 2, "val": 2})) == 2
+    discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2})
+    assert prepared(make_lined(tmp_path / "lines", {"train": 2, "val": 2})).train.planes == 2
     with pytest.raises(DatasetError, match=r"The masks have 3 classes.*choose semantic segmentation"):
-        prepared(make_masked(tmp_path / "discs", {"train": 2, "val": 2}))
+        prepared(discs)
+    splits = prepared(discs, ignored=2)
+    assert len(splits.classes) == 2
+    of_class_2 = np.asarray(Image.open(discs / "masks/train/000.png")) == 2
+    assert of_class_2.any()
+    assert (splits.train.load(0, 32, 3).numpy()[3:, of_class_2] == NO_CLASS).all()
 
 
 def test_that_a_resnets_weights_become_the_encoders() -> None:

@@ -57,3 +57,10 @@ def test_that_each_branch_is_taught_by_its_own_scores_and_both_teach_what_they_s
 def test_that_the_networks_can_be_cut_before_their_ways_part() -> None:
     for build in (lambda: LinkNetMTL("resnet18", 2, 37, 3), hourglass):
         assert len(cut_places(on_meta(build))) > 2
+
+
+def test_that_fresh_networks_are_sure_of_nothing() -> None:
+    torch.manual_seed(0)
+    for model in (hourglass(2), LinkNetMTL("resnet18", 2, 37, 3)):
+        for scores in unpack(model(torch.randn(4, 3, 32, 32)), 32):
+            assert scores[:, :2].softmax(1).sub(0.5).abs().max() < 0.4
