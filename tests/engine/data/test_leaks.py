@@ -13,7 +13,9 @@ from engine.contract.problems import Problem
 from engine.data import leaks as leaks_module
 from engine.data.formats import recognise
 from engine.data.imbalance import imbalance
+from engine.data.inspection import inspect
 from engine.data.leaks import END_BYTES, leaks, same_files
+from tests.support.masks import make_masked
 from tests.support.pictures import noise, write_idx
 
 
@@ -89,3 +91,19 @@ def test_that_a_class_with_a_tenth_of_the_largest_is_told_and_one_with_more_is_n
     assert "none" not in problem.message
     assert imbalance(SplitReport("train", {"ant": 199, "bee": 20})) == []
     assert imbalance(SplitReport("train", {"sky": 900, "car": 5}, shares={"sky": 0.9, "car": 0.1}, total=900)) == []
+
+
+@pytest.mark.parametrize("kind", ["imagefolder", "masks"])
+def test_that_a_look_through_the_folder_tells_of_copies_in_every_format(tmp_path: Path, kind: str) -> None:
+    if kind == "masks":
+        make_masked(tmp_path, {"train": 6, "val": 3})
+        (tmp_path / "images/val/001.png").write_bytes((tmp_path / "images/train/004.png").read_bytes())
+    else:
+        for number in range(24):
+            name = "ant" if number % 12 else "bee"
+            noise(tmp_path / ("train" if number < 12 else "val") / name / f"{number}.png", seed=number % 23)
+    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, formats=(kind,), progress=lambda done, total: None)
+    told = [problem.message for problem in report.problems]
+    assert sum("1 is a copy of a training one" in message for message in told) == 1
+    assert sum("11 training samples, 10 times as many" in message for message in told) == (kind == "imagefolder")
+    assert all(problem.severity == "warning" for problem in report.problems)
