@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from torch import nn
 
 
@@ -17,8 +19,19 @@ def hold(model: nn.Module) -> frozenset[str]:
     return held
 
 
+def rest(model: nn.Module, held: Collection[str]) -> None:
+    """Spares the backward pass the gradients of the parameters named in `held`, where a single worker has them all and
+    nothing but its updater waits for them."""
+    for name, parameter in model.named_parameters():
+        if name in held:
+            parameter.requires_grad_(False)
+
+
 def thaw(model: nn.Module) -> None:
-    """Lets the layers take part in `train` again that `adapt.freeze_all_but` keeps out of it, those of BatchNorm."""
+    """Has all parameters take gradients again, and lets the layers take part in `train` that `adapt.freeze_all_but` keeps
+    out of it, those of BatchNorm."""
+    for parameter in model.parameters():
+        parameter.requires_grad_()
     for module in model.modules():
         if "train" in vars(module):
             del module.train  # the instance's, before which the class's was hidden

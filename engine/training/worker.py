@@ -33,7 +33,7 @@ from engine.training.resume import Checkpoint
 from engine.training.saving import Place, Saver
 from engine.training.tally import NotFinite
 from engine.training.trials import Trials
-from engine.training.unfreezing import hold
+from engine.training.unfreezing import hold, rest
 
 TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 
@@ -96,15 +96,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     train, val = feeds.train(), feeds.val()
     read_in_turn(train, val, job.epochs)
     try:
-        updater = Updater(
-            strategy.parameters(),
-            job,
-            train.steps,
-            strategy.device,
-            strategy.over_parts,
-            agree=strategy.agree,
-            held=held,
-        )
+        updater = _updater(strategy, train.steps, held)
         saver = Saver(spec, strategy, updater, reporter, splits.classes, meant=meant)
         begin = _begin(checkpoint, train.steps)
         if spec.rank == 0:
@@ -163,6 +155,22 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
     if job.pretrained and not spec.rank:
         strategy.agree((0,))
     return model
+
+
+def _updater(strategy: Strategy, steps: int, held: frozenset[str]) -> Updater:
+    """What updates the parameters, but for the `held` ones until it releases them."""
+    updater = Updater(
+        strategy.parameters(),
+        strategy.spec.job,
+        steps,
+        strategy.device,
+        strategy.over_parts,
+        agree=strategy.agree,
+        held=held,
+    )
+    if strategy.spec.world_size == 1:
+        rest(strategy.model, held)
+    return updater
 
 
 def _lesson(splits: Splits) -> Lesson:

@@ -1,0 +1,43 @@
+"""What becomes of a frozen backbone until it is trained, too."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from engine.contract.job import Job
+from engine.tasks import TASKS
+from engine.training.unfreezing import hold, rest, thaw
+
+
+def frozen() -> nn.Module:
+    return TASKS["classification"].build_model(Job(model="resnet18", freeze_backbone=True), 3, 3)
+
+
+def taking(model: nn.Module) -> set[str]:
+    """The parameters that a backward pass gives gradients."""
+    model.zero_grad()
+    model(torch.rand(2, 3, 32, 32)).sum().backward()
+    return {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def test_that_a_held_backbone_takes_gradients_unless_it_rests_and_keeps_its_statistics_until_it_is_thawed() -> None:
+    model = frozen()
+    names = {name for name, _ in model.named_parameters()}
+    held = hold(model)
+    assert held == names - {"fc.weight", "fc.bias"}
+    assert taking(model) == names
+    rest(model, held)
+    assert taking(model) == {"fc.weight", "fc.bias"}
+    before = model.get_buffer("bn1.running_mean").clone()
+    assert torch.equal(before, frozen().get_buffer("bn1.running_mean"))
+    model.eval()
+    model.train()
+    assert not model.get_submodule("bn1").training
+    thaw(model)
+    assert taking(model) == names
+    assert not torch.equal(before, model.get_buffer("bn1.running_mean"))
+    model.eval()
+    assert not model.get_submodule("bn1").training
+    model.train()
+    assert model.get_submodule("bn1").training
