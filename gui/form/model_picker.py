@@ -68,6 +68,7 @@ class ModelPicker(Editor):
 
     def set_value(self, value: Any) -> None:
         self.line.setText(str(value))
+        self.line.setCursorPosition(0)  # a long name is told by its beginning
 
     def show_all(self) -> None:
         """Opens the whole list, whatever is typed."""
