@@ -68,7 +68,7 @@ def coco_mean(folder: Path, model: nn.Module) -> float:
 
 @pytest.mark.long
 def test_that_a_detector_learns_to_find_discs(start: Start, discs: Path) -> None:
-    group = start(job(discs, model="fasterrcnn_mobilenet_light", epochs=25, augmentation="light")).completed(600)
+    group = start(job(discs, model="fasterrcnn_mobilenet_light", learning_rate=0.001, epochs=16)).completed(170)
     measured = [event.measures for event in group.of(Validation)]
     assert max(measures["ap50"] for measures in measured) > 0.3
     (plan,) = group.of(Planned)
@@ -78,25 +78,19 @@ def test_that_a_detector_learns_to_find_discs(start: Start, discs: Path) -> None
     assert len(group.of(Predicted)[-1].samples) == 8
 
 
-@pytest.mark.parametrize(
-    ("strategy", "fields"),
-    [("ddp", {}), pytest.param("fsdp", {}, marks=pytest.mark.long)],
-)
-def test_that_it_trains_under_every_strategy_and_measures_every_picture_once(
-    start: Start, discs: Path, strategy: str, fields: dict[str, Any]
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
+def test_that_several_ranks_train_it_and_measure_what_pycocotools_measures_of_the_plain_library(
+    start: Start, discs: Path, strategy: str
 ) -> None:
-    given = {"seed": 3, "epochs": 1, "batch_size": 16} | fields
-    whole = start(job(discs, **given), every_step=True).completed(150)
-    group = start(job(discs, 2, strategy=strategy, **given), every_step=True).completed(150)
-    # The first step's loss is taken before any weight has changed; BatchNorm, and what a detector divides by, see parts.
-    first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
-    assert first == pytest.approx(same, rel=0.2)
+    group = start(job(discs, 2, strategy=strategy, batch_size=16), every_step=True).completed(150)
+    assert len(group.of(StepMetrics)) == 2
     (validation,) = group.of(Validation)
     assert validation.pictures == 8
     assert set(validation.measures) == {"map", "ap50", "ap75"}
     state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
     plain = torchvision.models.get_model(LITE, weights=None, weights_backbone=None, num_classes=1 + len(CLASSES))
     plain.load_state_dict(state)
+    assert validation.measures["map"] > 0.0001
     assert coco_mean(discs, plain) == pytest.approx(validation.measures["map"], abs=1e-6)
 
 
