@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.data.decoding import decode_whole
+from engine.data.decoding import boxed, decode_whole
 from engine.data.edges import EdgeSplit
 from engine.data.edges_reading import Drawn, lay_edges, read_edges
 from engine.data.found import shown
@@ -20,11 +20,12 @@ from engine.data.reading import Unfit, describe_failure
 
 
 class EdgedPictures(PictureSet):
-    """Pictures whole within a square; the two planes behind their channels are those of `lay_edges`."""
+    """Pictures whole within a square; the two planes behind their channels are those of `lay_edges`. Around a picture its
+    outermost pixels go on, since black would make edges of its borders."""
 
     mirror = True
     planes = 2
-    kind = "edges"
+    kind = "edges, continued around"
 
     def __init__(self, split: EdgeSplit, folder: str) -> None:
         self.targets = torch.zeros(len(split.files), dtype=torch.int64)
@@ -43,7 +44,7 @@ class EdgedPictures(PictureSet):
                 raise Unfit(
                     f"its edges are of another size ({of_edges} pixels, the picture has {sides[1]} x {sides[0]})"
                 )
-            return torch.from_numpy(np.concatenate([picture, lay_edges(drawn, size)]))
+            return torch.from_numpy(np.concatenate([_continued(picture, sides), lay_edges(drawn, size)]))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
@@ -60,7 +61,7 @@ class EdgesOfMasks(EdgedPictures):
     def __init__(self, pictures: MaskedPictures, classes: int) -> None:
         self.targets = pictures.targets
         self.folder, self.files, self.beside = pictures.folder, pictures.files, pictures.beside
-        self.kind = f"edges of {classes} classes, {pictures.kind}"
+        self.kind = f"{EdgedPictures.kind}, of {classes} classes, {pictures.kind}"
         self.bands = pictures.bands
         self._pictures = pictures
         self._lines = classes == 2
@@ -68,6 +69,15 @@ class EdgesOfMasks(EdgedPictures):
     def _drawn(self, index: int) -> Drawn:
         plane = self._pictures.class_plane(index)
         return Drawn((plane == 1 if self._lines else _ends(plane))[None])
+
+
+def _continued(picture: Bytes, sides: tuple[int, int]) -> Bytes:
+    """A picture [c, size, size] as `decode_whole` lays one of these sides, its outermost pixels going on around it."""
+    size = picture.shape[-1]
+    top, left, tall, wide = boxed(*sides, size)
+    inside = picture[:, top : top + tall, left : left + wide]
+    around = ((0, 0), (top, size - top - tall), (left, size - left - wide))
+    return np.pad(inside, around, mode="edge")
 
 
 def _ends(plane: Bytes) -> npt.NDArray[np.bool_]:

@@ -100,8 +100,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=DATASETS / "bsds500_subset")
     parser.add_argument("--model", default="hed_bn")
-    parser.add_argument("--size", type=int, default=128)
-    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--size", type=int, default=112)
+    parser.add_argument("--epochs", type=int, default=14)
     parser.add_argument("--rate", type=float, default=0.001)
     chosen = parser.parse_args()
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}", flush=True)
@@ -112,7 +112,7 @@ def main() -> None:
         told(f"Gaussian gradient, {blur:g} px", gradient(blur), splits)
     job = Job(
         dataset=str(chosen.folder), task="edge_detection", model=chosen.model, image_size=chosen.size, epochs=chosen.epochs,
-        batch_size=5, optimizer="adam", learning_rate=chosen.rate, augmentation="light", memory_format="contiguous",
+        batch_size=2, optimizer="adam", learning_rate=chosen.rate, augmentation="light", memory_format="contiguous",
         cpu_threads=1, keep_checkpoints=0,
     )  # fmt: skip
     model = TASK.build_model(job, 1, 3)

@@ -163,6 +163,18 @@ def test_that_pictures_bring_their_edges_in_two_planes(tmp_path: Path) -> None:
     assert (planes[0][16:][edges[16:]] == FULL // 2).all()
 
 
+def test_that_the_square_around_a_picture_makes_no_edges_of_its_borders(tmp_path: Path) -> None:
+    folder = make_edged(tmp_path, {"train": 2, "val": 2})
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 3), np.uint8)
+    Image.fromarray(pixels).save(folder / "images/train/000.png")
+    Image.fromarray(np.full((20, 32), 255, np.uint8)).save(folder / "edges/train/000.png")
+    loaded = open_splits(str(folder), val_fraction=0.2, seed=0, formats=EDGES).train.load(0, 32, 3).numpy()
+    np.testing.assert_array_equal(loaded[:3, 6:26], pixels.transpose(2, 0, 1))
+    assert (loaded[:3, :6] == loaded[:3, 6:7]).all()
+    assert (loaded[:3, 26:] == loaded[:3, 25:26]).all()
+    assert (loaded[3, :6] == OUTSIDE).all()
+
+
 def test_that_edges_of_another_size_or_of_another_kind_are_told(tmp_path: Path) -> None:
     folder = make_edged(tmp_path / "png", {"train": 4, "val": 2})
     Image.fromarray(np.zeros((8, 9), np.uint8)).save(folder / "edges/train/000.png")

@@ -74,7 +74,9 @@ def test_that_rims_are_learnt(start: Start, rims: Path, model: str) -> None:
     group = start(job(rims, model=model, epochs=15, augmentation="light")).completed(400)
     measures = [event.measures for event in group.of(Validation)]
     assert measures[-1]["loss"] < 0.7 * measures[0]["loss"]
-    assert max(each["ods"] for each in measures) > 0.6
+    # The tolerance of so small a picture is under a pixel. That all pixels are edges is right in their share.
+    share = np.mean([np.asarray(Image.open(path)) > 0 for path in (rims / "edges/val").iterdir()])
+    assert max(each["ods"] for each in measures) > 2 * (2 * share / (1 + share))
 
 
 @pytest.mark.long
