@@ -60,6 +60,11 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         nearest = max(2 * STRIDE, round(size / STRIDE) * STRIDE)
         message = f"{_title(job)} takes sides that are a multiple of {STRIDE} px; {size} is not."
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
+    if job.model not in _ENCODERS and job.pretrained and not job.weights_file:
+        raise TaskError("pretrained", f"Footplate knows no pretrained weights for {_title(job)}.", weights.SCRATCH)
+    if job.model not in _ENCODERS and job.freeze_backbone:
+        message = f"{_title(job)} has no backbone apart from what is to be learnt."
+        raise TaskError("freeze_backbone", message, "Train all layers.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
         model = _from_file(job, channels, size) if job.model_is_file else network(job.model, channels)
@@ -69,9 +74,6 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
     elif job.pretrained:
         _start_from_imagenet(job, model, channels)
     if job.freeze_backbone:
-        if job.model not in _ENCODERS:
-            message = f"{_title(job)} has no backbone apart from what is to be learnt."
-            raise TaskError("freeze_backbone", message, "Train all layers.")
         freeze_all_but(model, *_DECODERS)
     return model.train()
 
@@ -96,8 +98,6 @@ def _from_file(job: Job, channels: int, size: int) -> nn.Module:
 
 
 def _start_from_imagenet(job: Job, model: nn.Module, channels: int) -> None:
-    if job.model not in _ENCODERS:
-        raise TaskError("pretrained", f"Footplate knows no pretrained weights for {_title(job)}.", weights.SCRATCH)
     resnet = weights.of_torchvision(models.get_model_weights(_ENCODERS[job.model]).DEFAULT, _title(job))
     state = model.state_dict() | of_resnet(resnet)
     source = "The file of pretrained weights"

@@ -61,6 +61,5 @@ def test_that_the_networks_can_be_cut_before_their_ways_part() -> None:
 
 def test_that_fresh_networks_are_sure_of_nothing() -> None:
     torch.manual_seed(0)
-    for model in (hourglass(2), LinkNetMTL("resnet18", 2, 37, 3)):
-        for scores in unpack(model(torch.randn(4, 3, 32, 32)), 32):
-            assert scores[:, :2].softmax(1).sub(0.5).abs().max() < 0.4
+    for scores in unpack(hourglass()(torch.randn(2, 3, 32, 32)), 32):
+        assert scores[:, :2].softmax(1).sub(0.5).abs().max() < 0.4

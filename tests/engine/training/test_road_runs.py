@@ -122,13 +122,14 @@ def test_that_masks_of_several_kinds_are_refused_before_anything_is_trained(star
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1000)
 def test_that_roads_are_found_in_aerial_pictures(start: Start) -> None:
-    """From scratch, in some minutes. Roads cover 8 % of the validation tiles: so much IoU has whoever calls everything a
-    road, and who calls nothing one has none."""
+    """From scratch, in some minutes. Roads cover 10 % of the validation tiles, which is the IoU of whoever calls everything a
+    road; whoever calls everything one that is brighter than the best threshold for the training tiles has 17 %."""
     if not ROADS.is_dir():
         pytest.skip(f"needs {ROADS}")
-    fields = {"image_size": 128, "epochs": 40, "augmentation": "light", "learning_rate": 0.001, "schedule": "cosine"}
-    group = start(job(ROADS, **fields)).completed(900)
+    fields = {"image_size": 128, "epochs": 20, "batch_size": 4, "augmentation": "light", "learning_rate": 0.001}
+    group = start(job(ROADS, schedule="none", **fields)).completed(900)
     measured = [event.measures for event in group.of(Validation)]
-    assert max(measures["iou"] for measures in measured) > 0.2
-    assert max(measures["relaxed_iou"] for measures in measured) > 0.2
+    assert max(measures["iou"] for measures in measured) > 0.22
+    assert max(measures["relaxed_iou"] for measures in measured) > 0.5
