@@ -16,7 +16,6 @@ from torch import Tensor
 from engine.contract.events import Predicted, PredictedSample, Warned
 from engine.contract.worker import WorkerSpec
 from engine.data.drawing import png
-from engine.data.found import spread_evenly
 from engine.data.idx import Bytes
 from engine.data.pictures import PictureSet, UnreadablePicture
 from engine.data.samples import Sample, SampleSet
@@ -29,6 +28,12 @@ MOST_SETS = 120
 """More sets of predictions than this are thinned: every other one of the older half goes."""
 
 
+def _spread(length: int, count: int) -> list[int]:
+    """`count` places in a sequence of `length`, evenly spread from its first on; all where it is shorter."""
+    count = min(count, length)
+    return [number * length // count for number in range(count)]
+
+
 class Picked(PictureSet):
     """Some pictures of a split, decoded and held in memory. `indices` are their places in it."""
 
@@ -37,7 +42,7 @@ class Picked(PictureSet):
         self.planes, self.mirror = pictures.planes, pictures.mirror
         self.indices: list[int] = []
         self._loaded: list[Tensor] = []
-        for index in spread_evenly(len(pictures), count)[:count]:
+        for index in _spread(len(pictures), count):
             try:
                 self._loaded.append(pictures.load(index, size, channels))
             except UnreadablePicture:
@@ -71,7 +76,7 @@ class PickedSamples(SampleSet):
         self._samples = samples
         self.indices: list[int] = []
         self._loaded: list[Sample] = []
-        for index in spread_evenly(len(samples), count)[:count]:
+        for index in _spread(len(samples), count):
             try:
                 self._loaded.append(samples.load(index, 0))
             except UnreadablePicture:
