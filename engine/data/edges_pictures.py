@@ -9,11 +9,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.data.decoding import boxed, decode_whole
+from engine.data.decoding import decode_whole
 from engine.data.edges import EdgeSplit
 from engine.data.edges_reading import Drawn, lay_edges, read_edges
 from engine.data.found import shown
 from engine.data.idx import Bytes
+from engine.data.letterbox import boxed
 from engine.data.masks import NO_CLASS
 from engine.data.pictures import MaskedPictures, PictureSet, UnreadablePicture, content, is_gone, lost
 from engine.data.reading import Unfit, describe_failure
