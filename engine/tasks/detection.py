@@ -137,7 +137,7 @@ class Detection(Task):
             Measure("ap50", "AP50", higher_is_better=True, percent=True),
             Measure("ap75", "AP75", higher_is_better=True, percent=True),
         ),
-        model="fasterrcnn_mobilenet_v3_large_320_fpn",
+        model="fasterrcnn_mobilenet_light",
     )
     known = detection_models.DETECTORS
 
