@@ -149,8 +149,8 @@ def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue) -> li
 
 def _model(job: Job, model: ModelEntry) -> list[Problem]:
     found = []
-    if model not in load_catalogue().models_of(job.task):
-        task = load_catalogue().task(job.task)
+    task = load_catalogue().task(job.task)
+    if model.task != ((task.models or task.id) if task is not None else job.task):
         instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
         found.append(Problem("model", f"{model.title} is not a model for this task.", instead))
     if job.image_size is not None and job.image_size < model.min_image_size:
