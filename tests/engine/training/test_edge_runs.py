@@ -53,6 +53,7 @@ def measured(folder: Path, state: dict[str, torch.Tensor]) -> float:
     return score(sum(counts), sum(map(best_row, counts))).ods
 
 
+@pytest.mark.long
 def test_that_a_run_on_two_workers_leaves_a_checkpoint_that_is_as_good_by_itself(start: Start, rims: Path) -> None:
     group = start(job(rims, 2, strategy="ddp"), every_step=True).completed(150)
     (validation,) = group.of(Validation)

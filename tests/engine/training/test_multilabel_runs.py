@@ -60,7 +60,7 @@ def test_that_labels_are_learnt_each_for_itself_and_told_of_apart(start: Start, 
 @pytest.mark.parametrize(
     ("strategy", "cpus", "fields"),
     [
-        ("ddp", 2, {}),
+        pytest.param("ddp", 2, {}, marks=pytest.mark.long),
         pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
         pytest.param("pipeline", 2, {"microbatches": 2, "mixup": 0.2, "task": "multilabel"}, marks=pytest.mark.long),
         pytest.param("fsdp", 2, {}, marks=pytest.mark.long),

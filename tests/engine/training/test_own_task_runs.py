@@ -85,6 +85,7 @@ def test_that_a_fault_that_comes_up_while_training_is_told_with_its_line(
     assert f"AttributeError in line {line} (transform)" in failed.cause
 
 
+@pytest.mark.long
 def test_that_it_is_trained_from_the_terminal_and_a_picture_that_is_gone_is_left_out(tmp_path: Path) -> None:
     folder = make_things(tmp_path / "things", 24)
     (folder / "images/007.png").unlink()

@@ -86,7 +86,7 @@ def test_that_pointcnn_learns_to_find_balls_and_is_as_good_outside(start: Start,
 @pytest.mark.parametrize(
     ("strategy", "cpus"),
     [
-        ("ddp", 2),
+        pytest.param("ddp", 2, marks=pytest.mark.long),
         pytest.param("fsdp", 2, marks=pytest.mark.long),
         pytest.param("hsdp", 4, marks=pytest.mark.long),
         pytest.param("ddp", 7, marks=pytest.mark.long),

@@ -91,7 +91,7 @@ def test_that_a_small_network_of_ones_own_learns_to_find_lines_and_where_they_le
 @pytest.mark.parametrize(
     ("strategy", "cpus", "fields"),
     [
-        ("ddp", 2, {}),
+        pytest.param("ddp", 2, {}, marks=pytest.mark.long),
         pytest.param("ddp", 2, {"model": "hourglass_mtl"}, marks=pytest.mark.long),
         pytest.param("fsdp", 2, {}, marks=pytest.mark.long),
         pytest.param("model_parallel", 2, {}, marks=pytest.mark.long),

@@ -74,7 +74,7 @@ def test_that_a_unet_learns_to_find_discs_and_is_as_good_in_the_plain_library(st
 @pytest.mark.parametrize(
     ("strategy", "cpus", "fields"),
     [
-        ("ddp", 2, {}),
+        pytest.param("ddp", 2, {}, marks=pytest.mark.long),
         pytest.param("fsdp", 2, {}, marks=pytest.mark.long),
         pytest.param("model_parallel", 2, {}, marks=pytest.mark.long),
         pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),

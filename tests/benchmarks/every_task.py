@@ -1,0 +1,241 @@
+"""What each task learns from scratch: `python tests/benchmarks/every_task.py [--only ROW ...]`.
+
+Trains each row's job on the CPU and prints a table: the measure that decides, on the validation split, of the fresh model
+and of the best epoch, beside that of something that learns nothing, which is named; and how long it took. The exit code is
+1 where a row does not beat that by the row's `least`. Datasets that are missing are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import torch
+from scipy import ndimage
+from torch import Tensor
+from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.contract.events import Validation
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.data.epochs import Batch
+from engine.data.opening import Splits, open_splits
+from engine.data.orientation import LINE
+from engine.strategies import STRATEGIES
+from engine.supervisor.environment import usable_cores
+from engine.tasks import TASKS, Lesson, Task
+from engine.tasks.detectors import MASK_SIDE, instances
+from engine.tasks.road_models import SCORES
+from engine.training.feeds import Feeds
+from tests.support.timed_runs import where
+from tests.support.worker_group import Forker, WorkerGroup
+
+DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
+
+Trivial = Callable[[Batch, Splits], Tensor]
+"""What something that learns nothing gives for a batch, as the model would."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job, what it is compared with, and how much better it has to be, in the measure that decides."""
+
+    job: Job
+    trivial: Trivial
+    trivial_name: str
+    least: float = 0.05
+
+
+def most_frequent(batch: Batch, splits: Splits) -> Tensor:
+    """The class that the training split has most of, everywhere."""
+    counts = splits.train.class_counts(len(splits.classes))
+    shape = batch.targets.shape
+    outputs = torch.zeros((shape[0], len(counts), *shape[1:]))
+    outputs[:, int(np.argmax(counts))] = 1
+    return outputs
+
+
+def lines_everywhere(batch: Batch, splits: Splits) -> Tensor:
+    outputs = torch.zeros((len(batch.inputs), SCORES, *batch.inputs.shape[-2:]))
+    outputs[:, LINE] = 1
+    return outputs
+
+
+def sobel(batch: Batch, splits: Splits) -> Tensor:
+    """Edges by the magnitude of the grey levels' gradient, its root taken so that weak ones lie above some threshold."""
+    grey = batch.inputs.mean(1).numpy()
+    size = np.stack([np.hypot(ndimage.sobel(each, 0), ndimage.sobel(each, 1)) for each in grey])
+    likely = torch.from_numpy(np.sqrt(size / size.max((1, 2), keepdims=True))).clamp(1e-6, 1 - 1e-6)
+    return likely.logit().float()[:, None]
+
+
+def boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
+    """Boxes of each class's middle size side by side over the whole picture, the more likely the more there are of it."""
+    side = batch.inputs.shape[-1]
+    rows = splits.train.targets
+    return _gridded(rows[..., :4][rows[..., 4] >= 0] * side, rows[..., 4][rows[..., 4] >= 0], side, len(batch.inputs))
+
+
+def objects_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
+    """The same, each filled by its object."""
+    side = batch.inputs.shape[-1]
+    known = [instances(target) for target in batch.targets]
+    boxes, classes = torch.cat([each.boxes for each in known]), torch.cat([each.classes for each in known])
+    found = _gridded(boxes, classes, side, len(batch.inputs))
+    return functional.pad(found, (0, MASK_SIDE * MASK_SIDE), value=1.0)
+
+
+def _gridded(boxes: Tensor, classes: Tensor, side: int, pictures: int) -> Tensor:
+    found = []
+    for number in classes.unique().tolist():
+        own = boxes[classes == number]
+        wide, high = (own[:, 2:] - own[:, :2]).median(0).values.tolist()
+        for top in np.arange(0, side - high / 2, high):
+            for left in np.arange(0, side - wide / 2, wide):
+                found.append((left, top, left + wide, top + high, len(own) / len(boxes), number))
+    return torch.tensor(found).expand(pictures, -1, -1)
+
+
+def job(dataset: str, task: str, **fields: object) -> Job:
+    return Job(dataset=dataset, task=task, picture_cache="memory", **fields)  # type: ignore[arg-type]
+
+
+ROWS: dict[str, Row] = {
+    "camvid": Row(
+        job(
+            "camvid_subset", "segmentation", model="unet", encoder="resnet18", image_size=160, epochs=40, batch_size=6,
+            optimizer="adam", learning_rate=0.001, augmentation="light",
+        ),
+        most_frequent, "the most frequent class everywhere",
+    ),
+    "bccd": Row(
+        job(
+            "bccd", "detection", model="fasterrcnn_mobilenet_v3_large_320_fpn", image_size=256, epochs=15, batch_size=4,
+            optimizer="adam", learning_rate=0.0003, augmentation="light",
+        ),
+        boxes_on_a_grid, "boxes of the middle sizes on a grid",
+    ),
+    "nuclei": Row(
+        job(
+            "nuclei_subset", "instance_segmentation", model="maskrcnn_resnet50_fpn", image_size=128, epochs=12, batch_size=4,
+            optimizer="adam", learning_rate=0.0003, augmentation="light",
+        ),
+        objects_on_a_grid, "objects of the middle size on a grid",
+    ),
+    "bsds500": Row(
+        job(
+            "bsds500_subset", "edge_detection", model="hed_bn", image_size=128, epochs=15, batch_size=5, optimizer="adam",
+            learning_rate=0.001, augmentation="light",
+        ),
+        sobel, "Sobel's gradient", least=0.02,
+    ),
+    "roads": Row(
+        job(
+            "massachusetts_roads_tiles", "road_extraction", model="linknet34_mtl", image_size=256, epochs=15, batch_size=4,
+            optimizer="adam", learning_rate=0.001, augmentation="light",
+        ),
+        lines_everywhere, "lines everywhere",
+    ),
+    "points": Row(
+        job(
+            "pointcloud_mosd", "point_segmentation", model="pointcnn_x1", points=1024, epochs=15, batch_size=4,
+            optimizer="adam", learning_rate=0.001,
+        ),
+        most_frequent, "the most frequent class everywhere",
+    ),
+    "hymenoptera": Row(
+        job(
+            "hymenoptera", "classification", model="resnet18", image_size=64, epochs=20, batch_size=32, mixup=0.2,
+            augmentation="light",
+        ),
+        most_frequent, "the more frequent class",
+    ),
+}  # fmt: skip
+
+
+def batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
+    """Those of the validation split."""
+    spec = WorkerSpec(
+        run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=usable_cores()
+    )
+    strategy = STRATEGIES["single"](spec)
+    return Feeds(spec, strategy, task, splits, _Silent()).val().epoch(1)  # type: ignore[arg-type]
+
+
+class _Silent:
+    def send(self, event: object) -> None:
+        pass
+
+
+def value_of(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch], Tensor]) -> float:
+    """The measure that decides, of what `outputs_of` gives."""
+    lesson = Lesson(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
+    measures = task.objective(job, lesson).measures()
+    with torch.no_grad():
+        for batch in batches(job, task, splits):
+            assert batch is not None
+            measures.update(outputs_of(batch).float(), batch.targets)
+    return measures.compute()[task.entry.measures[0].id]
+
+
+def trained(forker: Forker, row: Row, datasets: Path, folder: Path) -> tuple[str, bool]:
+    """A line of the table, and whether the row's aim is met."""
+    job = msgspec.structs.replace(row.job, dataset=str(datasets / row.job.dataset))
+    task = TASKS[job.task]
+    formats = task.entry.formats
+    splits = task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats))
+    model = task.build_model(job, len(splits.classes), splits.channels).eval()
+    before = value_of(job, task, splits, lambda batch: model(batch.inputs))
+    trivial = value_of(job, task, splits, lambda batch: row.trivial(batch, splits))
+    begun = time.monotonic()
+    group = WorkerGroup(forker, job, folder, threads=usable_cores())
+    if any(group.finish(7200)):
+        raise SystemExit(group.logs() or str(group.messages[-3:]))
+    minutes = (time.monotonic() - begun) / 60
+    measure = task.entry.measures[0]
+    best = max(validation.measures[measure.id] for validation in group.of(Validation))
+    met = best >= trivial + row.least
+    told = (
+        f"| `{row.job.dataset}` | {job.model}, {task.image_size(job) or job.points} | {job.epochs} | {measure.title} "
+        f"| {before:.3f} | {best:.3f} | {trivial:.3f} ({row.trivial_name}) | {minutes:.1f} min |"
+    )
+    return told + ("" if met else " MISSED"), met
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", type=Path, default=DATASETS)
+    parser.add_argument("--only", nargs="+", choices=tuple(ROWS), default=tuple(ROWS))
+    chosen = parser.parse_args()
+    print(f"{where()}, load {os.getloadavg()[0]:.1f}")
+    torch.set_num_threads(usable_cores())
+    met = True
+    forker = Forker()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ |= {"FOOTPLATE_CACHE": f"{folder}/cache", "FOOTPLATE_HOME": f"{folder}/home"}
+            for name in chosen.only:
+                row = ROWS[name]
+                if not (chosen.datasets / row.job.dataset).is_dir():
+                    print(f"{row.job.dataset} is missing and left out")
+                    continue
+                told, reached = trained(forker, row, chosen.datasets, Path(folder) / name)
+                met &= reached
+                print(told, flush=True)
+    finally:
+        forker.close()
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
