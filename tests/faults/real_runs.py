@@ -111,9 +111,9 @@ def ask_and_replace(source, target):
     replace(source, target)
 
 
-def ask_and_decode(content, size, channels):
+def ask_and_decode(*given):
     ask("decoding")
-    return decode(content, size, channels)
+    return decode(*given)
 
 
 class Net(nn.Module):
