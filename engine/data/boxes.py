@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from engine.contract.problems import Problem
-from engine.data.found import Labels, shown, warn
+from engine.data.found import Labels, counted, first, warn
 from engine.data.reading import MAX_PIXELS, check_size, quieten_pillow
 from engine.data.tiff import open_to_show
 
@@ -164,16 +163,6 @@ class BoxFaults:
             message = f"{counted(self.crowded, 'picture')} with more than {MOST_BOXES:,} boxes: {first(self.crowded)}."
             found.append(warn(message, "The largest boxes are used; cut such pictures into tiles to learn from all."))
         return found
-
-
-def counted(names: Sequence[str], noun: str, plural: str = "") -> str:
-    return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural or noun + 's'}"
-
-
-def first(paths: Sequence[str]) -> str:
-    """The first few files' names."""
-    names = list(dict.fromkeys(os.path.basename(path) for path in paths))
-    return ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
 
 
 def picture_sizes(pictures: Sequence[Marked]) -> Sizes:

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.boxes import Annotations, Box, Marked, counted, first
-from engine.data.found import shown, warn, wrong
+from engine.data.boxes import Annotations, Box, Marked
+from engine.data.found import counted, first, shown, warn, wrong
 from engine.data.imagefolder import SPLIT_NAMES, subfolders
 from engine.data.outlines import OutlineError, read_outline
 from engine.data.pairing import endings, named

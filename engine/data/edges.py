@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.contract.problems import Problem
-from engine.data.found import Recognised, draw_validation, shown, warn, wrong
+from engine.data.found import Recognised, counted, first, shown, warn, wrong
 from engine.data.imagefolder import SPLIT_NAMES, is_picture, subfolders
+from engine.data.splitting import divided
 
 CLASSES = ("edge",)
 PICTURES = ("images", "image", "imgs", "img", "rgb", "inputs")
@@ -35,6 +37,12 @@ class EdgeSplit:
     alone: Sequence[str] = ()
     made: bool = False
 
+    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> EdgeSplit:
+        """The pairs for which `which`, bool [n], is true; `made` where the folder has no such split."""
+        rows = np.flatnonzero(which).tolist()
+        alone = () if made else self.alone
+        return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], alone, made=made)
+
 
 def recognise_edges(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
     """The pictures and edges in `folder`, whose folders are `folders`; None where it is not of that kind."""
@@ -58,7 +66,7 @@ def recognise_edges(folder: str, folders: Sequence[str], val_fraction: float, se
             f"{shown(folder)} has folders of pictures and of edges, but none of them belong together for training."
         )
         return Recognised("edges", problems=(*problems, wrong(message, LAYOUT)))
-    train, val = (whole, found["val"]) if "val" in found else _divided(whole, folder, val_fraction, seed)
+    train, val = (whole, found["val"]) if "val" in found else divided(whole, folder, val_fraction, seed)
     if not len(val.files):
         problems.append(wrong("With so few pictures none can be kept for validation.", "Add some, or a val folder."))
     return Recognised("edges", CLASSES, train, val, tuple(problems))
@@ -146,7 +154,7 @@ def _joined(pictures: str, edges: str, problems: list[Problem]) -> EdgeSplit:
     if alone:
         problems.append(
             warn(
-                f"{_counted(alone, 'picture')} in {shown(pictures)} without edges: {_first(alone)}.",
+                f"{counted(alone, 'picture')} in {shown(pictures)} without edges: {first(alone)}.",
                 "They are left out; add their edges under the same names.",
             )
         )
@@ -154,34 +162,8 @@ def _joined(pictures: str, edges: str, problems: list[Problem]) -> EdgeSplit:
         left = sorted(drawn.values())
         problems.append(
             warn(
-                f"{_counted(left, 'file')} of edges in {shown(edges)} without a picture: {_first(left)}.",
+                f"{counted(left, 'file')} of edges in {shown(edges)} without a picture: {first(left)}.",
                 "They are not used; give picture and edges the same name.",
             )
         )
     return EdgeSplit(files, of_edges, alone)
-
-
-def _counted(names: Sequence[str], noun: str) -> str:
-    return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {noun}s"
-
-
-def _first(names: Sequence[str]) -> str:
-    told = ", ".join(shown(os.path.basename(name)) for name in names[:3])
-    return told + (", …" if len(names) > 3 else "")
-
-
-def _divided(whole: EdgeSplit, folder: str, val_fraction: float, seed: int) -> tuple[EdgeSplit, EdgeSplit]:
-    keys = (os.fsencode(os.path.relpath(path, folder)) for path in whole.files)
-    chosen = draw_validation(keys, np.zeros(len(whole.files), np.int64), val_fraction, seed)
-    halves = []
-    for which in (~chosen, chosen):
-        rows = np.flatnonzero(which).tolist()
-        halves.append(
-            EdgeSplit(
-                [whole.files[row] for row in rows],
-                [whole.edges[row] for row in rows],
-                whole.alone if which is not chosen else (),
-                made=which is chosen,
-            )
-        )
-    return halves[0], halves[1]

@@ -6,6 +6,7 @@ Paths are str with surrogate escapes for names that are not UTF-8; `shown` makes
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -60,6 +61,12 @@ class MaskSplit:
     strays: Sequence[str] = ()
     made: bool = False
 
+    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> MaskSplit:
+        """The pairs for which `which`, bool [n], is true; `made` where the folder has no such split."""
+        rows = np.flatnonzero(which).tolist()
+        alone = () if made else self.alone
+        return MaskSplit([self.files[row] for row in rows], [self.masks[row] for row in rows], alone, made=made)
+
 
 @dataclass(frozen=True, eq=False)
 class PointSplit:
@@ -67,17 +74,6 @@ class PointSplit:
 
     files: Sequence[str]
     features: tuple[str, ...] = ()
-    made: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeSplit:
-    """Pictures and the edges in them as files: `edges[i]` tells which pixels of `files[i]` people drew. `alone` are pictures
-    without edges."""
-
-    files: Sequence[str]
-    edges: Sequence[str]
-    alone: Sequence[str] = ()
     made: bool = False
 
 
@@ -130,6 +126,17 @@ def warn(message: str, remedy: str = "") -> Problem:
 
 def nothing(problem: Problem) -> Recognised:
     return Recognised("", problems=(problem,))
+
+
+def counted(names: Sequence[str], noun: str, plural: str = "") -> str:
+    """ "There is 1 picture" or "There are 1,204 pictures"."""
+    return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural or noun + 's'}"
+
+
+def first(paths: Sequence[str]) -> str:
+    """The first few files' names."""
+    names = list(dict.fromkeys(os.path.basename(path) for path in paths))
+    return ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
 
 
 def spread_evenly(length: int, count: int) -> list[int]:

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.boxes import counted, first
 from engine.data.coco import CocoFiles, find_coco
-from engine.data.found import Recognised, spread_evenly, warn, wrong
+from engine.data.found import Recognised, counted, first, spread_evenly, warn, wrong
 from engine.data.imagefolder import is_picture, subfolders
 from engine.data.instances import MOST_INSTANCES, ClassedMask, InstanceSplit, NumberedMasks, Outlines, Polygons
 from engine.data.maskfolder import find_masks, join_masks

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.problems import Problem
-from engine.data.found import Recognised, draw_validation, shown, spread_evenly, warn, wrong
+from engine.data.found import Recognised, counted, draw_validation, first, shown, spread_evenly, warn, wrong
 from engine.data.imagefolder import SPLIT_NAMES, is_picture
 from engine.data.masks import arcgis_classes
 
@@ -76,7 +76,7 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
         return None
     problems: list[Problem] = []
     if others:
-        problems.append(warn(f"There are more tables of labels, which are not used: {_first(others)}."))
+        problems.append(warn(f"There are more tables of labels, which are not used: {first(others)}."))
     there = _Pictures(folder)
     names: dict[str, None] = {}
     labelled: dict[str, dict[str, set[str]]] = {}
@@ -93,7 +93,7 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     if missing:
         problems.append(
             warn(
-                f"{_counted(missing, 'picture')} that a table names cannot be found: {_first(missing)}.",
+                f"{counted(missing, 'picture')} that a table names cannot be found: {first(missing)}.",
                 "They are left out.",
             )
         )
@@ -101,7 +101,7 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     if alone:
         problems.append(
             warn(
-                f"{_counted(alone, 'picture')} that no table names: {_first(alone)}.",
+                f"{counted(alone, 'picture')} that no table names: {first(alone)}.",
                 "They are not used; add their labels.",
             )
         )
@@ -158,7 +158,7 @@ def _judge(train: LabelSplit, val: LabelSplit, classes: Sequence[str]) -> Iterat
         if never and len(split.files):
             said = "is never" if len(never) == 1 else "are never"
             yield warn(
-                f"No {title} picture has the label {_first(never)}, which {said} {what}.", "Add some, or remove it."
+                f"No {title} picture has the label {first(never)}, which {said} {what}.", "Add some, or remove it."
             )
 
 
@@ -339,12 +339,3 @@ class _Pictures:
         named = self._names.get(os.path.basename(file), [])
         near = [path for path in named if path.startswith(os.path.join(place, ""))]
         return next((found[0] for found in (near, named) if len(found) == 1), None)
-
-
-def _counted(names: Sequence[str], noun: str) -> str:
-    return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {noun}s"
-
-
-def _first(names: Sequence[str]) -> str:
-    told = ", ".join(shown(os.path.basename(name)) for name in names[:3])
-    return told + (", …" if len(names) > 3 else "")

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from engine.contract.problems import Problem
-from engine.data.found import MaskSplit, Recognised, draw_validation, shown, warn, wrong
+from engine.data.found import MaskSplit, Recognised, counted, first, shown, warn, wrong
 from engine.data.imagefolder import SPLIT_NAMES, is_picture, subfolders
 from engine.data.masks import learn_meaning
+from engine.data.splitting import divided
 
 PICTURES = ("images", "image", "imgs", "img", "jpegimages", "rgb", "inputs")
 MASKS = ("masks", "mask", "labels", "label", "annotations", "annotation", "gt", "segmentationclass", "targets")
@@ -53,7 +52,7 @@ def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, se
             f"{shown(folder)} has folders of pictures and of masks, but none of them belong together for training."
         )
         return Recognised("masks", problems=(*problems, wrong(message, LAYOUT)))
-    train, val = (whole, found["val"]) if "val" in found else _divided(whole, folder, val_fraction, seed)
+    train, val = (whole, found["val"]) if "val" in found else divided(whole, folder, val_fraction, seed)
     if not len(val.files):
         problems.append(wrong("With so few pictures none can be kept for validation.", "Add some, or a val folder."))
     places = list(dict.fromkeys(os.path.dirname(pair.masks) for pair in pairs.values()))
@@ -152,7 +151,7 @@ def join_masks(pair: MaskPair, problems: list[Problem]) -> MaskSplit:
     if alone:
         problems.append(
             warn(
-                f"{_counted(alone, 'picture')} in {shown(pair.pictures)} without a mask: {_first(alone)}.",
+                f"{counted(alone, 'picture')} in {shown(pair.pictures)} without a mask: {first(alone)}.",
                 "They are left out; add their masks under the same names.",
             )
         )
@@ -160,7 +159,7 @@ def join_masks(pair: MaskPair, problems: list[Problem]) -> MaskSplit:
         left = sorted(masks.values())
         problems.append(
             warn(
-                f"{_counted(left, 'mask')} in {shown(pair.masks)} without a picture: {_first(left)}.",
+                f"{counted(left, 'mask')} in {shown(pair.masks)} without a picture: {first(left)}.",
                 "They are not used; give picture and mask the same name.",
             )
         )
@@ -170,29 +169,3 @@ def join_masks(pair: MaskPair, problems: list[Problem]) -> MaskSplit:
 def _files(folder: str) -> list[str]:
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if is_picture(entry.name) and not entry.name.startswith("."))
-
-
-def _counted(names: Sequence[str], noun: str) -> str:
-    return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {noun}s"
-
-
-def _first(names: Sequence[str]) -> str:
-    told = ", ".join(shown(os.path.basename(name)) for name in names[:3])
-    return told + (", …" if len(names) > 3 else "")
-
-
-def _divided(whole: MaskSplit, folder: str, val_fraction: float, seed: int) -> tuple[MaskSplit, MaskSplit]:
-    keys = (os.fsencode(os.path.relpath(path, folder)) for path in whole.files)
-    chosen = draw_validation(keys, np.zeros(len(whole.files), np.int64), val_fraction, seed)
-    halves = []
-    for which in (~chosen, chosen):
-        rows = np.flatnonzero(which).tolist()
-        halves.append(
-            MaskSplit(
-                [whole.files[row] for row in rows],
-                [whole.masks[row] for row in rows],
-                whole.alone if which is not chosen else (),
-                made=which is chosen,
-            )
-        )
-    return halves[0], halves[1]

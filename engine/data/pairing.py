@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.problems import Problem
-from engine.data.boxes import counted, first
-from engine.data.found import shown, warn
+from engine.data.found import counted, first, shown, warn
 from engine.data.imagefolder import SPLIT_NAMES, is_picture, subfolders
 from engine.data.masks import arcgis_classes
 

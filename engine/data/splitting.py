@@ -52,9 +52,15 @@ def train_and_val(
         return None
     if "val" in there:
         return whole, there["val"]
-    chosen = draw_pictures(whole.files, folder, val_fraction, seed)
-    if not chosen.any():
+    train, val = divided(whole, folder, val_fraction, seed)
+    if not len(val.files):
         problems.append(wrong("With so few pictures none can be kept for validation.", "Add some, or a val folder."))
+    return train, val
+
+
+def divided(whole: Split, folder: str, val_fraction: float, seed: int) -> tuple[Split, Split]:
+    """`whole` in a part to train on and one to validate with, by `draw_pictures`."""
+    chosen = draw_pictures(whole.files, folder, val_fraction, seed)
     return whole.select(~chosen, made=False), whole.select(chosen, made=True)
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from engine.data.boxes import Annotations, Box, Marked, counted, first
-from engine.data.found import shown, warn
+from engine.data.boxes import Annotations, Box, Marked
+from engine.data.found import counted, first, shown, warn
 from engine.data.pairing import (
     Pair,
     classes_of,
