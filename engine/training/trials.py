@@ -71,7 +71,9 @@ class Trials:
         if strategy.spec.job.precision == "auto":
             self._settle_precision()
         if len(self._example_shape) != 3 and strategy.spec.job.memory_format != "contiguous":
-            self._decide("memory_format", "contiguous", "the samples are no pictures, whose channels alone could lie last")
+            self._decide(
+                "memory_format", "contiguous", "the samples are no pictures, whose channels alone could lie last"
+            )
         alike = computes_alike(before, strategy.spec.job)
         if not strategy.entry.keeps_model_whole:
             strategy.settle(memory_format="contiguous", compile="off")
