@@ -12,6 +12,7 @@ import numpy.typing as npt
 from engine.contract.problems import Problem
 from engine.data.found import Recognised, counted, first, shown, warn, wrong
 from engine.data.imagefolder import SPLIT_NAMES, is_picture, subfolders
+from engine.data.pairing import named
 from engine.data.splitting import divided
 
 CLASSES = ("edge",)
@@ -87,12 +88,12 @@ def _pairs(folder: str, folders: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def _beside(place: str, folders: Sequence[str]) -> dict[str, tuple[str, str]]:
     """images and edges, with or without folders of splits in both; of several folders of edges the first of `EDGES`."""
-    pictures = _named(folders, PICTURES)
+    pictures = named(folders, PICTURES)
     if pictures is None:
         return {}
     of_pictures = _splits_of(os.path.join(place, pictures))
     for name in EDGES:
-        edges = _named(folders, (name,))
+        edges = named(folders, (name,))
         if edges is None or not _holds_edges(os.path.join(place, edges)):
             continue
         of_edges = _splits_of(os.path.join(place, edges))
@@ -111,14 +112,9 @@ def _by_split(place: str, folders: Sequence[str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _named(folders: Sequence[str], names: Sequence[str]) -> str | None:
-    by_name = {folder.lower(): folder for folder in folders}
-    return next((by_name[name] for name in names if name in by_name), None)
-
-
 def _splits_of(place: str) -> dict[str, str]:
     there = subfolders(place)
-    found = {split: _named(there, names) for split, names in SPLIT_NAMES.items()}
+    found = {split: named(there, names) for split, names in SPLIT_NAMES.items()}
     return {split: os.path.join(place, name) for split, name in found.items() if name is not None}
 
 

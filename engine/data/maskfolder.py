@@ -11,6 +11,7 @@ from engine.contract.problems import Problem
 from engine.data.found import MaskSplit, Recognised, counted, first, shown, warn, wrong
 from engine.data.imagefolder import SPLIT_NAMES, is_picture, subfolders
 from engine.data.masks import learn_meaning
+from engine.data.pairing import named
 from engine.data.splitting import divided
 
 PICTURES = ("images", "image", "imgs", "img", "jpegimages", "rgb", "inputs")
@@ -68,14 +69,9 @@ def find_masks(folder: str, folders: Sequence[str]) -> dict[str, MaskPair]:
     return _by_lists(folder, folders) or _inside(folder, folders) or _by_split(folder, folders)
 
 
-def _named(folders: Iterable[str], names: Sequence[str]) -> str | None:
-    by_name = {folder.lower(): folder for folder in folders}
-    return next((by_name[name] for name in names if name in by_name), None)
-
-
 def _splits_of(folders: Iterable[str]) -> dict[str, str]:
     there = list(folders)
-    found = {split: _named(there, names) for split, names in SPLIT_NAMES.items()}
+    found = {split: named(there, names) for split, names in SPLIT_NAMES.items()}
     return {split: name for split, name in found.items() if name is not None}
 
 
@@ -97,7 +93,7 @@ def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, MaskPair]:
 
 def _inside(folder: str, folders: Sequence[str]) -> dict[str, MaskPair]:
     """images and masks, with or without folders of splits in both."""
-    pictures, masks = _named(folders, PICTURES), _named(folders, MASKS)
+    pictures, masks = named(folders, PICTURES), named(folders, MASKS)
     if pictures is None or masks is None:
         return {}
     pictures, masks = os.path.join(folder, pictures), os.path.join(folder, masks)
@@ -117,11 +113,11 @@ def _by_split(folder: str, folders: Sequence[str]) -> dict[str, MaskPair]:
     for split, name in _splits_of(folders).items():
         place = os.path.join(folder, name)
         inside = subfolders(place)
-        pictures, masks = _named(inside, PICTURES), _named(inside, MASKS)
+        pictures, masks = named(inside, PICTURES), named(inside, MASKS)
         if pictures is not None and masks is not None:
             found[split] = MaskPair(os.path.join(place, pictures), os.path.join(place, masks))
             continue
-        beside = _named(folders, [f"{name.lower()}{suffix}" for suffix in _BESIDE])
+        beside = named(folders, [f"{name.lower()}{suffix}" for suffix in _BESIDE])
         if beside is not None and not inside:
             found[split] = MaskPair(place, os.path.join(folder, beside))
     return {split: pair for split, pair in found.items() if _holds_pictures(pair.masks)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from engine.contract.problems import Problem, errors
 from engine.data.boxed_pictures import BoxedPictures, InstancePictures
@@ -64,53 +65,18 @@ def _of_bands(splits: Splits, folder: str) -> Splits:
     return replace(splits, channels=bands.count, statistics=statistics)
 
 
-def _open_files(found: Recognised, folder: str) -> Splits:
-    assert isinstance(found.train, FileSplit)
-    assert isinstance(found.val, FileSplit)
-    channels = folder_channels(found.train.files, found.val.files)
-    train, val = FilePictures(found.train, folder), FilePictures(found.val, folder)
-    return Splits(found.classes, channels, found.format, train, val)
+def _opened(found: Recognised, make: Callable[[Any], PictureSet]) -> Splits:
+    """A folder of files, of each of whose splits `make` makes the pictures."""
+    train: Any = found.train
+    val: Any = found.val
+    channels = folder_channels(train.files, val.files)
+    return Splits(found.classes, channels, found.format, make(train), make(val))
 
 
 def _open_masks(found: Recognised, folder: str) -> Splits:
-    assert isinstance(found.train, MaskSplit)
-    assert isinstance(found.val, MaskSplit)
-    assert found.code is not None
-    channels = folder_channels(found.train.files, found.val.files)
-    train, val = (MaskedPictures(split, found.code, folder) for split in (found.train, found.val))
-    return Splits(found.classes, channels, found.format, train, val)
-
-
-def _open_boxes(found: Recognised, folder: str) -> Splits:
-    assert isinstance(found.train, BoxSplit)
-    assert isinstance(found.val, BoxSplit)
-    channels = folder_channels(found.train.files, found.val.files)
-    train, val = (BoxedPictures(split, folder) for split in (found.train, found.val))
-    return Splits(found.classes, channels, found.format, train, val)
-
-
-def _open_instances(found: Recognised, folder: str) -> Splits:
-    assert isinstance(found.train, InstanceSplit)
-    assert isinstance(found.val, InstanceSplit)
-    channels = folder_channels(found.train.files, found.val.files)
-    train, val = (InstancePictures(split, folder) for split in (found.train, found.val))
-    return Splits(found.classes, channels, found.format, train, val)
-
-
-def _open_edges(found: Recognised, folder: str) -> Splits:
-    assert isinstance(found.train, EdgeSplit)
-    assert isinstance(found.val, EdgeSplit)
-    channels = folder_channels(found.train.files, found.val.files)
-    train, val = (EdgedPictures(split, folder) for split in (found.train, found.val))
-    return Splits(found.classes, channels, found.format, train, val)
-
-
-def _open_labels(found: Recognised, folder: str) -> Splits:
-    assert isinstance(found.train, LabelSplit)
-    assert isinstance(found.val, LabelSplit)
-    channels = folder_channels(found.train.files, found.val.files)
-    train, val = (LabelledPictures(split, folder) for split in (found.train, found.val))
-    return Splits(found.classes, channels, found.format, train, val)
+    code = found.code
+    assert code is not None
+    return _opened(found, lambda split: MaskedPictures(split, code, folder))
 
 
 def _open_idx(found: Recognised, folder: str) -> Splits:
@@ -138,12 +104,12 @@ def _open_points(found: Recognised, folder: str) -> Splits:
 
 
 OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {
-    FileSplit: _open_files,
+    FileSplit: lambda found, folder: _opened(found, lambda split: FilePictures(split, folder)),
     MaskSplit: _open_masks,
-    BoxSplit: _open_boxes,
-    InstanceSplit: _open_instances,
-    EdgeSplit: _open_edges,
-    LabelSplit: _open_labels,
+    BoxSplit: lambda found, folder: _opened(found, lambda split: BoxedPictures(split, folder)),
+    InstanceSplit: lambda found, folder: _opened(found, lambda split: InstancePictures(split, folder)),
+    EdgeSplit: lambda found, folder: _opened(found, lambda split: EdgedPictures(split, folder)),
+    LabelSplit: lambda found, folder: _opened(found, lambda split: LabelledPictures(split, folder)),
     IdxSplit: _open_idx,
     PointSplit: _open_points,
 }
