@@ -1,8 +1,9 @@
-"""The process that asks NVML: `python -m engine.gpus.reader INTERVAL AGAIN [--only-basics]` prints one `Reading` per
-INTERVAL. Lines on its standard input say what is on screen (`Shown`), from then on.
+"""The process that asks NVML: `python -m engine.gpus.reader INTERVAL AGAIN [--only-basics] [--some-lost]` prints one
+`Reading` per INTERVAL. Lines on its standard input say what is on screen (`Shown`), from then on.
 
 It ends when NVML cannot be used (having said why), and when a GPU has been lost for AGAIN seconds, since only a
-new process can find it again; the watchdog starts that.
+new process can find it again; the watchdog starts that. With --some-lost a GPU was lost before it began, of which NVML
+may know nothing any more.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def main() -> int:
     watched = Watched()
     end_with_parent(watched.take)
     interval_s, look_again_s = float(sys.argv[1]), float(sys.argv[2])
+    basics, some_lost = "--only-basics" in sys.argv, "--some-lost" in sys.argv
     try:
-        _read_on(interval_s, look_again_s, watched, basics="--only-basics" in sys.argv)
+        _read_on(interval_s, look_again_s, watched, basics=basics, some_lost=some_lost)
     except NvmlUnavailable as state:
         _say(Reading(Nvml(state.status, state.message)))
     except Exception as error:  # what no one foresaw is told rather than lost
@@ -52,13 +54,13 @@ def main() -> int:
     return 0
 
 
-def _read_on(interval_s: float, look_again_s: float, watched: Watched, *, basics: bool) -> None:
+def _read_on(interval_s: float, look_again_s: float, watched: Watched, *, basics: bool, some_lost: bool) -> None:
     reader = NvmlReader(basics=basics)
     versions = (reader.driver_version, reader.cuda_version)
     told = None
-    lost_at: float | None = None
     pause_s = min(interval_s, RATES_S)
     tick = time.monotonic()
+    lost_at = tick if some_lost else None
     while lost_at is None or tick - lost_at < look_again_s:
         watched.news.clear()
         gpus = reader.read(watched.shown)

@@ -63,11 +63,14 @@ class NvmlWatch:
         self._started = 0.0
         self._last_line = 0.0
         self._answered = False
+        self._silent_since: float | None = None
 
     def poll(self) -> None:
         """Takes what came, and starts or replaces the reader where that is due. Never waits."""
         now = time.monotonic()
         if self._child is None:
+            if self.heard and self.nvml.status == "not_answering":
+                self._tell_silence(now)
             if now >= self._start_at and self._last_is_gone():
                 self._start(now)
             return
@@ -78,9 +81,9 @@ class NvmlWatch:
         if over:
             self._after_end(self._child, now)
         elif silent_s > (self._patience.silent_s if self._answered else self._patience.first_s):
-            self._replace(self._child, silent_s, now)
+            self._replace(self._child, now)
         elif silent_s > self._patience.silent_s:
-            self._tell(sentences.not_answering(silent_s))
+            self._tell_silence(now)
 
     def show(self, shown: Shown) -> None:
         """What is asked for from now on."""
@@ -97,11 +100,14 @@ class NvmlWatch:
 
     def _start(self, now: float) -> None:
         self._started = self._last_line = now
+        self._silent_since = now if self._silent_since is None else self._silent_since
         self._answered = False
         self._earlier_xids = {gpu.uuid: gpu.xids for gpu in self.gpus if gpu.xids}
         arguments = [str(self._interval_s), str(self._patience.look_again_s)]
         if self._basics:
             arguments.append("--only-basics")
+        if any(gpu.lost for gpu in self.gpus):
+            arguments.append("--some-lost")
         self._child = LineChild("engine.gpus.reader", *arguments, news=self._news)
         if self._shown != Shown():
             self._child.tell(_line(self._shown))
@@ -112,7 +118,7 @@ class NvmlWatch:
         except msgspec.DecodeError:
             return  # the driver's library, too, may print
         self.readings += 1
-        self._last_line = now
+        self._last_line = self._silent_since = now
         self._answered = True
         self._tell(reading.nvml)
         if reading.nvml.status == "ok":
@@ -138,10 +144,10 @@ class NvmlWatch:
         else:
             self._start_at = now + self._patience.retry_s
 
-    def _replace(self, child: LineChild, silent_s: float, now: float) -> None:
+    def _replace(self, child: LineChild, now: float) -> None:
         child.kill()
         self._child, self._doomed = None, child
-        self._tell(sentences.not_answering(silent_s))
+        self._tell_silence(now)
         self._fail(now)
 
     def _fail(self, now: float) -> None:
@@ -153,6 +159,11 @@ class NvmlWatch:
         if self._doomed is not None and self._doomed.ended():
             self._doomed = None
         return self._doomed is None
+
+    def _tell_silence(self, now: float) -> None:
+        """How long NVML has said nothing, to whichever reader."""
+        since = now if self._silent_since is None else self._silent_since
+        self._tell(sentences.not_answering(max(0.0, now - since - self._interval_s)))
 
     def _tell(self, nvml: Nvml) -> None:
         self.heard = True

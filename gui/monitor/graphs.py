@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
@@ -137,8 +137,9 @@ class GraphsView(QWidget):
             if self._history.tells(key, quantity):
                 plot.add_line(key, _style(key, title))
                 plot.set_data(key, self._history.places(key), self._history.values(key, quantity))
-        if quantity == "temperature_c":
-            plot.set_levels(_levels([gpu for key, _ in self._titles if (gpu := self._history.gpu(key)) is not None]))
+        if quantity in _LEVELS:
+            gpus = [gpu for key, _ in self._titles if (gpu := self._history.gpu(key)) is not None]
+            plot.set_levels(_LEVELS[quantity](gpus))
 
     def _choose(self, quantity: str, on: bool) -> None:
         self._chosen = self._chosen | {quantity} if on else self._chosen - {quantity}
@@ -164,11 +165,26 @@ def _style(key: str, title: str) -> LineStyle:
     return LineStyle(title, lambda: theme.device_color(key), dashed=theme.device_is_dashed(key))
 
 
-def _levels(gpus: Sequence[Gpu]) -> list[Level]:
-    """The temperatures at which GPUs slow down and shut down, where all that tell one tell the same."""
-    slow = {gpu.slowdown_c for gpu in gpus if gpu.slowdown_c is not None}
-    shut = {gpu.shutdown_c for gpu in gpus if gpu.shutdown_c is not None}
-    return temperature_levels(*(limits.pop() if len(limits) == 1 else None for limits in (slow, shut)))
+def _core_levels(gpus: Sequence[Gpu]) -> list[Level]:
+    slow, shut = _common(gpu.slowdown_c for gpu in gpus), _common(gpu.shutdown_c for gpu in gpus)
+    return temperature_levels(slow, shut)
+
+
+def _memory_levels(gpus: Sequence[Gpu]) -> list[Level]:
+    allowed = _common(gpu.memory_max_c for gpu in gpus)
+    return (
+        [] if allowed is None else [Level(allowed, f"allowed up to {allowed:.0f} °C", lambda: theme.colors().warning)]
+    )
+
+
+def _common(limits: Iterable[float | None]) -> float | None:
+    """What all GPUs that tell a limit tell alike; None where they differ."""
+    told = {limit for limit in limits if limit is not None}
+    return told.pop() if len(told) == 1 else None
+
+
+_LEVELS = {"temperature_c": _core_levels, "memory_temperature_c": _memory_levels}
+"""The temperatures that GPUs should stay below, to be drawn into the graphs of these quantities."""
 
 
 def _in_order(made: dict[str, _Made]) -> list[_Made]:

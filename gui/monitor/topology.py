@@ -155,18 +155,21 @@ class TopologyView(QWidget):
         seen = {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
         self._offer(seen)
         snapshot = seen.get(self.host.currentData() or "") or next(iter(seen.values()), None)
-        gpus = _whole_gpus(snapshot)
+        whole = _whole_gpus(snapshot)
+        gpus = [gpu for gpu in whole if not gpu.lost]
+        left_out = words.left_out([gpu for gpu in whole if gpu.lost])
         topology = snapshot.topology if snapshot is not None else None
-        now = (topology, [(gpu.uuid, gpu_title(gpu), gpu.name) for gpu in gpus], self._why_empty(snapshot, gpus))
+        empty = self._why_empty(snapshot, gpus, left_out)
+        now = (topology, [(gpu.uuid, gpu_title(gpu), gpu.name) for gpu in gpus], empty, left_out)
         if now == self._shown:
             return
         self._shown = now
-        self._empty.setText(now[2])
-        self._stack.setCurrentIndex(0 if now[2] else 1)
-        if topology is not None and not now[2]:
+        self._empty.setText(empty)
+        self._stack.setCurrentIndex(0 if empty else 1)
+        if topology is not None and not empty:
             site = words.site(gpus, topology)
             self.model.show_site(site, {place.index: place for place in topology.places})
-            self.advice.setText(words.advice(site))
+            self.advice.setText(f"{words.advice(site)} {left_out}".strip())
             self._legend.show_pairs(list(site.pairs.values()))
             self._fit()
 
@@ -224,14 +227,14 @@ class TopologyView(QWidget):
             self.host.blockSignals(blocked)
         self.host.setVisible(len(offered) > 1)
 
-    def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu]) -> str:
+    def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
         """What to say in place of the matrix; "" where there is one."""
         if snapshot is None:
             return "Looking for devices …"
         if not gpus:
-            return snapshot.nvml.message or "There is no NVIDIA GPU here."
+            return left_out or snapshot.nvml.message or "There is no NVIDIA GPU here."
         if len(gpus) == 1:
-            return _alone(gpus[0], snapshot)
+            return f"{_alone(gpus[0], snapshot)}\n\n{left_out}".strip()
         if snapshot.topology is None or not snapshot.topology.pairs:
             return (
                 f"The driver does not tell how the {len(gpus)} GPUs are joined.\n\n"

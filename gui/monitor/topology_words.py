@@ -105,6 +105,11 @@ def advice(place: Site) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
+def left_out(lost: Sequence[Gpu]) -> str:
+    """Which GPUs are not among those told of, since nothing new is known of them; "" for none."""
+    return f"{_names(lost)} {'is' if len(lost) == 1 else 'are'} lost and left out here." if lost else ""
+
+
 def _by_nvlink(place: Site) -> str:
     """ "" where there is no NVLink between GPUs."""
     groups = islands(place, lambda pair: pair.nvlinks > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +89,39 @@ def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
     qtbot.waitUntil(lambda: not page.troubles.isVisible(), timeout=PATIENCE_MS)
     pulse.stop()
     assert "old numbers" not in tiles[uuid_of(0)].state.text()
+    assert pulse.longest_s < LONGEST_STALL_S
+
+
+@pytest.mark.long
+def test_that_a_library_that_hangs_for_thirty_seconds_is_told_of_all_along_and_back_at_once(
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, tmp_path: Path, qtbot: QtBot
+) -> None:
+    hanging = tmp_path / "hanging"
+    nvml.write([gpu_profile(0, wave=1)], hang_file=hanging)
+    window, page = monitor()
+    tiles = page.gpus.tiles.tiles
+    qtbot.waitUntil(lambda: len(tiles) == 1, timeout=PATIENCE_MS)
+    pulse = Pulse()
+    hanging.touch()
+    begun = time.monotonic()
+    qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.troubles), timeout=10_000)
+    silent_s: list[int] = []
+
+    def is_over() -> bool:
+        assert page.troubles.isVisible()
+        silent_s.extend(map(int, re.findall(r"for (\d+) s", page.troubles.text())))
+        return time.monotonic() - begun > 30
+
+    qtbot.waitUntil(is_over, timeout=PATIENCE_MS)
+    assert silent_s == sorted(silent_s)
+    assert silent_s[-1] >= 25
+    assert window.track is not None
+    assert "NVML is not answering" in texts(window.track.devices)
+    last = tiles[uuid_of(0)].figures.words()
+    hanging.unlink()
+    qtbot.waitUntil(lambda: not page.troubles.isVisible(), timeout=10_000)
+    qtbot.waitUntil(lambda: tiles[uuid_of(0)].figures.words() != last, timeout=10_000)
+    pulse.stop()
     assert pulse.longest_s < LONGEST_STALL_S
 
 

@@ -94,6 +94,23 @@ def test_that_a_lost_gpu_is_looked_for_again_and_found(
     assert not sampler.until(lambda s: not s.gpus[0].lost).gpus[0].lost_since
 
 
+def test_that_a_lost_gpu_which_nvml_no_longer_counts_is_found_when_it_is_back(
+    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
+) -> None:
+    trigger = tmp_path / "lose"
+    both = [gpu_profile(0, lost_file=trigger), gpu_profile(1)]
+    nvml_stub.write(both)
+    sampler = start_sampler(*QUICK, stub=nvml_stub)
+    sampler.until(has_gpus)
+    nvml_stub.write([gpu_profile(1)])
+    trigger.touch()
+    snapshot = sampler.until(lambda s: s.gpus[1].nvml_index == 0)  # by a reader to which it is the only one
+    assert [(gpu.uuid, gpu.lost) for gpu in snapshot.gpus] == [(uuid_of(0), True), (uuid_of(1), False)]
+    trigger.unlink()
+    nvml_stub.write(both)
+    assert [gpu.uuid for gpu in sampler.until(lambda s: not s.gpus[0].lost).gpus] == [uuid_of(0), uuid_of(1)]
+
+
 def test_that_a_gpu_answering_only_unknown_errors_counts_as_lost(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     errors = dict.fromkeys((f"{quantity}_error" for quantity in ASKED), stubs.UNKNOWN)
     nvml_stub.write([gpu_profile(0, **errors), gpu_profile(1)])

@@ -60,6 +60,31 @@ def test_that_beside_a_reader_that_does_not_die_no_other_is_started(
     watch.close()
 
 
+def test_that_a_silence_is_counted_on_from_one_reader_to_the_next(
+    nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in nvml_stub.environment.items():
+        monkeypatch.setenv(name, value)
+    trigger = tmp_path / "hang"
+    nvml_stub.write([gpu_profile(0)], hang_file=trigger)
+    news = threading.Event()
+    watch = NvmlWatch(0.1, news, Patience(silent_s=0.4, first_s=0.8, back_off_s=0.01))
+    poll_until(watch, news, lambda: bool(watch.gpus))
+    trigger.touch()
+    told: list[str] = []
+
+    def three_seconds() -> bool:
+        if watch.nvml.status == "not_answering":
+            told.append(watch.nvml.message)
+        return "(for 3 s)" in watch.nvml.message
+
+    poll_until(watch, news, three_seconds)
+    assert told == sorted(told)
+    trigger.unlink()
+    poll_until(watch, news, lambda: watch.nvml.status == "ok")
+    watch.close()
+
+
 def test_that_readers_which_crash_at_once_are_started_less_and_less_often(
     nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.devices.history import DeviceHistory
+from gui.devices.sampler import SamplerProcess
 from gui.monitor.alerts.watcher import Alerts
 from gui.monitor.hosts import Hosts
 from gui.monitor.marks import RunMarks
@@ -83,20 +84,44 @@ def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
     return compile_stub(tmp_path_factory.mktemp("nvml"))
 
 
+@pytest.fixture(scope="session")
+def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
+    if reason := why_not():
+        pytest.skip(reason)
+    return compile_stub(tmp_path_factory.mktemp("old_nvml"), old_driver=True)
+
+
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
     """The stub with a profile of this test's own, for all processes that the test starts."""
-    stub = NvmlStub(compiled_stub.folder, tmp_path / "profile")
+    return _in_use(compiled_stub, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
+    """The same as an old driver, which lacks newer functions."""
+    return _in_use(compiled_old_stub, tmp_path, monkeypatch)
+
+
+def _in_use(compiled: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
+    stub = NvmlStub(compiled.folder, tmp_path / "profile")
     for name, value in stub.environment.items():
         monkeypatch.setenv(name, value)
     return stub
 
 
 @pytest.fixture
-def watching(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Watching:
+def sampler_options() -> tuple[str, ...]:
+    """Of this machine's sampler, beyond the usual ones."""
+    return ()
+
+
+@pytest.fixture
+def watching(styled: QApplication, qtbot: QtBot, tmp_path: Path, sampler_options: tuple[str, ...]) -> Watching:
     """The Monitor page, as large as it is in a window of 1440 by 900 without the panels at its sides."""
     settings = Settings(tmp_path / "settings")
-    history, hosts, marks = DeviceHistory(), Hosts(settings), RunMarks()
+    local = SamplerProcess(arguments=["-m", "engine.gpus", *sampler_options]) if sampler_options else None
+    history, hosts, marks = DeviceHistory(), Hosts(settings, local=local), RunMarks()
     alerts = Alerts(folder=tmp_path / "settings")
     page = MonitorPage(history, hosts, marks, alerts, settings)
     qtbot.addWidget(page)

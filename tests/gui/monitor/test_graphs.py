@@ -85,6 +85,18 @@ def test_that_hovering_over_a_graph_or_its_check_box_tells_what_it_means(watchin
         assert view.checks[quantity].toolTip() == BY_ID[quantity].meaning
 
 
+def test_that_the_limits_of_temperatures_are_drawn_in_where_they_are_the_same_for_all(watching: Watching) -> None:
+    watching.see(full_gpu(0), full_gpu(1, slowdown_c=80.0), plain_gpu(2))
+    view = graphs(watching)
+    view.checks["memory_temperature_c"].click()
+
+    def limits(quantity: str) -> list[str]:
+        return [level.label for level in view.plots[quantity]._view.annotations.levels]
+
+    assert limits("temperature_c") == ["shuts down 92 °C"]
+    assert limits("memory_temperature_c") == ["allowed up to 95 °C"]
+
+
 def test_that_lines_are_renamed_when_cudas_numbers_arrive(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0, cuda_index=None, utilization_percent=10.0))
     plot = graphs(watching).plots["utilization_percent"]

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from gui.monitor.tile import Tile
 from tests.gui.monitor.watching import Watching
 from tests.support.nvml_profiles import MACHINES
-from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, instance_uuid_of, uuid_of, why_not
+from tests.support.nvml_stub import NvmlStub, gpu_profile, instance_uuid_of, uuid_of, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 
@@ -105,18 +105,10 @@ def test_that_garbage_is_left_out(show: Callable[[str], dict[str, Tile]]) -> Non
     assert ids(tile).isdisjoint({"utilization_percent", "temperature_c", "power_w", "fan_percent", "sm_clock_mhz"})
 
 
-def test_that_an_old_driver_shows_what_it_can(
-    sampling: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
-) -> None:
-    old = compile_stub(tmp_path / "old", old_driver=True)
-    for name, value in old.environment.items():
-        monkeypatch.setenv(name, value)
-    MACHINES["old_driver"].write(old)
-    sampling.hosts.start()
-    tiles = sampling.page.gpus.tiles.tiles
-    qtbot.waitUntil(lambda: bool(tiles), timeout=PATIENCE_MS)
-    (tile,) = tiles.values()
+def test_that_an_old_driver_shows_what_it_can(show: Callable[[str], dict[str, Tile]], old_nvml_stub: NvmlStub) -> None:
+    (tile,) = show("old_driver").values()
     assert {"utilization_percent", "memory_used_bytes", "temperature_c", "power_w"} <= ids(tile)
+    assert "Memory 6.5 of 24.0 GiB" in tile.figures.words()  # with half a GiB that newer drivers tell apart
 
 
 @pytest.mark.parametrize(("machine", "said"), [("no_permission", "may not use"), ("mismatch", "restart")])
@@ -143,6 +135,25 @@ def test_that_a_gpu_lost_on_the_way_keeps_its_tile_with_its_last_values(
     assert "Use" in tiles[uuid_of(1)].figures.words()
     assert "Lost" not in tiles[uuid_of(2)].state.text()
     assert list(tiles) == [uuid_of(index) for index in range(3)]
+
+
+@pytest.mark.parametrize("sampler_options", [("--again", "0.5")])
+def test_that_a_lost_gpu_that_comes_back_moves_again(
+    sampling: Watching, nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
+) -> None:
+    fallen = tmp_path / "fallen"
+    nvml_stub.write([gpu_profile(0), gpu_profile(1, wave=1, lost_file=fallen)])
+    sampling.hosts.start()
+    tiles = sampling.page.gpus.tiles.tiles
+    qtbot.waitUntil(lambda: bool(tiles), timeout=PATIENCE_MS)
+    tile = tiles[uuid_of(1)]
+    fallen.touch()
+    qtbot.waitUntil(lambda: "Lost since" in tile.state.text(), timeout=PATIENCE_MS)
+    last = tile.figures.words()
+    fallen.unlink()
+    qtbot.waitUntil(lambda: "Lost" not in tile.state.text(), timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: tile.figures.words() != last, timeout=PATIENCE_MS)
+    assert list(tiles.values()) == [tiles[uuid_of(0)], tile]
 
 
 @pytest.mark.parametrize(

@@ -427,6 +427,15 @@ def test_that_without_memory_per_process_the_column_is_left_out(follow: Follow, 
     }  # fmt: skip
 
 
+def test_that_an_old_driver_tells_who_holds_how_much(
+    follow: Follow, old_nvml_stub: NvmlStub, view: ProcessesView
+) -> None:
+    follow("old_driver")
+    assert cells(view, "PID") == [str(FOREIGN[0])]
+    assert cells(view, "GPU memory") == ["1.0 GiB"]
+    assert cells(view, "Type") == ["Compute"]
+
+
 def test_that_processes_of_mig_instances_are_told_with_their_instance(follow: Follow, view: ProcessesView) -> None:
     follow("mig")
     held = zip(cells(view, "PID"), cells(view, "GPU"), cells(view, "GPU memory"), strict=True)

@@ -197,6 +197,20 @@ def test_that_instances_are_left_out(hosts: Hosts, view: TopologyView) -> None:
     assert "There is one GPU" in said(view)
 
 
+def test_that_a_lost_gpu_is_left_out_and_the_others_are_judged_by_themselves(hosts: Hosts, view: TopologyView) -> None:
+    gpus = [numbered(n, lost=n == 1) for n in range(3)]
+    pairs = (GpuPair(one=0, other=2, nvlinks=18),)
+    see(hosts, msgspec.structs.replace(snapshot(*gpus), topology=Topology(pairs, ())))
+    assert [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(2)] == ["GPU 0", "GPU 2"]
+    assert view.advice.text().startswith("The two GPUs talk over 18 NVLinks")
+    assert view.advice.text().endswith("GPU 1 is lost and left out here.")
+    see(hosts, snapshot(gpus[1], numbered(2)))
+    assert "There is one GPU" in said(view)
+    assert "GPU 1 is lost" in said(view)
+    see(hosts, snapshot(gpus[1]))
+    assert "GPU 1 is lost" in said(view)
+
+
 def test_that_sixteen_gpus_have_cells_with_the_code_alone(hosts: Hosts, view: TopologyView) -> None:
     see(hosts, machine(16, joined(16, nvlinks=18)))
     assert cell(view, 0, 15) == "NV18"

@@ -1,8 +1,8 @@
 /* The library itself: the profile, faults that all calls share, and who is there.
  *
  * Keys of the library: init, init_hang, count (error codes; init_hang 1 hangs), driver_version, cuda_version (13020),
- *   delay_us (how long each call takes), hang_file, abort_file (once that file exists, any call on a GPU hangs or
- *   aborts), refused_file (gets a byte for each call that is answered with an error of the GPU's own), calls_file (gets
+ *   delay_us (how long each call takes), hang_file (while that file exists, any call on a GPU hangs), abort_file (once
+ *   that file exists, any call on a GPU aborts), refused_file (gets a byte for each call that is answered with an error of the GPU's own), calls_file (gets
  *   a line "INDEX QUANTITY" for each call on a GPU).
  * Keys of a GPU or MIG instance: name, uuid, bus_id, wave (1: what it tells moves with each reading), lost_file (once
  *   that file exists the GPU is lost), lost_after (that many readings). Errors: handle, name, any, and each file's own.
@@ -124,8 +124,6 @@ static void read_profile(void) {
     fclose(file);
 }
 
-static void hang(void) { for (;;) pause(); }
-
 static int exists(const char *path) { return path[0] && access(path, F_OK) == 0; }
 
 static void note(const char *path, const char *what) {
@@ -143,7 +141,7 @@ static int is_lost(const Device *gpu) {
 int meets(Device *gpu, const char *quantity) {
     if (!library.initialised) return UNINITIALIZED;
     if (library.delay_us) usleep((useconds_t)library.delay_us);
-    if (exists(library.hang_file)) hang();
+    while (exists(library.hang_file)) usleep(10000);
     if (exists(library.abort_file)) abort();
     char call[64];
     snprintf(call, sizeof call, "%d %s\n", index_of(gpu), quantity);
@@ -191,7 +189,7 @@ long long running_us(void) { return now_us() - library.begun_us; }
 int nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
     read_profile();
-    if (library.init_hang) hang();
+    while (library.init_hang) pause();
     if (!library.init) library.initialised = 1;
     return library.init;
 }

@@ -3,9 +3,10 @@
  * Keys: energy_mj, memory_temperature, shutdown_tlimit, slowdown_tlimit (degrees C against `margin`), pcie_replays,
  *   pcie_bits (width of the counters of PCIe's bytes: 32, or 64 which begins beyond 32 bits; without it there are none),
  *   nvlinks (how many there are), nvlinks_active (all unless the profile says so), nvlink_version
- *   (as NVML counts them: 6 is NVLink 4, 7 NVLink 5), *   nvlink_received_per_s, nvlink_sent_per_s (bytes, of each link), ecc_corrected, ecc_uncorrected and those with
- *   ecc_total_, retired_single, retired_double, retired_pending, rows_corrected, rows_uncorrected, rows_pending,
- *   rows_failed. Counters of bytes and, with `wave`, energy grow by the clock.
+ *   (as NVML counts them: 6 is NVLink 4, 7 NVLink 5), nvlink_received_per_s, nvlink_sent_per_s (bytes, of each link),
+ *   ecc_corrected, ecc_uncorrected and those with ecc_total_, retired_single, retired_double, retired_pending,
+ *   rows_corrected, rows_uncorrected, rows_pending, rows_failed. Counters of bytes and, with `wave`, energy grow by the
+ *   clock.
  * Errors: fields (the call), and of single fields: energy, memory_temperature, tlimits, pcie_replays, pcie_counters,
  *   nvlink, ecc, retired, rows; nvlink_state for the state of links.
  */
