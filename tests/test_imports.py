@@ -31,6 +31,11 @@ def test_that_the_light_processes_start_without_torch_or_qt(statement: str) -> N
     assert heavy == set()
 
 
+def test_that_the_look_through_a_folder_starts_without_what_few_folders_need() -> None:
+    loaded = modules_after("import engine.data.__main__")
+    assert {"scipy.ndimage", "scipy.io", "scipy.sparse"} & loaded == set()
+
+
 def test_that_the_window_is_imported_without_torch() -> None:
     loaded = modules_after("import gui.app, gui.main_window")
     assert "PySide6.QtWidgets" in loaded

@@ -4,7 +4,7 @@ large, and what the pictures look like with them. Torch-free."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from engine.contract.dataset import Example
 from engine.data.boxes import BoxSplit
 from engine.data.drawing import outline, png
 from engine.data.found import Recognised
-from engine.data.looking import EXAMPLE_SIDE, LeaveOut, Looked, Progress
+from engine.data.looking import EXAMPLE_SIDE, LeaveOut, Looked, Progress, Tally, splits_of
 from engine.data.object_inspection import (
     Objects,
     decoded_places,
@@ -24,54 +24,36 @@ from engine.data.object_inspection import (
     report,
     shrunk,
 )
-from engine.data.reading import describe_failure, folder_channels
+from engine.data.reading import folder_channels
 
 
 def look_through_boxes(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
     """Looks at every picture of `found`, whose splits are of boxes."""
-    looked = Looked()
-    halves = (("train", found.train), ("val", found.val))
-    splits = [(name, split) for name, split in halves if isinstance(split, BoxSplit)]
-    looked.channels = folder_channels(*(split.files for _, split in splits))
-    total, done = sum(len(split.files) for _, split in splits), 0
+    splits = splits_of(found, BoxSplit)
+    looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
+    tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
     for name, split in splits:
         sampled = decoded_places(len(split.files))
-        usable = np.ones(len(split.files), bool)
-        with ThreadPoolExecutor(threads, "look") as pool:
-            reasons = pool.map(
-                lambda place, split=split, sampled=sampled: _reason(split, place, sampled), range(len(usable))
-            )
-            for place, reason in enumerate(reasons):
-                done += 1
-                progress(done, total)
-                if reason:
-                    usable[place] = False
-                    leave_out(split.files[place], reason)
+        usable = list(tally.seen(split.files, partial(_see, split, sampled), threads))
         objects = _objects(split, usable)
-        of_split = report(name, found.classes, objects, int(usable.sum()), made=split.made)
+        of_split = report(name, found.classes, objects, len(usable), made=split.made)
         looked.splits.append(of_split)
-        looked.problems += judge(name, of_split, objects, int(usable.sum()), "boxes")
+        looked.problems += judge(name, of_split, objects, len(usable), "boxes")
         if name == "train":
-            looked.examples += _examples(
-                name, found.classes, split, example_places(objects.pictures, np.flatnonzero(usable).tolist())
-            )
+            looked.examples += _examples(name, found.classes, split, example_places(objects.pictures, usable))
     return looked
 
 
-def _reason(split: BoxSplit, place: int, sampled: set[int]) -> str:
-    """Why a picture cannot be used, "" where nothing is known against it."""
-    path, told = split.files[place], split.sizes[place].tolist()
-    try:
-        decode = needs_decoding(path, place, len(split.files), sampled)
-        look_at(path, [(told[0], told[1])], "boxes", decode=decode)
-    except Exception as error:  # a broken file may raise nearly anything in a decoder
-        return describe_failure(error)
-    return ""
+def _see(split: BoxSplit, sampled: set[int], place: int) -> None:
+    """Raises what a decoder raises, or Unfit, for a picture that cannot be used."""
+    path, (height, width) = split.files[place], split.sizes[place].tolist()
+    decode = needs_decoding(path, place, len(split.files), sampled)
+    look_at(path, [(height, width)], "boxes", decode=decode)
 
 
-def _objects(split: BoxSplit, usable: np.ndarray) -> Objects:
+def _objects(split: BoxSplit, usable: Sequence[int]) -> Objects:
     pictures = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
-    counted = usable[pictures] & ~split.ignored
+    counted = np.isin(pictures, usable) & ~split.ignored
     pictures, boxes = pictures[counted], split.boxes[counted].astype(np.float64)
     sides = np.sqrt((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))
     return Objects(split.labels[counted], sides, sides / split.sizes[pictures].max(1, initial=1), pictures)

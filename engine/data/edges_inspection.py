@@ -4,7 +4,7 @@ what they look like. Torch-free."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +13,13 @@ from PIL import Image, ImageOps
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
+from engine.data.boxes import size_upright
 from engine.data.drawing import png
 from engine.data.edges import EdgeSplit
 from engine.data.edges_reading import Drawn, read_edges
 from engine.data.found import Recognised, spread_evenly, warn, wrong
-from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress
-from engine.data.reading import check_size, describe_failure, folder_channels
+from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress, Tally, splits_of
+from engine.data.reading import Unfit, folder_channels
 from engine.data.tiff import open_to_show
 
 DECODED = 512
@@ -27,62 +28,44 @@ _MARKED = np.array([255, 64, 64], np.uint8)
 
 
 class _Seen(NamedTuple):
-    """What is known of one picture. `reason`: why it cannot be used, "" where nothing is known against it; `taken` and
-    `inverted` as in `Drawn`, None where its edges were not read."""
+    """What is known of a picture's edges; as in `Drawn`."""
 
-    reason: str
-    taken: float | None = None
-    inverted: bool = False
+    taken: float
+    inverted: bool
 
 
 def look_through_edges(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
     """Looks at every picture of `found`, whose splits are of edges."""
-    splits = [
-        (name, split) for name, split in (("train", found.train), ("val", found.val)) if isinstance(split, EdgeSplit)
-    ]
+    splits = splits_of(found, EdgeSplit)
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
-    total, done = sum(len(split.files) for _, split in splits), 0
+    tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
-        usable, seen = [], []
-        with ThreadPoolExecutor(threads, "look") as pool:
-            for place, each in enumerate(
-                pool.map(lambda place, s=split, d=sampled: _see(s, place, place in d), range(len(split.files)))
-            ):
-                done += 1
-                progress(done, total)
-                if each.reason:
-                    leave_out(split.files[place], each.reason)
-                else:
-                    usable.append(place)
-                    seen.append(each)
-        read = [each for each in seen if each.taken is not None]
-        with_edges = sum(bool(each.taken) for each in read)
+        seen = tally.seen(split.files, partial(_see, split, sampled), threads)
+        read = [each for each in seen.values() if each is not None]
+        with_edges = sum(each.taken > 0 for each in read)
         taken = float(np.mean([each.taken for each in read])) if read else 0.0
         looked.splits.append(
-            SplitReport(name, {"edge": with_edges}, split.made, total=len(usable), shares={"edge": taken})
+            SplitReport(name, {"edge": with_edges}, split.made, total=len(seen), shares={"edge": taken})
         )
-        looked.problems += _judge(name, read, bool(usable))
+        looked.problems += _judge(name, read, bool(seen))
         if name == "train":
-            looked.examples += _examples(name, split, usable)
+            looked.examples += _examples(name, split, list(seen))
     return looked
 
 
-def _see(split: EdgeSplit, place: int, closely: bool) -> _Seen:
-    try:
-        with open_to_show(split.files[place]) as picture:
-            check_size(picture)
-            turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)
-            width, height = picture.size[::-1] if turned else picture.size
-        if not closely:
-            return _Seen("")
-        drawn = _drawn(split, place)
-        if drawn.sides != (height, width):
-            sizes = f"{drawn.sides[1]} x {drawn.sides[0]} pixels, the picture has {width} x {height}"
-            return _Seen(f"its edges are of another size ({sizes})")
-        return _Seen("", drawn.taken, drawn.inverted)
-    except Exception as error:  # a broken file may raise nearly anything in a decoder
-        return _Seen(describe_failure(error))
+def _see(split: EdgeSplit, sampled: set[int], place: int) -> _Seen | None:
+    """What a picture's edges are like, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be
+    used."""
+    with open_to_show(split.files[place]) as picture:
+        height, width = size_upright(picture)
+    if place not in sampled:
+        return None
+    drawn = _drawn(split, place)
+    if drawn.sides != (height, width):
+        sizes = f"{drawn.sides[1]} x {drawn.sides[0]} pixels, the picture has {width} x {height}"
+        raise Unfit(f"its edges are of another size ({sizes})")
+    return _Seen(drawn.taken, drawn.inverted)
 
 
 def _drawn(split: EdgeSplit, place: int) -> Drawn:

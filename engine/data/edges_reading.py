@@ -8,8 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.io
-import scipy.sparse
+import scipy  # its parts are loaded where they are first used
 
 from engine.data.idx import Bytes
 from engine.data.letterbox import boxed

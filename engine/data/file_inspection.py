@@ -18,7 +18,7 @@ from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
 from engine.data.found import FileSplit, Recognised, shown, warn, wrong
 from engine.data.glance import seems_whole
-from engine.data.looking import EXAMPLE_SIDE, LeaveOut, Looked, Progress, spread_by_class, thumbnail
+from engine.data.looking import EXAMPLE_SIDE, LeaveOut, Looked, Progress, Tally, splits_of, spread_by_class, thumbnail
 from engine.data.reading import check_size, describe_failure, folder_channels, is_grey, open_picture
 from engine.data.tiff import is_tiff, open_to_show
 
@@ -37,21 +37,12 @@ CACHED_S = 50e-6
 
 def look_through_files(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
     """Looks at every picture of `found`, whose splits are of files."""
-    looked = Looked()
-    halves = (("train", found.train), ("val", found.val))
-    splits = [(name, split) for name, split in halves if isinstance(split, FileSplit)]
-    looked.channels = folder_channels(*(split.files for _, split in splits))
+    splits = splits_of(found, FileSplit)
+    looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
     total = sum(len(split.files) for _, split in splits)
-    done = 0
-    look = Look.at(total)
+    tally, look = Tally(total, progress, leave_out), Look.at(total)
     for name, split in splits:
-        readable = np.ones(len(split.files), bool)
-        for place, reason in enumerate(look.through(split.files, threads)):
-            done += 1
-            progress(done, total)
-            if reason is not None:
-                readable[place] = False
-                leave_out(split.files[place], reason)
+        readable = tally.usable(split.files, look.through(split.files, threads))
         for path in split.strays:
             ending = shown(os.path.splitext(path)[1]) or "no ending"
             leave_out(path, f"it is not a picture by its name ({ending})")
@@ -152,7 +143,7 @@ def _read_header(path: str) -> str | None:
     return None
 
 
-def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: np.ndarray, looked: Looked) -> None:
+def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int], looked: Looked) -> None:
     there = np.bincount(split.labels, minlength=len(classes))
     counts = np.bincount(split.labels[readable], minlength=len(classes))
     by_class = dict(zip(classes, counts.tolist(), strict=True))
@@ -172,9 +163,9 @@ def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: np.n
             looked.problems.append(warn(message, "The class is never validated."))
 
 
-def _examples(name: str, classes: tuple[str, ...], split: FileSplit, readable: np.ndarray) -> list[Example]:
+def _examples(name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int]) -> list[Example]:
     examples = []
-    for place in spread_by_class(split.labels, np.flatnonzero(readable)):
+    for place in spread_by_class(split.labels, np.array(readable, np.int64)):
         try:
             with open_to_show(split.files[place]) as image:
                 image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))

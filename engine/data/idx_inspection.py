@@ -9,16 +9,14 @@ from engine.contract.dataset import Example, SplitReport
 from engine.data.found import IdxSplit, Recognised
 from engine.data.idx import Bytes
 from engine.data.idx_dataset import open_idx_pictures
-from engine.data.looking import LeaveOut, Looked, Progress, spread_by_class, thumbnail
+from engine.data.looking import LeaveOut, Looked, Progress, splits_of, spread_by_class, thumbnail
 
 
 def look_through_idx(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
     """Counts the pictures in idx files, of which none can be unreadable."""
     looked = Looked(channels=1)
     opened: dict[str, Bytes | None] = {}
-    splits = [
-        (name, split) for name, split in (("train", found.train), ("val", found.val)) if isinstance(split, IdxSplit)
-    ]
+    splits = splits_of(found, IdxSplit)
     total = sum(len(split.labels) for _, split in splits)
     done = 0
     for name, split in splits:

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import scipy  # its parts are loaded where they are first used
 from PIL import Image
-from scipy import ndimage
 
 from engine.data.found import MaskCode, shown
 from engine.data.idx import Bytes
@@ -218,7 +218,7 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
         values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
     return [
         Window(found[0].start, found[1].start, values[found] == number)
-        for number, found in enumerate(ndimage.find_objects(values), 1)
+        for number, found in enumerate(scipy.ndimage.find_objects(values), 1)
         if found is not None
     ]
 

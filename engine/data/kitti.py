@@ -11,13 +11,14 @@ from engine.data.boxes import ANY_CLASS, Annotations, Box, Marked
 from engine.data.found import shown
 from engine.data.imagefolder import subfolders
 from engine.data.pairing import (
+    TEXTS,
     Pair,
+    by_lists,
     classes_of,
     endings,
     find_pairs,
     join,
     named,
-    read_list,
     unreadable,
     without_counterpart,
 )
@@ -34,10 +35,10 @@ Row = tuple[str, tuple[float, float, float, float]]
 
 def read_kitti(folder: str, folders: Sequence[str]) -> Annotations | None:
     """The pictures and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
-    pairs = _as_published(folder, folders) or find_pairs(folder, folders, ".txt")
+    pairs = _as_published(folder, folders) or find_pairs(folder, folders, TEXTS)
     if not any(_is_kitti(pair.annotations) for pair in pairs.values()):
         return None
-    joined = {split: join(pair, ".txt") for split, pair in pairs.items()}
+    joined = {split: join(pair, TEXTS) for split, pair in pairs.items()}
     problems = without_counterpart(joined.values(), alone_left_out=True)
     faults: list[tuple[str, str]] = []
     parsed: dict[str, list[tuple[str, list[Row]]]] = {}
@@ -72,9 +73,7 @@ def _as_published(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     if pictures is None or about is None:
         return {}
     pictures, about = os.path.join(root, pictures), os.path.join(root, about)
-    lists = {split: read_list(Path(folder, "ImageSets", f"{split}.txt")) for split in ("train", "val")}
-    found = {split: Pair(pictures, about, names) for split, names in lists.items() if names is not None}
-    return found if "train" in found else {"": Pair(pictures, about)}
+    return by_lists(pictures, about, os.path.join(folder, "ImageSets"), ("train", "val"))
 
 
 def _is_kitti(folder: str) -> bool:

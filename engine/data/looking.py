@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BytesIO
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
+from engine.data.found import Labels, Recognised, Split
+from engine.data.reading import describe_failure
 
 EXAMPLES = 12
 EXAMPLE_SIDE = 256
@@ -32,6 +36,61 @@ class Looked:
     examples: list[Example] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     channels: int | None = None
+
+
+Kind = TypeVar("Kind", bound=Split)
+Seen = TypeVar("Seen")
+
+
+def splits_of(found: Recognised, kind: type[Kind]) -> list[tuple[str, Kind]]:
+    """The splits of a folder, which are of that type, as "train" and "val"."""
+    halves = (("train", found.train), ("val", found.val))
+    return [(name, split) for name, split in halves if isinstance(split, kind)]
+
+
+class Tally:
+    """Tells how far a look has come, of so many files, and which of them it leaves out."""
+
+    def __init__(self, total: int, progress: Progress, leave_out: LeaveOut) -> None:
+        self._total, self._progress, self._leave_out = total, progress, leave_out
+        self._done = 0
+
+    def usable(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
+        """The places of those of `files` against which there is no reason, told one after another."""
+        usable = []
+        for place, reason in enumerate(reasons):
+            self._done += 1
+            self._progress(self._done, self._total)
+            if reason is None:
+                usable.append(place)
+            else:
+                self._leave_out(files[place], reason)
+        return usable
+
+    def seen(self, files: Sequence[str], see: Callable[[int], Seen], threads: int) -> dict[int, Seen]:
+        """What `see` gives of each file that can be used, by its place. It raises for one that cannot."""
+        found: dict[int, Seen] = {}
+
+        def reason(place: int) -> str | None:
+            try:
+                found[place] = see(place)
+            except Exception as error:  # a broken file may raise nearly anything in a decoder
+                return describe_failure(error)
+            return None
+
+        with ThreadPoolExecutor(threads, "look") as pool:
+            return {place: found[place] for place in self.usable(files, pool.map(reason, range(len(files))))}
+
+
+def shares_of_classes(
+    classes: Sequence[str], counts: Iterable[Labels | None]
+) -> tuple[dict[str, int], dict[str, float]]:
+    """In how many files each class is, and its share of all that is counted: of the `counts` of each file, None where it was
+    not looked into."""
+    known = np.array([each[: len(classes)] for each in counts if each is not None], np.int64).reshape(-1, len(classes))
+    shares = known.sum(0) / max(int(known.sum()), 1)
+    files = dict(zip(classes, (known > 0).sum(0).tolist(), strict=True))
+    return files, dict(zip(classes, shares.tolist(), strict=True))
 
 
 def spread_by_class(labels: np.ndarray, places: np.ndarray) -> list[int]:

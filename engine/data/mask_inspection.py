@@ -3,21 +3,21 @@ occur, and what the pictures look like with their masks. Torch-free."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
+from engine.data.boxes import size_upright
 from engine.data.drawing import lay_mask, png
-from engine.data.found import MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
-from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress
+from engine.data.found import Labels, MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
+from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress, Tally, shares_of_classes, splits_of
 from engine.data.masks import NO_CLASS, class_plane, read_values
-from engine.data.reading import check_size, describe_failure, folder_channels
+from engine.data.reading import Unfit, folder_channels
 from engine.data.tiff import open_to_show
 
 DECODED = 512
@@ -29,71 +29,43 @@ RARE = 0.001
 def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
     """Looks at every picture and mask of `found`, whose splits are of masks. `leave_out(path, reason)` is told of those that
     cannot be used."""
-    looked = Looked()
-    splits = [
-        (name, split) for name, split in (("train", found.train), ("val", found.val)) if isinstance(split, MaskSplit)
-    ]
-    looked.channels = folder_channels(*(split.files for _, split in splits))
-    total, done = sum(len(split.files) for _, split in splits), 0
-    assert found.code is not None
+    splits = splits_of(found, MaskSplit)
+    looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
+    tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
+    code = found.code
+    assert code is not None
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
-        with ThreadPoolExecutor(threads, "look") as pool:
-            judged = pool.map(
-                lambda place, split=split, sampled=sampled: _judge(
-                    split, place, found.code if place in sampled else None
-                ),
-                range(len(split.files)),
-            )
-            pixels = np.zeros(len(found.classes), np.int64)
-            pictures = np.zeros(len(found.classes), np.int64)
-            usable = []
-            for place, (reason, counts) in enumerate(judged):
-                done += 1
-                progress(done, total)
-                if reason:
-                    leave_out(split.files[place], reason)
-                    continue
-                usable.append(place)
-                if counts is not None:
-                    pixels += counts[: len(pixels)]
-                    pictures += counts[: len(pixels)] > 0
-        share = pixels / max(int(pixels.sum()), 1)
-        counted = dict(zip(found.classes, pictures.tolist(), strict=True))
-        shares = dict(zip(found.classes, share.tolist(), strict=True))
-        looked.splits.append(SplitReport(name, counted, split.made, total=len(usable), shares=shares))
-        looked.problems += _judge_classes(name, found.classes, share, bool(usable))
+        seen = tally.seen(split.files, partial(_see, split, code, sampled), threads)
+        counted, shares = shares_of_classes(found.classes, seen.values())
+        looked.splits.append(SplitReport(name, counted, split.made, total=len(seen), shares=shares))
+        looked.problems += _judge_classes(name, shares, bool(seen))
         if name == "train":
-            looked.examples += _examples(name, split, usable, found.code)
+            looked.examples += _examples(name, split, list(seen), code)
     return looked
 
 
-def _judge(split: MaskSplit, place: int, code: MaskCode | None) -> tuple[str, npt.NDArray[np.int64] | None]:
-    """Why the pair cannot be used, "" where nothing is known against it; with `code` also its pixels by class."""
-    try:
-        with open_to_show(split.files[place]) as picture:
-            check_size(picture)
-            turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)
-            size = picture.size[::-1] if turned else picture.size
-        with Image.open(split.masks[place]) as mask:
-            of_mask = mask.size
-        if size != of_mask:
-            sizes = f"{of_mask[0]} x {of_mask[1]} pixels, the picture has {size[0]} x {size[1]}"
-            return f"its mask is of another size ({sizes})", None
-        if code is None:
-            return "", None
-        plane = class_plane(read_values(Path(split.masks[place]).read_bytes()), code)
-        return "", np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
-    except Exception as error:  # a broken file may raise nearly anything in a decoder
-        return describe_failure(error), None
+def _see(split: MaskSplit, code: MaskCode, sampled: set[int], place: int) -> Labels | None:
+    """A mask's pixels by class, where it is `sampled`. Raises what a decoder raises, or Unfit, for a pair that cannot be
+    used."""
+    with open_to_show(split.files[place]) as picture:
+        height, width = size_upright(picture)
+    with Image.open(split.masks[place]) as mask:
+        wide, high = mask.size
+    if (width, height) != (wide, high):
+        raise Unfit(f"its mask is of another size ({wide} x {high} pixels, the picture has {width} x {height})")
+    if place not in sampled:
+        return None
+    plane = class_plane(read_values(Path(split.masks[place]).read_bytes()), code)
+    return np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
 
 
-def _judge_classes(name: str, classes: Sequence[str], share: npt.NDArray[np.float64], usable: bool) -> list[Problem]:
+def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
     title = "training" if name == "train" else "validation"
     if not usable:
         return [wrong(f"None of the {title} pictures can be used.", "Choose a folder of whole pictures and masks.")]
-    never = [class_name for class_name, part in zip(classes, share, strict=True) if not part]
-    rare = [f"{class_name} ({part:.2%})" for class_name, part in zip(classes, share, strict=True) if 0 < part < RARE]
+    never = [class_name for class_name, share in shares.items() if not share]
+    rare = [f"{class_name} ({share:.2%})" for class_name, share in shares.items() if 0 < share < RARE]
     found = []
     if never:
         what = "never learnt" if name == "train" else "never validated"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +14,33 @@ from engine.data.found import counted, first, shown, warn
 from engine.data.imagefolder import SPLIT_NAMES, is_picture, subfolders
 from engine.data.masks import arcgis_classes
 
-PICTURES = ("images", "image", "imgs", "img", "jpegimages", "rgb", "image_2")
+PICTURES = ("images", "image", "imgs", "img", "jpegimages", "rgb", "inputs", "image_2")
 ANNOTATIONS = ("labels", "label", "annotations", "annotation", "xmls", "xml", "label_2")
+
+
+class Kind(NamedTuple):
+    """How files of one kind about pictures are kept: their `folders`' names, and the `endings` of their own; of several about
+    one picture that of the last ending is taken. `suffixes` are what a file's name may have behind that of its picture,
+    `beside` what a folder of them may have behind the name of a split's folder of pictures, "" where they lie among these.
+    `deep`: both may lie in folders further down."""
+
+    folders: tuple[str, ...]
+    endings: tuple[str, ...]
+    suffixes: tuple[str, ...] = ("",)
+    beside: tuple[str, ...] = ()
+    deep: bool = False
+
+    def is_about(self, name: str) -> bool:
+        """Whether a file of this name is one of them."""
+        return os.path.splitext(name)[1].lower() in self.endings
+
+    def rank(self, name: str) -> tuple[int, str]:
+        """By what files of this kind are sorted, that which is taken last."""
+        return self.endings.index(os.path.splitext(name)[1].lower()), name
+
+
+XML = Kind(ANNOTATIONS, (".xml",), beside=("",))
+TEXTS = Kind(ANNOTATIONS, (".txt",), beside=("",))
 
 
 class Pair(NamedTuple):
@@ -50,44 +75,45 @@ def splits_of(folders: Sequence[str]) -> dict[str, str]:
     return {split: plain[name] for split, name in found.items() if name is not None}
 
 
-def find_pairs(folder: str, folders: Sequence[str], ending: str) -> dict[str, Pair]:
-    """The folders of pictures and of files that end in `ending` in `folder`, whose folders are `folders`: by split, or by ""
-    where there are none."""
-    return _inside(folder, folders, ending) or _by_split(folder, folders, ending) or _flat(folder, ending)
+def find_pairs(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair]:
+    """The folders of pictures and of files about them in `folder`, whose folders are `folders`: by split, or by "" where
+    there are none."""
+    return _inside(folder, folders, kind) or _by_split(folder, folders, kind) or _flat(folder, kind)
 
 
-def holds(folder: str, ending: str) -> bool:
-    """Whether a file in `folder` ends so."""
-    try:
-        with os.scandir(folder) as entries:
-            return any(_ends(entry.name, ending) for entry in entries)
-    except OSError:
-        return False
+def by_lists(pictures: str, annotations: str, lists: str, splits: Sequence[str]) -> dict[str, Pair]:
+    """A pair of folders by lists of names in the folder `lists`, one for each of `splits`, where there is one for training:
+    train.txt, or else trainval.txt."""
+    names = {split: read_list(Path(lists, f"{split}.txt")) for split in splits}
+    if names["train"] is None:
+        names["train"] = read_list(Path(lists, "trainval.txt"))
+    found = {split: Pair(pictures, annotations, of_split) for split, of_split in names.items() if of_split is not None}
+    return found if "train" in found else {"": Pair(pictures, annotations)}
 
 
 def endings(folder: str, ending: str) -> list[str]:
     """The names of the files in `folder` that end so, sorted."""
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if _ends(entry.name, ending))
+    return sorted(name for name in _files(folder) if name.lower().endswith(ending))
 
 
-def join(pair: Pair, ending: str) -> Joined:
-    """Each picture of a pair with the file of the same name that ends in `ending`."""
-    about = {os.path.splitext(name)[0]: name for name in endings(pair.annotations, ending)}
-    with os.scandir(pair.pictures) as entries:
-        pictures = sorted(entry.name for entry in entries if is_picture(entry.name) and not entry.name.startswith("."))
+def join(pair: Pair, kind: Kind) -> Joined:
+    """Each picture of a pair with the file about it."""
+    about: dict[str, str] = {}
+    for name in sorted(filter(kind.is_about, _files(pair.annotations, deep=kind.deep)), key=kind.rank):
+        about[os.path.splitext(name)[0]] = name
     joined = Joined()
-    for name in pictures:
+    for name in sorted(filter(is_picture, _files(pair.pictures, deep=kind.deep))):
         stem = os.path.splitext(name)[0]
         if pair.names is not None and stem not in pair.names:
             continue
-        path, found = os.path.join(pair.pictures, name), about.pop(stem, None)
+        path = os.path.join(pair.pictures, name)
+        found = next((about.pop(stem + suffix) for suffix in kind.suffixes if stem + suffix in about), None)
         if found is None:
             joined.alone.append(path)
         else:
             joined.both.append((path, os.path.join(pair.annotations, found)))
     if pair.names is None:
-        joined.spare = [os.path.join(pair.annotations, name) for name in about.values()]
+        joined.spare = [os.path.join(pair.annotations, name) for name in sorted(about.values())]
     return joined
 
 
@@ -144,44 +170,65 @@ def read_list(path: Path) -> frozenset[str] | None:
     return frozenset(Path(word).stem if "/" in word or is_picture(word) else word for word in words)
 
 
-def _ends(name: str, ending: str) -> bool:
-    return name.lower().endswith(ending) and not name.startswith(".")
+def _files(folder: str, *, deep: bool = False) -> Iterator[str]:
+    """The visible files in `folder`, and below it if `deep`, by their paths from there."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if deep and entry.is_dir(follow_symlinks=False):
+                yield from (os.path.join(entry.name, name) for name in _files(entry.path, deep=True))
+            else:
+                yield entry.name
 
 
-def _inside(folder: str, folders: Sequence[str], ending: str) -> dict[str, Pair]:
-    """images and labels, with or without folders of splits in both."""
-    pictures, about = named(folders, PICTURES), named(folders, ANNOTATIONS)
-    if pictures is None or about is None:
+def _holds(folder: str, kind: Kind) -> bool:
+    """Whether there is a file of that kind in `folder`."""
+    return any(map(kind.is_about, _files(folder, deep=kind.deep)))
+
+
+def _inside(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair]:
+    """images and labels, with or without folders of splits in both; of several folders like labels the first that holds such
+    files."""
+    pictures = named(folders, PICTURES)
+    if pictures is None:
         return {}
-    pictures, about = os.path.join(folder, pictures), os.path.join(folder, about)
-    of_pictures, of_about = splits_of(subfolders(pictures)), splits_of(subfolders(about))
-    both = {
-        split: Pair(os.path.join(pictures, of_pictures[split]), os.path.join(about, of_about[split]))
-        for split in of_pictures
-        if split in of_about
-    }
-    pairs = both or {"": Pair(pictures, about)}
-    return pairs if any(holds(pair.annotations, ending) for pair in pairs.values()) else {}
+    pictures = os.path.join(folder, pictures)
+    of_pictures = splits_of(subfolders(pictures))
+    for name in kind.folders:
+        about = named(folders, (name,))
+        if about is None:
+            continue
+        about = os.path.join(folder, about)
+        of_about = splits_of(subfolders(about))
+        both = {
+            split: Pair(os.path.join(pictures, of_pictures[split]), os.path.join(about, of_about[split]))
+            for split in of_pictures
+            if split in of_about
+        }
+        pairs = both or {"": Pair(pictures, about)}
+        if any(_holds(pair.annotations, kind) for pair in pairs.values()):
+            return pairs
+    return {}
 
 
-def _by_split(folder: str, folders: Sequence[str], ending: str) -> dict[str, Pair]:
-    """train and val, each with images and labels in it, or with pictures and files about them side by side."""
+def _by_split(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair]:
+    """train and val, each with images and labels in it, or with pictures in it and the files about them beside."""
     found = {}
     for split, name in splits_of(folders).items():
         place = os.path.join(folder, name)
         inside = subfolders(place)
-        pictures, about = named(inside, PICTURES), named(inside, ANNOTATIONS)
-        if pictures is not None and about is not None:
-            found[split] = Pair(os.path.join(place, pictures), os.path.join(place, about))
-        elif not inside:
-            found[split] = Pair(place, place)
-    return {split: pair for split, pair in found.items() if holds(pair.annotations, ending)}
+        pair = _inside(place, inside, kind).get("")
+        about = named(folders, [f"{name.lower()}{suffix}" for suffix in kind.beside])
+        if pair is not None:
+            found[split] = pair
+        elif about is not None and not inside and _holds(os.path.join(folder, about), kind):
+            found[split] = Pair(place, os.path.join(folder, about))
+    return found
 
 
-def _flat(folder: str, ending: str) -> dict[str, Pair]:
+def _flat(folder: str, kind: Kind) -> dict[str, Pair]:
     """Pictures and files about them side by side."""
-    if not holds(folder, ending):
+    if "" not in kind.beside or not _holds(folder, kind) or not any(map(is_picture, _files(folder))):
         return {}
-    with os.scandir(folder) as entries:
-        some = any(is_picture(entry.name) for entry in entries)
-    return {"": Pair(folder, folder)} if some else {}
+    return {"": Pair(folder, folder)}

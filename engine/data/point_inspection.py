@@ -4,7 +4,7 @@ look like. Torch-free."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -13,11 +13,10 @@ from engine.contract.problems import Problem
 from engine.data.clouds import read_cloud, read_head
 from engine.data.drawing import png
 from engine.data.found import Labels, MaskCode, PointSplit, Recognised, spread_evenly, warn, wrong
-from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress
+from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress, Tally, shares_of_classes, splits_of
 from engine.data.masks import NO_CLASS
 from engine.data.point_drawing import draw_points
 from engine.data.points import classes_of
-from engine.data.reading import describe_failure
 
 READ = 64
 """About so many clouds of a split are read whole, evenly spread, for the share of each class; of the others their heads."""
@@ -28,48 +27,30 @@ DRAWN_POINTS = 20_000
 def look_through_points(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
     """Looks at every cloud of `found`, whose splits are of points. `leave_out(path, reason)` is told of those that cannot be
     used."""
-    looked = Looked()
-    splits = [
-        (name, split) for name, split in (("train", found.train), ("val", found.val)) if isinstance(split, PointSplit)
-    ]
-    looked.channels = max(3 + len(split.features) for _, split in splits)
-    total, done = sum(len(split.files) for _, split in splits), 0
-    assert found.code is not None
+    splits = splits_of(found, PointSplit)
+    looked = Looked(channels=max(3 + len(split.features) for _, split in splits))
+    tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
+    code = found.code
+    assert code is not None
     for name, split in splits:
         read = set(spread_evenly(len(split.files), READ))
-        codes = [found.code if place in read else None for place in range(len(split.files))]
-        points, clouds = np.zeros((2, len(found.classes)), np.int64)
-        usable = []
-        with ThreadPoolExecutor(threads, "look") as pool:
-            for place, (reason, counts) in enumerate(pool.map(_judge, split.files, codes)):
-                done += 1
-                progress(done, total)
-                if reason:
-                    leave_out(split.files[place], reason)
-                    continue
-                usable.append(place)
-                if counts is not None:
-                    points += counts[: len(points)]
-                    clouds += counts[: len(points)] > 0
-        counted = dict(zip(found.classes, clouds.tolist(), strict=True))
-        shares = dict(zip(found.classes, (points / max(int(points.sum()), 1)).tolist(), strict=True))
-        looked.splits.append(SplitReport(name, counted, split.made, total=len(usable), shares=shares))
-        looked.problems += _judge_classes(name, shares, bool(usable))
+        seen = tally.seen(split.files, partial(_see, split, code, read), threads)
+        counted, shares = shares_of_classes(found.classes, seen.values())
+        looked.splits.append(SplitReport(name, counted, split.made, total=len(seen), shares=shares))
+        looked.problems += _judge_classes(name, shares, bool(seen))
         if name == "train":
-            looked.examples += _examples(split, usable, found.code)
+            looked.examples += _examples(split, list(seen), code)
     return looked
 
 
-def _judge(path: str, code: MaskCode | None) -> tuple[str, Labels | None]:
-    """Why the cloud cannot be used, "" where nothing is known against it; with `code` also its points by class."""
-    try:
-        if code is None:
-            read_head(path)
-            return "", None
-        classes = classes_of(read_cloud(path, ()).labels, code)
-        return "", np.bincount(classes, minlength=NO_CLASS + 1)
-    except Exception as error:  # a broken file may raise nearly anything in a reader
-        return describe_failure(error), None
+def _see(split: PointSplit, code: MaskCode, read: set[int], place: int) -> Labels | None:
+    """A cloud's points by class, where it is among those that are to be `read`. Raises what a reader raises, or Unfit, for
+    one that cannot be used."""
+    if place not in read:
+        read_head(split.files[place])
+        return None
+    classes = classes_of(read_cloud(split.files[place], ()).labels, code)
+    return np.bincount(classes, minlength=NO_CLASS + 1)
 
 
 def _judge_classes(name: str, shares: dict[str, float], usable: bool) -> list[Problem]:

@@ -34,9 +34,10 @@ def train_and_val(
     val_fraction: float,
     seed: int,
     layout: str,
+    nothing: str = "There are annotations, but none that belong to pictures for training.",
 ) -> tuple[Split, Split] | None:
     """What to train on and what to validate with, of the splits "train", "val" and "test", or "" where there are none; None
-    where there is nothing to train on. Adds what is to be told to `problems`."""
+    where there is nothing to train on, of which `nothing` tells. Adds what is to be told to `problems`."""
     there = {name: split for name, split in splits.items() if len(split.files)}
     if "val" not in there and "test" in there and "train" in there:
         problems.append(
@@ -48,23 +49,12 @@ def train_and_val(
         there["val"] = there["test"]
     whole = there.get("train") or there.get("")
     if whole is None:
-        problems.append(wrong("There are annotations, but none that belong to pictures for training.", layout))
+        problems.append(wrong(nothing, layout))
         return None
     if "val" in there:
         return whole, there["val"]
-    train, val = divided(whole, folder, val_fraction, seed)
-    if not len(val.files):
+    keys = (os.fsencode(os.path.relpath(path, folder)) for path in whole.files)
+    chosen = draw_validation(keys, np.zeros(len(whole.files), np.int64), val_fraction, seed)
+    if not chosen.any():
         problems.append(wrong("With so few pictures none can be kept for validation.", "Add some, or a val folder."))
-    return train, val
-
-
-def divided(whole: Split, folder: str, val_fraction: float, seed: int) -> tuple[Split, Split]:
-    """`whole` in a part to train on and one to validate with, by `draw_pictures`."""
-    chosen = draw_pictures(whole.files, folder, val_fraction, seed)
     return whole.select(~chosen, made=False), whole.select(chosen, made=True)
-
-
-def draw_pictures(files: Sequence[str], folder: str, val_fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Which of `files`, all below `folder`, go to validation; as `draw_validation`, without regard to classes."""
-    keys = (os.fsencode(os.path.relpath(path, folder)) for path in files)
-    return draw_validation(keys, np.zeros(len(files), np.int64), val_fraction, seed)

@@ -10,20 +10,20 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
 from engine.data.boxes import Annotations, Box, Marked
 from engine.data.found import counted, first, shown, warn
 from engine.data.pairing import (
+    XML,
     Pair,
+    by_lists,
     classes_of,
     endings,
     find_pairs,
     join,
     named,
-    read_list,
     unreadable,
     without_counterpart,
 )
@@ -49,10 +49,10 @@ class _Parsed(NamedTuple):
 
 def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
     """The pictures and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
-    pairs = _by_lists(folder, folders) or find_pairs(folder, folders, ".xml")
+    pairs = _by_lists(folder, folders) or find_pairs(folder, folders, XML)
     if not any(_is_voc(pair.annotations) for pair in pairs.values()):
         return None
-    joined = {split: join(pair, ".xml") for split, pair in pairs.items()}
+    joined = {split: join(pair, XML) for split, pair in pairs.items()}
     problems = without_counterpart(joined.values(), alone_left_out=True)
     parsed: dict[str, list[tuple[str, _Parsed]]] = {}
     faults: list[tuple[str, str]] = []
@@ -93,14 +93,7 @@ def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     if pictures is None or about is None:
         return {}
     pictures, about = os.path.join(folder, pictures), os.path.join(folder, about)
-    lists = Path(folder, "ImageSets", "Main")
-    names = {split: read_list(lists / f"{split}.txt") for split in ("train", "val", "test", "trainval")}
-    if names["train"] is None:
-        names["train"] = names["trainval"]
-    found = {
-        split: Pair(pictures, about, names[split]) for split in ("train", "val", "test") if names[split] is not None
-    }
-    return found if "train" in found else {"": Pair(pictures, about)}
+    return by_lists(pictures, about, os.path.join(folder, "ImageSets", "Main"), ("train", "val", "test"))
 
 
 def _is_voc(folder: str) -> bool:

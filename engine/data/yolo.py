@@ -15,7 +15,17 @@ from engine.contract.problems import Problem
 from engine.data.boxes import Annotations, Box, Marked
 from engine.data.found import shown, wrong
 from engine.data.imagefolder import is_picture
-from engine.data.pairing import Joined, Pair, endings, find_pairs, join, read_list, unreadable, without_counterpart
+from engine.data.pairing import (
+    TEXTS,
+    Joined,
+    Pair,
+    endings,
+    find_pairs,
+    join,
+    read_list,
+    unreadable,
+    without_counterpart,
+)
 
 LOOKED_AT = 20
 """Files of a folder that are opened to see whether they are of this kind."""
@@ -75,10 +85,10 @@ def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
     """The pictures and their rows in `folder`, whose folders are `folders`; None where it is not of that kind. Pictures
     without a file hold nothing."""
     about = _definition(folder)
-    pairs = _by_definition(folder, about) or find_pairs(folder, folders, ".txt") or _darknet(folder, folders)
+    pairs = _by_definition(folder, about) or find_pairs(folder, folders, TEXTS) or _darknet(folder, folders)
     if not any(_is_yolo(pair.annotations) for pair in pairs.values()):
         return None
-    joined = {split: _without_others(join(pair, ".txt")) for split, pair in pairs.items()}
+    joined = {split: _without_others(join(pair, TEXTS)) for split, pair in pairs.items()}
     problems = without_counterpart(joined.values(), alone_left_out=False)
     faults: list[tuple[str, str]] = []
     splits: dict[str, list[tuple[str, list[Row]]]] = {}

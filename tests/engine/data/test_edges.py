@@ -56,6 +56,8 @@ def moved(folder: Path, moves: dict[str, str]) -> Path:
         {"images": "data/images", "edges": "data/groundTruth"},
         {"images": "edges/imgs", "edges": "edges/edge_maps"},
         {"images/train": "train/image", "images/val": "val/image", "edges/train": "train/edge", "edges/val": "val/edge"},
+        {"images/train": "images/train2020", "images/val": "images/val2020", "edges/train": "edges/train2020",
+         "edges/val": "edges/val2020"},
         {"images/train": "images/train/rgbr/real", "images/val": "images/val", "edges/train": "edges/train/rgbr/real",
          "edges/val": "edges/val"},
     ],

@@ -40,6 +40,8 @@ def names(recognised: Recognised) -> tuple[list[str], list[str]]:
         ("{split}/images/{name}.jpg", "{split}/labels/{name}.tif"),
         ("{split}/{name}.png", "{split}annot/{name}.png"),
         ("{split}/{name}.jpg", "{split}_labels/{name}_L.png"),
+        ("images/{split}2017/{name}.jpg", "annotations/{split}2017/{name}.png"),
+        ("{split}2017/{name}.jpg", "{split}2017_masks/{name}.png"),
     ],
 )
 def test_that_splits_are_found_in_all_spellings(tmp_path: Path, picture: str, mask: str) -> None:
@@ -87,6 +89,25 @@ def test_that_what_has_no_counterpart_is_told_and_left_out(tmp_path: Path) -> No
     assert "There is 1 picture" in told
     assert "without a mask: lonely.jpg" in told
     assert "without a picture: spare.png" in told
+
+
+def test_that_where_there_is_nothing_to_train_on_that_alone_is_told(tmp_path: Path) -> None:
+    for number in range(4):
+        pair(tmp_path / f"images/test/{number}.jpg", tmp_path / f"masks/test/{number}.png")
+    recognised = found(tmp_path)
+    assert recognised.train is None
+    (problem,) = recognised.problems
+    assert "none of them belong together for training" in problem.message
+
+
+def test_that_of_several_folders_that_may_hold_masks_the_first_that_does_is_taken(tmp_path: Path) -> None:
+    for number in range(4):
+        pair(tmp_path / f"images/{number}.jpg", tmp_path / f"gt/{number}.png")
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels/0.txt").touch()
+    train, val = names(found(tmp_path))
+    assert len(train) + len(val) == 4
 
 
 def test_that_a_folder_of_another_kind_names_the_task_that_it_is_for(tmp_path: Path) -> None:
