@@ -35,11 +35,12 @@ class TaskError(Exception):
 @dataclass(frozen=True)
 class Lesson:
     """What an objective needs to know of a job's data. `class_counts` gives how often each class occurs in the training
-    split, in samples or in pixels, points or boxes of them; asking costs a look at the labels."""
+    split, which has so many `samples`, in these or in pixels, points or boxes of them; asking costs a look at the labels."""
 
     classes: tuple[str, ...]
     channels: int = 3
     class_counts: Callable[[], Sequence[float]] = tuple
+    samples: int = 0
 
 
 class Measures(ABC):

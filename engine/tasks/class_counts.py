@@ -82,6 +82,14 @@ def balanced_weights(counts: Sequence[float]) -> Tensor:
     return weights.float()
 
 
+def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
+    """What having a label counts beside not having it, so that both count alike together: how many samples lack it for each
+    that has it (the `pos_weight` of torch's BCEWithLogitsLoss), 1 for one that all have or none. float32 [C]."""
+    there = torch.tensor(counts, dtype=torch.float64)
+    tells = (there > 0) & (there < samples)
+    return torch.where(tells, (samples - there) / there.clamp(min=1), 1.0).float()
+
+
 def softened_weights(counts: Sequence[float]) -> Tensor:
     """The same for pixels, of which there may be thousands of times as many of one class: 1 / ln(1.02 + share), at most 50 to
     1 (Paszke et al. 2016, ENet, section 4), and 1 in the mean over the pixels. float32 [C]."""

@@ -15,7 +15,7 @@ from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.idx import Bytes
 from engine.tasks.base import Lesson, Measures, Objective, Shown
-from engine.tasks.class_counts import Shares, of_classes
+from engine.tasks.class_counts import Shares, of_classes, presence_weights
 from engine.tasks.classification import Classification
 
 THRESHOLD = 0.5
@@ -118,7 +118,7 @@ class MultiLabel(Classification):
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="resnet18",
-        fields=("label_smoothing", "mixup", "cutmix", "oversample"),
+        fields=("class_weights", "label_smoothing", "mixup", "cutmix", "oversample"),
         models="classification",
     )
 
@@ -126,23 +126,31 @@ class MultiLabel(Classification):
         return ()
 
     def objective(self, job: Job, lesson: Lesson) -> Objective:
-        return LabelsOfPicture(lesson.classes, job.label_smoothing)
+        balanced = job.class_weights == "balanced"
+        weights = presence_weights(lesson.class_counts(), lesson.samples) if balanced else None
+        return LabelsOfPicture(lesson.classes, job.label_smoothing, weights)
 
 
 class LabelsOfPicture(Objective):
     """Each label for itself, by binary cross entropy, of which a sample's loss is the mean over the labels. Targets are
-    float32 [n, C], 0 or 1, or shares where pictures are mixed; `smoothing` draws them towards a half."""
+    float32 [n, C], 0 or 1, or shares where pictures are mixed; `smoothing` draws them towards a half, and having a label
+    counts by `weights` [C]."""
 
     entry = MultiLabel.entry
 
-    def __init__(self, classes: Sequence[str], smoothing: float = 0.0) -> None:
+    def __init__(self, classes: Sequence[str], smoothing: float = 0.0, weights: Tensor | None = None) -> None:
         self._classes = classes
         self._smoothing = smoothing
+        self._weights = weights
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self._smoothing:
             targets = targets * (1 - self._smoothing) + self._smoothing / 2
-        return functional.binary_cross_entropy_with_logits(outputs.float(), targets, reduction="none").mean(1)
+        if self._weights is not None:
+            self._weights = self._weights.to(outputs.device)  # once, since a copy holds up the host
+        return functional.binary_cross_entropy_with_logits(
+            outputs.float(), targets, reduction="none", pos_weight=self._weights
+        ).mean(1)
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return _accuracies(outputs.float().sigmoid() >= THRESHOLD, targets > 0.5).sum()

@@ -174,7 +174,9 @@ def _updater(strategy: Strategy, steps: int, held: frozenset[str]) -> Updater:
 
 
 def _lesson(splits: Splits) -> Lesson:
-    return Lesson(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
+    return Lesson(
+        splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)), len(splits.train)
+    )
 
 
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract.job import Job
-from engine.tasks import TASKS
+from engine.tasks import TASKS, Lesson
 from engine.tasks.multilabel import average_precision
 from tests.support.lessons import lesson
 
@@ -87,6 +87,25 @@ def test_that_smoothing_draws_targets_towards_a_half() -> None:
         TASK.objective(Job(task="multilabel", label_smoothing=each), lesson(CLASSES)) for each in (0.0, 0.2)
     )
     torch.testing.assert_close(smooth.loss(outputs, targets), plain.loss(outputs, smoothed))
+
+
+def test_that_balanced_labels_count_as_torchs_own_loss_weighs_what_is_there() -> None:
+    outputs, targets = sample(40)
+    targets[:, 0] = 1  # a label that every sample has
+    counts = targets.sum(0)
+    told = Lesson(tuple("abcde"), class_counts=counts.tolist, samples=40)
+    objective = TASK.objective(Job(task="multilabel", class_weights="balanced"), told)
+    weights = (40 - counts) / counts
+    weights[[0, 4]] = 1
+    assert (weights[1:4] > 1.2).all()
+    theirs = torch.nn.BCEWithLogitsLoss(pos_weight=weights)
+    torch.testing.assert_close(objective.loss(outputs, targets).mean(), theirs(outputs, targets))
+    unsure = torch.zeros(40, CLASSES, requires_grad=True)
+    objective.loss(unsure, targets).sum().backward()
+    assert unsure.grad is not None
+    pulls = unsure.grad.sum(0)
+    torch.testing.assert_close(pulls[1:4], torch.zeros(3), msg="having and lacking a label pull alike")
+    assert (pulls[[0, 4]].abs() > 1).all()
 
 
 def test_that_labels_are_told_the_likeliest_first() -> None:
