@@ -5,7 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import QObject, Signal
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone
+from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, inspector_options
+from engine.contract.job import Job
 from gui.child import ChildModule
 
 REPORT_LIMIT_BYTES = 64 << 20
@@ -26,13 +27,11 @@ class Inspector(ChildModule):
         self.folder = ""
         self._report: DatasetReport | None = None
 
-    def start(self, folder: str, val_fraction: float, seed: int, task: str = "classification") -> None:
-        """Begins to look through `folder` for a task; the answer comes as a signal."""
-        entry = load_catalogue().task(task)
-        formats = ["--formats", ",".join(entry.formats)] if entry is not None else []
-        self.folder = folder
+    def start(self, job: Job) -> None:
+        """Begins to look through the folder of `job` for its task; the answer comes as a signal."""
+        self.folder = job.dataset
         self._report = None
-        self._start([folder, "--val-fraction", str(val_fraction), "--seed", str(seed), *formats])
+        self._start([job.dataset, *inspector_options(job, load_catalogue())])
         self.progress.emit(0, 0)
 
     def _take(self, line: bytes) -> None:

@@ -233,6 +233,7 @@ class MainWindow(QMainWindow):
         self.form.card.gallery_wanted.connect(self._show_dataset)
         self.form.inspection.changed.connect(lambda: track.dataset.show_report(self.form.inspection.report))
         self.form.changed.connect(lambda: track.cut.set_job(self._cut_job()))
+        self.form.changed.connect(lambda: track.dataset.set_picture_size(self.form.picture_size))
 
     # What happens
 
@@ -241,9 +242,9 @@ class MainWindow(QMainWindow):
             self.track.run.set_machine(snapshot)
             self.form.set_machine(snapshot)
 
-    def _inspect(self, folder: str, val_fraction: float, seed: int, task: str) -> None:
-        if folder and not self._closing:
-            self.inspector.start(str(Path(folder).expanduser()), val_fraction, seed, task)
+    def _inspect(self, job: Job | None) -> None:
+        if job is not None and not self._closing:
+            self.inspector.start(job)
         else:
             self.inspector.cancel()
 

@@ -14,7 +14,7 @@ from typing import IO
 import msgspec
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress
+from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress, inspector_options
 from engine.contract.devices import Shown, Snapshot
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
@@ -65,11 +65,7 @@ def snapshot() -> Snapshot:
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None]) -> DatasetReport:
     """Looks through the job's dataset folder. Raises ChildFailed."""
-    task = load_catalogue().task(job.task)
-    options = ["--val-fraction", str(job.val_fraction), "--seed", str(job.seed)]
-    if task is not None:
-        options += ["--formats", ",".join(task.formats)]
-    with _child("engine.data", job.dataset, *options) as process:
+    with _child("engine.data", job.dataset, *inspector_options(job, load_catalogue())) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:

@@ -29,7 +29,8 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A task. The first of its `measures` decides which checkpoint is best unless the job says otherwise; `model` is what
     the form begins with, `fields` are those of the job that it goes by beside those that all do, and `without` those that
     it does not go by though all others do. Where it has no models of its own, `models` is the task whose models it takes; of
-    a `file` it is the model's Python file that says what is learnt, by measures that are not known before it is run."""
+    a `file` it is the model's Python file that says what is learnt, by measures that are not known before it is run.
+    `classes` is how many a dataset for it is to tell apart, None for any number."""
 
     id: str
     title: str
@@ -40,6 +41,7 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: tuple[str, ...] = ()
     models: str = ""
     file: bool = False
+    classes: int | None = None
 
 
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

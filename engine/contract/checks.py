@@ -6,11 +6,12 @@ import hashlib
 import os
 from pathlib import Path
 
-from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, did_you_mean, load_catalogue
+from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, TaskEntry, did_you_mean, load_catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.job import TIMM, Job
-from engine.contract.problems import Problem
+from engine.contract.own_measures import own_measures
+from engine.contract.problems import Problem, errors
 from engine.contract.speed_checks import speed_problems
 from engine.contract.strategy_checks import options_without_effect, strategy_problems
 
@@ -42,15 +43,19 @@ def problems(
     found: list[Problem] = []
     found += _dataset(job, report)
     task = catalogue.task(job.task)
+    if task is not None and report is not None and report.format and not errors(report.problems):
+        found += class_count_problems(task, len(report.classes))
     if task is None:
         found.append(
             Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, [t.id for t in catalogue.tasks]))
         )
-    elif job.best_by and not task.file and job.best_by not in {measure.id for measure in task.measures}:
-        known = [measure.id for measure in task.measures]
-        found.append(
-            Problem("best_by", f"“{job.best_by}” is not a measure of this task.", did_you_mean(job.best_by, known))
-        )
+    elif job.best_by:
+        of_file = own_measures(job.model) if task.file else ()
+        known = [measure.id for measure in (*of_file, *task.measures)]
+        # Of a file whose measures cannot be told from its text, the run says at its start whether it has this one.
+        if job.best_by not in known and (of_file or not task.file):
+            message = f"“{job.best_by}” is not a measure of this task."
+            found.append(Problem("best_by", message, did_you_mean(job.best_by, known)))
     model = None
     if job.model_is_file:
         found += _model_file(job)
@@ -103,6 +108,17 @@ def _dataset(job: Job, report: DatasetReport | None) -> list[Problem]:
             Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the pictures.")
         ]
     return list(report.problems) if report is not None else []
+
+
+def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
+    """What is wrong with a dataset of so many classes for a task that tells a certain number apart."""
+    if task.classes in (None, classes):
+        return []
+    message = f"The masks have {classes} classes; {task.title.lower()} are told from a background alone."
+    remedy = (
+        "Give masks of two values, 0 where there is no line, ignore a third, or choose the task Semantic segmentation."
+    )
+    return [Problem("dataset", message, remedy)]
 
 
 def _model_file(job: Job) -> list[Problem]:

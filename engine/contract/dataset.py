@@ -1,10 +1,22 @@
-"""What is found on looking through a dataset folder, as the inspector reports it."""
+"""What is found on looking through a dataset folder, as the inspector reports it, and what that is told."""
 
 from __future__ import annotations
 
 import msgspec
 
+from engine.contract.catalogue import Catalogue
+from engine.contract.job import Job
+from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
+
+
+def inspector_options(job: Job, catalogue: Catalogue) -> list[str]:
+    """What `python -m engine.data` is told of `job` besides its folder."""
+    options = ["--val-fraction", str(job.val_fraction), "--seed", str(job.seed)]
+    task = catalogue.task(job.task)
+    if task is not None:
+        options += ["--formats", ",".join(task.formats)]
+    return options if job.ignore_value is None else [*options, "--ignore-value", str(job.ignore_value)]
 
 
 class Unreadable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,16 +49,36 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(self.counts.values()) if self.total is None else self.total
 
 
+def crop_margin(size: int) -> int:
+    """How many pixels larger than `size` pictures are loaded to leave room for the light augmentation's crop: 1/8, as 256 is
+    to 224."""
+    return max(1, round(size / 8))
+
+
+class Crop(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What the light augmentation takes of a picture, whatever its size: the places of its upper left corner as shares of
+    those that there are, from 0 to below 1, and whether it is mirrored."""
+
+    top: float
+    left: float
+    mirrored: bool
+
+    def corner(self, size: int) -> tuple[int, int]:
+        """Top and left, in pixels, of a crop of `size`."""
+        places = crop_margin(size) + 1
+        return int(self.top * places), int(self.left * places)
+
+
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A small picture to show, as PNG bytes (longest side 256 px), with what is marked on it; of no class where there is
-    more than one. `sample` is its place in its split; `augmented` is what the light augmentation would make of it in the
-    first epochs, as PNG bytes, where that is known."""
+    """A picture to show, as PNG bytes (longest side 512 px), with what is marked on it; of no class where there is more than
+    one. `sample` is its place in its split; `crops` are what the light augmentation would take of it in the first epochs,
+    where that is known."""
 
     class_name: str
     split: str
     png: bytes
     sample: int | None = None
-    augmented: tuple[bytes, ...] = ()
+    crops: tuple[Crop, ...] = ()
 
 
 class PictureSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +100,9 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     `format` is the id of a format, or "" where nothing was recognised. `channels` is 1 for grey
     pictures, 3 for colour, and of TIFFs of bands their number. `unreadable` holds at most the first thousand; the count is whole. Pictures that
-    begin and end as they should count as readable; of a large folder only a sample is decoded.
+    begin and end as they should count as readable; of a large folder only a sample is decoded. `legend` says what the
+    colours in the examples stand for, an entry for each class, where they have a meaning. A model is given pictures that are
+    `whole` within their square, or else their middle.
     """
 
     folder: str
@@ -79,6 +113,8 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     unreadable: tuple[Unreadable, ...] = ()
     unreadable_count: int = 0
     examples: tuple[Example, ...] = ()
+    legend: tuple[LegendEntry, ...] = ()
+    whole: bool = False
     sizes: PictureSizes | None = None
     problems: tuple[Problem, ...] = ()
     seconds: float = 0.0

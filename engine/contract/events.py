@@ -14,6 +14,7 @@ import msgspec
 from engine.contract.cut import Cut
 from engine.contract.devices import DeviceSample
 from engine.contract.job import FIELDS, Job
+from engine.contract.legend import LegendEntry
 
 Phase = Literal["starting", "preparing", "training", "validating", "saving", "pausing", "stopping"]
 Outcome = Literal["completed", "paused", "stopped", "failed"]
@@ -228,21 +229,25 @@ class ClassMeasures(Event, tag="class_measures", kw_only=True):
 
 class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One sample of the validation split, and what the model makes of it: pictures, their paths relative to the run's
-    folder, and words where there are some to say. `name` tells which sample it is."""
+    folder, and words where there are some to say. `name` tells which sample it is, `legend` which entries of the legend
+    either picture shows, by their places in it."""
 
     name: str
     truth_png: str
     prediction_png: str
     truth_words: str = ""
     prediction_words: str = ""
+    legend: tuple[int, ...] = ()
 
 
 class Predicted(Event, tag="predicted", kw_only=True):
-    """What the model predicts at `step` for some samples of the validation split, the same at every validation."""
+    """What the model predicts at `step` for some samples of the validation split, the same at every validation; `legend`
+    says what the colours in their pictures stand for, where they have a meaning."""
 
     epoch: int
     step: int
     samples: tuple[PredictedSample, ...]
+    legend: tuple[LegendEntry, ...] = ()
 
 
 class CheckpointSaved(Event, tag="checkpoint", kw_only=True):

@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("folder")
     parser.add_argument("--val-fraction", type=float, default=FIELDS["val_fraction"].default)
     parser.add_argument("--seed", type=int, default=FIELDS["seed"].default)
+    parser.add_argument("--ignore-value", type=int)
     parser.add_argument("--formats", type=lambda text: tuple(text.split(",")), default=PICTURES_BY_CLASS)
     arguments = parser.parse_args()
     _die_with_parent()
@@ -37,6 +38,7 @@ def main() -> int:
             val_fraction=arguments.val_fraction,
             seed=arguments.seed,
             formats=arguments.formats,
+            ignored=arguments.ignore_value,
             progress=_Printer().progress,
         )
         _print(InspectionDone(report))

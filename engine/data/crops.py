@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.contract.dataset import Crop
 from engine.data.found import Labels
 from engine.data.randomness import draw
-
-
-def crop_margin(size: int) -> int:
-    """How many pixels larger than `size` pictures are loaded to leave room for the crop: 1/8, as 256 is to 224."""
-    return max(1, round(size / 8))
 
 
 def draw_crops(margin: int, seed: int, epoch: int, samples: Labels, *, mirror: bool) -> Labels:
@@ -20,3 +16,9 @@ def draw_crops(margin: int, seed: int, epoch: int, samples: Labels, *, mirror: b
     crops = (drawn * (margin + 1)).astype(np.int64)
     crops[:, 2] = drawn[:, 2] < 0.5 if mirror else 0
     return crops
+
+
+def first_crops(epochs: int, seed: int, sample: int, *, mirror: bool) -> tuple[Crop, ...]:
+    """What `draw_crops` draws for one sample in the first epochs."""
+    drawn = (draw(seed, epoch, np.array([sample]), 3)[:, 0].tolist() for epoch in range(1, epochs + 1))
+    return tuple(Crop(top, left, mirror and side < 0.5) for top, left, side in drawn)

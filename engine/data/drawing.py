@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
+from engine.contract.legend import LegendEntry
 from engine.data.idx import Bytes
 from engine.data.masks import NO_CLASS
 
@@ -24,6 +25,32 @@ def class_colours(count: int) -> Bytes:
     return colours
 
 
+def legend_of(names: Sequence[str], colours: Bytes) -> tuple[LegendEntry, ...]:
+    """The legend of colours uint8 [n, 3], of which black leaves a picture as it is."""
+    told = ("#{:02x}{:02x}{:02x}".format(*colour) if any(colour) else "" for colour in colours.tolist())
+    return tuple(LegendEntry(name, colour) for name, colour in zip(names, told, strict=True))
+
+
+def mask_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
+    """The legend of what `lay_mask` draws."""
+    return legend_of(classes, class_colours(len(classes)))
+
+
+def frame_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
+    """The legend of what `outline` draws."""
+    return legend_of(classes, _frame_colours(np.arange(len(classes))))
+
+
+def classes_in(plane: Bytes) -> tuple[int, ...]:
+    """The classes in a plane of them, in order."""
+    return tuple(np.unique(plane[plane != NO_CLASS]).tolist())
+
+
+def _frame_colours(classes: npt.NDArray[np.int64]) -> Bytes:
+    """The colours of the frames around things of such classes, uint8 [n, 3]: none of them black."""
+    return class_colours(NO_CLASS + 1)[classes % NO_CLASS + 1]
+
+
 def lay_mask(picture: Bytes, plane: Bytes) -> Bytes:
     """`picture`, uint8 [h, w, 3], under the colours of the classes in `plane`, uint8 [h, w]; what is of no class, and the
     first class, which is black, shows the picture."""
@@ -36,12 +63,11 @@ def lay_mask(picture: Bytes, plane: Bytes) -> Bytes:
 def outline(picture: Bytes, boxes: npt.NDArray[np.float64], classes: Sequence[int], words: Sequence[str] = ()) -> Bytes:
     """`picture`, uint8 [h, w, 3], with a frame around each of `boxes` [n, 4] (x1, y1, x2, y2 in its pixels), in the colour of
     its class, with a few words each if there are any."""
-    colours = class_colours(NO_CLASS + 1)
+    colours = _frame_colours(np.asarray(classes, np.int64)).tolist()
     image = Image.fromarray(picture)
     draw = ImageDraw.Draw(image)
-    for number, (box, of_class) in enumerate(zip(boxes.tolist(), classes, strict=True)):
+    for number, (box, colour) in enumerate(zip(boxes.tolist(), map(tuple, colours), strict=True)):
         left, top, right, bottom = box
-        colour = tuple(colours[of_class % NO_CLASS + 1].tolist())
         draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour)
         if number < len(words):
             draw.text((left + 2, top + 1), words[number], fill=colour)

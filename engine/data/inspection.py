@@ -7,18 +7,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from engine.contract.dataset import DatasetReport, Unreadable
+from msgspec import structs
+
+from engine.contract.dataset import DatasetReport, Example, Unreadable
+from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem, errors
 from engine.data.any_files import look_through_any
-from engine.data.augmented import with_augmented
 from engine.data.box_inspection import look_through_boxes
 from engine.data.boxes import BoxSplit
+from engine.data.crops import first_crops
+from engine.data.drawing import frame_legend, mask_legend
 from engine.data.edges import EdgeSplit
 from engine.data.edges_inspection import look_through_edges
 from engine.data.file_inspection import look_through_files
 from engine.data.formats import PICTURES_BY_CLASS, recognise
 from engine.data.found import AnySplit, FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, warn
 from engine.data.idx_inspection import look_through_idx
+from engine.data.ignoring import without_class
 from engine.data.imbalance import imbalance
 from engine.data.instance_inspection import look_through_instances
 from engine.data.instances import InstanceSplit
@@ -27,12 +32,15 @@ from engine.data.labels_table import LabelSplit
 from engine.data.leaks import leaks
 from engine.data.looking import LeaveOut, Looked, Progress
 from engine.data.mask_inspection import look_through_masks
+from engine.data.numbering import told_of_numbers
 from engine.data.point_inspection import look_through_points
 from engine.data.reading import quieten_pillow
 from engine.data.sizes import picture_sizes
 from engine.data.tiff import learn_bands
 
 UNREADABLE_SHOWN = 1000
+EPOCHS = 3
+"""Of so many epochs it is told what the light augmentation takes of the examples."""
 
 LOOKS: dict[type, Callable[[Recognised, Progress, LeaveOut, int], Looked]] = {
     FileSplit: look_through_files,
@@ -80,30 +88,31 @@ def inspect(
     seed: int,
     progress: Progress,
     formats: Sequence[str] = PICTURES_BY_CLASS,
+    ignored: int | None = None,
     threads: int | None = None,
 ) -> DatasetReport:
-    """Looks through `folder`, which is to be of one of `formats`. Never raises for what may be wrong with it: that is in the report's problems."""
+    """Looks through `folder`, which is to be of one of `formats`, and of whose masks or labels the value `ignored` is to be of
+    no class. Never raises for what may be wrong with it: that is in the report's problems."""
     begun = time.perf_counter()
     quieten_pillow()
     folder = os.path.abspath(os.path.expanduser(folder))
     progress(0, 0)
-    found = recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats)
+    found = without_class(recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats), folder, ignored)
     left_out = _LeftOut(folder)
-    looked = Looked(problems=list(found.problems))
+    known = list(found.problems)
+    if formats[0] == "masks" and isinstance(found.train, MaskSplit):
+        known[:0] = told_of_numbers(found.train.masks)
+    looked = Looked(problems=list(known))
     if not errors(found.problems) and found.train is not None:
         look = LOOKS[type(found.train)]
         looked = look(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
-        looked.problems[:0] = found.problems
+        looked.problems[:0] = known
         looked.problems += [problem for split in looked.splits[:1] for problem in imbalance(split)]
         looked.problems += leaks(found, folder)
         bands = learn_bands(folder, getattr(found.train, "files", ()))
         looked.channels = looked.channels if bands is None else bands.count
-        # Digits mean other signs in the mirror; those with marks on them are whole within their square.
-        mirror, whole = (
-            not isinstance(found.train, IdxSplit),
-            not isinstance(found.train, FileSplit | LabelSplit | IdxSplit),
-        )
-        looked.examples = with_augmented(looked.examples, seed=seed, mirror=mirror, whole=whole)
+        mirror = not isinstance(found.train, IdxSplit)  # digits mean other signs in the mirror
+        looked.examples = [_with_crops(example, seed, mirror=mirror) for example in looked.examples]
     looked.problems += left_out.judged()
     return DatasetReport(
         folder=shown(folder),
@@ -114,7 +123,23 @@ def inspect(
         unreadable=tuple(left_out.unreadable),
         unreadable_count=left_out.unreadable_count,
         examples=tuple(looked.examples),
+        legend=_legend(found),
+        whole=not isinstance(found.train, FileSplit | LabelSplit | IdxSplit),
         sizes=picture_sizes(getattr(found.train, "files", ())),
         problems=tuple(looked.problems),
         seconds=time.perf_counter() - begun,
     )
+
+
+def _with_crops(example: Example, seed: int, *, mirror: bool) -> Example:
+    """`example` with what training of `seed` takes of it, where its place in the split is known."""
+    if example.sample is None:
+        return example
+    return structs.replace(example, crops=first_crops(EPOCHS, seed, example.sample, mirror=mirror))
+
+
+def _legend(found: Recognised) -> tuple[LegendEntry, ...]:
+    """What the colours in the examples of a folder stand for: of instances each has its own."""
+    if isinstance(found.train, MaskSplit | PointSplit):
+        return mask_legend(found.classes)
+    return frame_legend(found.classes) if isinstance(found.train, BoxSplit) else ()

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from engine.contract.dataset import crop_margin
 from engine.contract.events import Part
 from engine.data import resident
 from engine.data.augmentation import Normalisation, crop
 from engine.data.cache_space import shown_bytes
-from engine.data.crops import crop_margin, draw_crops
+from engine.data.crops import draw_crops
 from engine.data.epochs import Batch, Finish, Loader
 from engine.data.keeping import OnChosen
 from engine.data.pictures import PictureSet

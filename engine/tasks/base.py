@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
+from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
 from engine.data.epochs import Finish
 from engine.data.idx import Bytes
@@ -26,6 +27,10 @@ class TaskError(Exception):
         self.field = field
         self.message = message
         self.remedy = remedy
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        return cls(problem.field, problem.message, problem.remedy)
 
     @property
     def problem(self) -> Problem:
@@ -71,20 +76,24 @@ class Measures(ABC):
 
 
 class Shown(NamedTuple):
-    """How a truth or a prediction is shown: a picture, uint8 [h, w, 3], and what is to be said of it."""
+    """How a truth or a prediction is shown: a picture, uint8 [h, w, 3], what is to be said of it, and which entries of the
+    objective's legend are in it, by their places there."""
 
     picture: Bytes
     words: str = ""
+    legend: tuple[int, ...] = ()
 
 
 class Objective(ABC):
     """What one job learns: its loss and its measures, with the classes of its data known.
 
     `loss_in_model`: the model computes the loss by itself, and is called with inputs and targets in training, of which it
-    gives what `loss` takes for its outputs. `compiles`: a trial of torch.compile may pay.
+    gives what `loss` takes for its outputs. `compiles`: a trial of torch.compile may pay. `legend` says what the colours in
+    its pictures stand for, where they have a meaning.
     """
 
     entry: TaskEntry
+    legend: tuple[LegendEntry, ...] = ()
     loss_in_model: ClassVar[bool] = False
     compiles: ClassVar[bool] = True
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
-from engine.data.drawing import outline
+from engine.data.drawing import frame_legend, outline
 from engine.data.idx import Bytes
 from engine.tasks import detection_models
 from engine.tasks.average_precision import THRESHOLDS, Bools, Floats, Ints, average_precisions, box_overlaps, judge
@@ -169,6 +169,7 @@ class FoundInPicture(Objective):
     compiles = False  # how many boxes there are differs from step to step
 
     def __init__(self, classes: tuple[str, ...]) -> None:
+        self.legend = frame_legend(classes)
         self._classes = classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -212,12 +213,14 @@ class BoxesOfPicture(FoundInPicture):
 
     def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
         true = true_in(target)
-        drawn = outline(picture, true.boxes, true.classes.tolist(), self.names(true.classes))
-        return Shown(drawn, self.counted(true.classes.tolist()))
+        return self._shown(picture, true.boxes, true.classes, self.names(true.classes))
 
     def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
         found = found_in(output, SHOWN)
         if not len(found.boxes):
             return Shown(picture, self.nothing_sure(output))
-        drawn = outline(picture, found.boxes, found.classes.tolist(), self.names(found.classes, found.scores))
-        return Shown(drawn, self.counted(found.classes.tolist()))
+        return self._shown(picture, found.boxes, found.classes, self.names(found.classes, found.scores))
+
+    def _shown(self, picture: Bytes, boxes: Floats, classes: Ints, names: Sequence[str]) -> Shown:
+        held: list[int] = classes.tolist()
+        return Shown(outline(picture, boxes, held, names), self.counted(held), tuple(sorted(set(held))))

@@ -79,6 +79,10 @@ class MasksOfPicture(FoundInPicture):
 
     entry = InstanceSegmentation.entry
 
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        super().__init__(classes)
+        self.legend = self.legend if len(classes) > 1 else ()
+
     def measures(self) -> Measures:
         return MaskMeasures(len(self._classes))
 
@@ -110,6 +114,8 @@ class MasksOfPicture(FoundInPicture):
         for number, mask in reversed(list(enumerate(masks))):
             plane[mask] = 1 + number % (NO_CLASS - 1)
         drawn = lay_mask(picture, plane)
-        if len(self._classes) > 1:
-            drawn = outline(drawn, boxes, classes.tolist(), self.names(classes))
-        return Shown(drawn, self.counted(classes.tolist()))
+        held: list[int] = classes.tolist()
+        if not self.legend:
+            return Shown(drawn, self.counted(held))
+        drawn = outline(drawn, boxes, held, self.names(classes))
+        return Shown(drawn, self.counted(held), tuple(sorted(set(held))))

@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import Measure, TaskEntry, did_you_mean
 from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.data.idx import Bytes
+from engine.data.ignoring import labels_without
 from engine.data.opening import Splits, Statistics
 from engine.data.point_blocks import PointBlocks
 from engine.data.point_drawing import draw_points
 from engine.tasks import user_file, weights
 from engine.tasks.adapt import freeze_all_but
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Task, TaskError
+from engine.tasks.base import About, Lesson, Measures, Objective, Task, TaskError
 from engine.tasks.class_counts import softened_weights
 from engine.tasks.pointcnn import PointCNN
 from engine.tasks.segmentation import ClassOfPixel, SegmentationMeasures
@@ -105,26 +108,24 @@ class PointSegmentation(Task):
         job's `ignore_value` become of no class."""
         assert isinstance(splits.train, PointBlocks)
         assert isinstance(splits.val, PointBlocks)
-        code = splits.train.code
-        kept = [place for place, value in enumerate(code.values) if value != job.ignore_value]
-        if len(kept) < 2:
-            message = f"Without the label {job.ignore_value} there is nothing left to tell apart."
-            raise TaskError("ignore_value", message, "Give another value, or leave it empty.")
-        others = (value for value in code.values if value == job.ignore_value)
-        values = tuple(code.values[place] for place in kept)
-        code = replace(code, values=values, ignored=(*code.ignored, *others))
+        classes, code = splits.classes, splits.train.code
+        if job.ignore_value is not None:
+            meaning = labels_without(classes, code, job.ignore_value)
+            if isinstance(meaning, Problem):
+                raise TaskError.of(meaning)
+            assert meaning.code is not None
+            classes, code = meaning.classes, meaning.code
         train, val = (
             PointBlocks(half.split, code, half.folder, points=job.points, seed=job.seed)
             for half in (splits.train, splits.val)
         )
         train.training, train.turned = True, job.augmentation != "none"
         train.statistics = val.statistics = train.surveyed()
-        classes = tuple(splits.classes[place] for place in kept)
         return replace(splits, classes=classes, train=train, val=val, statistics=train.statistics)
 
     def objective(self, job: Job, lesson: Lesson) -> Objective:
         weights = softened_weights(lesson.class_counts()) if job.class_weights == "balanced" else None
-        return ClassOfPoint(job.loss, len(lesson.classes), weights)
+        return ClassOfPoint(job.loss, lesson.classes, weights)
 
 
 class PointMeasures(SegmentationMeasures):
@@ -154,12 +155,9 @@ class ClassOfPoint(ClassOfPixel):
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), inputs.shape[-1]), dtype=torch.int64, device=inputs.device)
 
-    def show_truth(self, picture: npt.NDArray[Any], target: Tensor) -> Shown:
-        """`picture` is the model's input, float32 [channels, points]."""
-        return Shown(draw_points(picture[:3].T, target.numpy().astype("uint8"), SHOWN_SIDE))
-
-    def show_prediction(self, picture: npt.NDArray[Any], output: Tensor) -> Shown:
-        return Shown(draw_points(picture[:3].T, output.argmax(0).numpy().astype("uint8"), SHOWN_SIDE))
+    def _drawn(self, picture: npt.NDArray[Any], plane: Bytes) -> Bytes:
+        """`picture` is the model's input, float32 [channels, points], and `plane` the class of each point."""
+        return draw_points(picture[:3].T, plane, SHOWN_SIDE)
 
 
 def _pointcnn(job: Job, classes: int, channels: int) -> nn.Module:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.checks import class_count_problems
 from engine.contract.job import Job
-from engine.data.found import wrong
+from engine.data.drawing import legend_of
 from engine.data.idx import Bytes
 from engine.data.masks import NO_CLASS
 from engine.data.opening import Splits, Statistics
@@ -43,6 +44,7 @@ class RoadExtraction(Task):
         ),
         model="linknet34_mtl",
         fields=("ignore_value",),
+        classes=CLASSES,
     )
 
     def model_names(self) -> tuple[str, ...]:
@@ -69,12 +71,9 @@ class RoadExtraction(Task):
         """With the direction of the lines beside the classes, and without the class of the value that the job has ignored.
         Raises DatasetError where there is more than one kind of lines, TaskError where there is none."""
         splits = Segmentation().prepared(job, splits)
-        if len(splits.classes) != CLASSES:
-            message = f"The masks have {len(splits.classes)} classes; roads and lines are told from a background alone."
-            remedy = (
-                "Give masks of two values, 0 where there is no line, ignore a third, or choose semantic segmentation."
-            )
-            raise DatasetError([wrong(message, remedy)])
+        wrong = class_count_problems(self.entry, len(splits.classes))
+        if wrong:
+            raise DatasetError(wrong)
         assert isinstance(splits.train, PictureSet)
         assert isinstance(splits.val, PictureSet)
         return replace(splits, train=OrientedPictures(splits.train), val=OrientedPictures(splits.val))
@@ -90,6 +89,10 @@ class LinesAndDirections(Objective):
     """
 
     entry = RoadExtraction.entry
+
+    def __init__(self) -> None:
+        quarters = _wheel()[:: DIRECTIONS // 4]
+        self.legend = legend_of(("level", "rising to the right", "upright", "falling to the right"), quarters)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         size = targets.shape[-1]
@@ -114,15 +117,20 @@ class LinesAndDirections(Objective):
         return torch.zeros((len(inputs), 2, *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
 
     def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
-        lines, along = target.numpy()
-        return Shown(_lay_directions(picture, lines == LINE, along), _words((lines == LINE)[lines != NO_CLASS]))
+        classes, along = target.numpy()
+        return self._shown(picture, classes == LINE, along, counted=classes != NO_CLASS)
 
     def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
         """Where it was taken for a line, in the colour of the direction that is the likeliest for one there."""
         scores = unpack(output[None].float(), picture.shape[0])[0][0]
         lines = (scores[:CLASSES].argmax(0) == LINE).numpy()
         along = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
-        return Shown(_lay_directions(picture, lines, along), _words(lines))
+        return self._shown(picture, lines, along, counted=np.ones_like(lines))
+
+    def _shown(self, picture: Bytes, lines: np.ndarray, along: np.ndarray, *, counted: np.ndarray) -> Shown:
+        share = lines[counted].mean() if counted.any() else 0
+        legend = tuple(range(len(self.legend))) if lines.any() else ()
+        return Shown(_lay_directions(picture, lines, along), f"Lines on {100 * share:.1f} % of it", legend)
 
 
 def _at_whole_side(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,13 +165,13 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
 def _lay_directions(picture: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
     """`picture` with its lines in the colours of their directions: once around the hues for half a turn, red where they lie
     level; white without a direction."""
-    hues = np.round(np.arange(DIRECTIONS) * 256 / DIRECTIONS).astype(np.uint8)
-    full = np.full(DIRECTIONS, 255, np.uint8)
-    wheel = np.asarray(Image.fromarray(np.stack([hues, full, full], 1)[None], "HSV").convert("RGB"))[0]
-    colours = np.concatenate([wheel, np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
+    colours = np.concatenate([_wheel(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
     laid: Bytes = np.where(lines[..., None], picture // 4 + colours // 4 * 3, picture).astype(np.uint8)
     return laid
 
 
-def _words(lines: np.ndarray) -> str:
-    return f"Lines on {100 * lines.mean() if lines.size else 0:.1f} % of it"
+def _wheel() -> Bytes:
+    """The colour of each direction, uint8 [DIRECTIONS, 3]."""
+    hues = np.round(np.arange(DIRECTIONS) * 256 / DIRECTIONS).astype(np.uint8)
+    full = np.full(DIRECTIONS, 255, np.uint8)
+    return np.asarray(Image.fromarray(np.stack([hues, full, full], 1)[None], "HSV").convert("RGB"))[0]

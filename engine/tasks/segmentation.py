@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
-from engine.data.drawing import lay_mask
+from engine.contract.problems import Problem
+from engine.data.drawing import classes_in, lay_mask, mask_legend
 from engine.data.idx import Bytes
-from engine.data.ignoring import without_value
+from engine.data.ignoring import masks_without
 from engine.data.masks import NO_CLASS
 from engine.data.opening import Splits
+from engine.data.pictures import MaskedPictures
 from engine.tasks import segmentation_models
 from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task, TaskError
 from engine.tasks.class_counts import Shares, of_classes, shares, softened_weights
@@ -118,19 +123,23 @@ class Segmentation(Task):
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Without the class of the value that the job has ignored."""
+        """Without the class of the value that the job has ignored. Raises TaskError where fewer than two are left."""
         if job.ignore_value is None:
             return splits
-        try:
-            return without_value(splits, job.ignore_value)
-        except ValueError as error:
-            told = f"#{job.ignore_value:06x}" if job.ignore_value > NO_CLASS else str(job.ignore_value)
-            message = f"Without the mask value {told} there is nothing left to tell apart: {error}."
-            raise TaskError("ignore_value", message, "Give another value, or leave it empty.") from error
+        train, val = splits.train, splits.val
+        assert isinstance(train, MaskedPictures)
+        assert isinstance(val, MaskedPictures)
+        meaning = masks_without(train.folder, train.beside, val.beside, job.ignore_value)
+        if isinstance(meaning, Problem):
+            raise TaskError.of(meaning)
+        assert meaning.code is not None
+        return replace(
+            splits, classes=meaning.classes, train=train.told_by(meaning.code), val=val.told_by(meaning.code)
+        )
 
     def objective(self, job: Job, lesson: Lesson) -> Objective:
         weights = softened_weights(lesson.class_counts()) if job.class_weights == "balanced" else None
-        return ClassOfPixel(job.loss, len(lesson.classes), weights)
+        return ClassOfPixel(job.loss, lesson.classes, weights)
 
 
 class ClassOfPixel(Objective):
@@ -143,9 +152,10 @@ class ClassOfPixel(Objective):
 
     entry = Segmentation.entry
 
-    def __init__(self, kind: str, classes: int, weights: Tensor | None = None) -> None:
+    def __init__(self, kind: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
+        self.legend = mask_legend(classes)
         self._kind = kind
-        self._classes = classes
+        self._classes = len(classes)
         self._weights = weights
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -179,11 +189,19 @@ class ClassOfPixel(Objective):
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
 
-    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
-        return Shown(lay_mask(picture, target.to(torch.uint8).numpy()))
+    def show_truth(self, picture: npt.NDArray[Any], target: Tensor) -> Shown:
+        return self._shown(picture, target)
 
-    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
-        return Shown(lay_mask(picture, output.argmax(0).to(torch.uint8).numpy()))
+    def show_prediction(self, picture: npt.NDArray[Any], output: Tensor) -> Shown:
+        return self._shown(picture, output.argmax(0))
+
+    def _shown(self, picture: npt.NDArray[Any], classes: Tensor) -> Shown:
+        plane = classes.to(torch.uint8).numpy()
+        return Shown(self._drawn(picture, plane), legend=classes_in(plane))
+
+    def _drawn(self, picture: npt.NDArray[Any], plane: Bytes) -> Bytes:
+        """A sample as the model was given it, with the classes in it in their colours."""
+        return lay_mask(picture, plane)
 
 
 def _mean_of_picture(values: Tensor, targets: Tensor) -> Tensor:

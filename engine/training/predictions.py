@@ -139,7 +139,8 @@ class Predictions:
             return None
         samples = sorted((sample for part in gathered for sample in part), key=lambda sample: sample.prediction_png)
         self._thin_out()
-        return Predicted(epoch=epoch, step=step, samples=tuple(samples)) if samples else None
+        legend = self._strategy.objective.legend
+        return Predicted(epoch=epoch, step=step, samples=tuple(samples), legend=legend) if samples else None
 
     def _drawn(self, step: int, outputs: Tensor, targets: Tensor) -> list[PredictedSample]:
         objective = self._strategy.objective
@@ -155,6 +156,7 @@ class Predictions:
                     prediction_png=self._write(f"{step:09d}", place, prediction),
                     truth_words=truth.words,
                     prediction_words=prediction.words,
+                    legend=tuple(sorted({*truth.legend, *prediction.legend})),
                 )
             )
         return drawn

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtCore import QPoint, QRectF, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from engine.contract.dataset import DatasetReport, SplitReport
 from gui import theme
 from gui.dataset import words
+from gui.legend import SWATCH, draw_swatch
 
 ROW, HEAD = 24, 20
 _GAP, _TRAIN, _VAL = 8, 9, 5
@@ -17,7 +18,8 @@ _EDGE = 4
 
 
 class BalanceBars(QWidget):
-    """A row for each class. The longest bar of each split takes the whole width, so that the splits compare by shape."""
+    """A row for each class, with its colour in the examples where it has one. The longest bar of each split takes the whole
+    width, so that the splits compare by shape."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -57,7 +59,8 @@ class BalanceBars(QWidget):
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         widest = max(map(metrics.horizontalAdvance, report.classes))
-        left = _EDGE + min(widest, self.width() * 0.36) + _GAP
+        name_left = _EDGE + (SWATCH + _GAP if report.legend else 0)
+        left = name_left + min(widest, self.width() * 0.36) + _GAP
         right = max(map(metrics.horizontalAdvance, self._texts)) + _GAP
         room = max(10.0, self.width() - _EDGE - left - right)
         painter.setPen(QColor(scheme.muted))
@@ -69,9 +72,12 @@ class BalanceBars(QWidget):
         first = max(0, (event.rect().top() - HEAD) // ROW)
         for row in range(first, min(len(self._values), (event.rect().bottom() - HEAD) // ROW + 1)):
             y = HEAD + row * ROW
+            if report.legend:
+                draw_swatch(painter, report.legend[row], QPoint(_EDGE, y + (ROW - SWATCH) // 2))
             painter.setPen(QColor(scheme.text))
-            name = metrics.elidedText(report.classes[row], Qt.TextElideMode.ElideRight, int(left - _GAP - _EDGE) + 1)
-            painter.drawText(QRectF(_EDGE, y, left - _GAP - _EDGE, ROW), middle, name)
+            for_name = left - _GAP - name_left
+            name = metrics.elidedText(report.classes[row], Qt.TextElideMode.ElideRight, int(for_name) + 1)
+            painter.drawText(QRectF(name_left, y, for_name, ROW), middle, name)
             painter.setPen(QColor(scheme.muted))
             painter.drawText(
                 QRectF(0, y, self.width() - _EDGE, ROW), middle | Qt.AlignmentFlag.AlignRight, self._texts[row]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen, QPixmap
+from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPixmap, QResizeEvent
 from PySide6.QtWidgets import (
     QListView,
     QListWidget,
@@ -18,24 +18,27 @@ from PySide6.QtWidgets import (
 
 from engine.contract.dataset import Example
 from gui import theme
+from gui.dataset.augmented import as_given
 
 _PAD, _CAPTION = 4, 18
 _PICTURE = int(Qt.ItemDataRole.UserRole)
 
 
 class ExampleList(QListWidget):
-    """Signals: opened(int) - the example at that place was asked for, by a click on the strip or Enter.
+    """A strip is one line that scrolls. A wall has as many columns as there is room for, which take all of it.
 
+    Signals: opened(int) - the example at that place was asked for, by a click on the strip or Enter.
     Attributes: examples - those on screen.
     """
 
     opened = Signal(int)
 
     def __init__(self, side: int, *, strip: bool, parent: QWidget | None = None) -> None:
-        """`side` is that of a picture, in pixels; a `strip` is one line that scrolls, else as many as there is room for."""
+        """`side` is that of a picture in a strip, and the least of one on a wall, in pixels."""
         super().__init__(parent)
         self.examples: tuple[Example, ...] = ()
-        self._side = side
+        self._images: list[QImage] = []
+        self._least = self._side = side
         self._strip = strip
         self.setAccessibleName("Examples")
         self.setViewMode(QListView.ViewMode.IconMode)
@@ -53,21 +56,22 @@ class ExampleList(QListWidget):
             self.setFixedHeight(side + 2 * _PAD + 14)
             self.itemClicked.connect(lambda item: self.opened.emit(self.row(item)))
 
-    def show_examples(self, examples: Sequence[Example], epoch: int = 0) -> None:
-        """Shows `examples` as they are in the folder, or as training is given them in `epoch`, from 1."""
+    def show_examples(self, examples: Sequence[Example], epoch: int = 0, *, size: int = 0, whole: bool = False) -> None:
+        """Shows `examples` as they are in the folder, or as training gives them in `epoch`, from 1, to a model that takes
+        pictures of `size`, `whole` within their square or not."""
         self.examples = tuple(examples)
-        captions = not self._strip and any(example.class_name for example in examples)
+        self._images = []
         self.clear()
         for example in self.examples:
-            augmented = 0 < epoch <= len(example.augmented)
-            words = describe(example) + (f", as given in epoch {epoch}" if augmented else "")
-            item = QListWidgetItem(example.class_name if captions else "")
-            item.setData(_PICTURE, self._fitted(example.augmented[epoch - 1] if augmented else example.png))
+            image = QImage.fromData(example.png)
+            augmented = 0 < epoch <= len(example.crops) and not image.isNull()
+            self._images.append(as_given(image, example.crops[epoch - 1], size, whole=whole) if augmented else image)
+            words = describe(example) + (f", as given in epoch {epoch} at {size} px" if augmented else "")
+            item = QListWidgetItem("" if self._strip else example.class_name)
             item.setToolTip(words)
             item.setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {words}")
-            wide = self._side + 2 * _PAD
-            item.setSizeHint(QSize(wide, wide + (_CAPTION if captions else 0)))
             self.addItem(item)
+        self._fit()
 
     def picture(self, place: int) -> QPixmap:
         """What is shown of the example at `place`; a null one where it cannot be read."""
@@ -80,9 +84,27 @@ class ExampleList(QListWidget):
         else:
             super().keyPressEvent(event)
 
-    def _fitted(self, png: bytes) -> QPixmap:
-        picture = QPixmap()
-        picture.loadFromData(png)
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        if not self._strip:
+            room = self.viewport().width() - 1
+            columns = max(1, room // (self._least + 2 * _PAD))
+            side = max(self._least, room // columns - 2 * _PAD)
+            if side != self._side:
+                self._side = side
+                self._fit()
+        super().resizeEvent(event)
+
+    def _fit(self) -> None:
+        """Brings the pictures to their size on screen."""
+        captions = not self._strip and any(example.class_name for example in self.examples)
+        wide = self._side + 2 * _PAD
+        for place, image in enumerate(self._images):
+            item = self.item(place)
+            item.setData(_PICTURE, self._fitted(image))
+            item.setSizeHint(QSize(wide, wide + (_CAPTION if captions else 0)))
+
+    def _fitted(self, image: QImage) -> QPixmap:
+        picture = QPixmap.fromImage(image)
         if picture.isNull():
             return picture
         ratio = self.devicePixelRatioF()

@@ -26,7 +26,10 @@ from gui.dataset.examples import ExampleList
 from gui.form.row import ProblemLabel
 
 EMPTY = "No dataset to look at.\n\nChoose a folder in the form; what is found there appears here."
-SIDE = 156
+SIDE = 240
+"""The least side of an example, in pixels."""
+USUAL_SIZE = 224
+"""Pixels of the pictures that a model is taken to be given of which the catalogue does not know it."""
 ALL = "All classes"
 
 
@@ -44,6 +47,7 @@ class DatasetPage(QWidget):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setAccessibleName("Dataset page")
         self._report: DatasetReport | None = None
+        self._size = USUAL_SIZE
         self.back = QPushButton("← Back")
         self.back.setAccessibleName("Back from the dataset")
         self.back.setToolTip("Back to the page before (Esc)")
@@ -95,6 +99,14 @@ class DatasetPage(QWidget):
         self._offer()
         self._show_examples()
 
+    def set_picture_size(self, size: int | None) -> None:
+        """The side of the pictures that the form's model is given, in pixels; None where that is not known."""
+        if (size or USUAL_SIZE) != self._size:
+            self._size = size or USUAL_SIZE
+            if self._report is not None:
+                self._offer()
+                self._show_examples()
+
     def show_augmented(self, augmented: bool) -> None:
         """Shows the examples as training is given them, where that is known, or as they are."""
         self.shown_as.setCurrentIndex(1 if augmented and self.shown_as.count() > 1 else 0)
@@ -110,14 +122,15 @@ class DatasetPage(QWidget):
         chosen = self.classes.currentText()
         there = {name for example in self._report.examples for name in _classes_of(example)}
         of_classes = [name for name in self._report.classes if name in there]
-        epochs = max((len(example.augmented) for example in self._report.examples), default=0)
+        epochs = max((len(example.crops) for example in self._report.examples), default=0)
         with QSignalBlocker(self.classes), QSignalBlocker(self.shown_as):
             self.classes.clear()
             self.classes.addItems([ALL, *of_classes])
             self.classes.setCurrentIndex(max(0, self.classes.findText(chosen)))
             place = self.shown_as.currentIndex()
             self.shown_as.clear()
-            self.shown_as.addItems(["as they are", *(f"augmented, epoch {n}" for n in range(1, epochs + 1))])
+            given = [f"augmented at {self._size} px, epoch {n}" for n in range(1, epochs + 1)]
+            self.shown_as.addItems(["as they are", *given])
             self.shown_as.setCurrentIndex(place if 0 <= place <= epochs else 0)
         for widget in (self._class_label, self.classes):
             widget.setVisible(len(of_classes) > 1)
@@ -129,7 +142,8 @@ class DatasetPage(QWidget):
             return
         chosen = self.classes.currentText() if self.classes.currentIndex() > 0 else ""
         shown: list[Example] = [e for e in self._report.examples if not chosen or chosen in _classes_of(e)]
-        self.examples.show_examples(shown, max(0, self.shown_as.currentIndex()))
+        epoch = max(0, self.shown_as.currentIndex())
+        self.examples.show_examples(shown, epoch, size=self._size, whole=self._report.whole)
         self.examples.setVisible(bool(shown))
         self.none.setText("" if shown else "There are no examples to show of this folder.")
         self.none.setVisible(not shown)

@@ -40,9 +40,8 @@ class JobForm(QWidget):
 
     Signals: changed() - the job, or what is wrong with it, has been judged anew; train_requested(object) - the Job
     to run; go_on_requested(object, object) - the RunFolder to go on with, and what to change of its job (a dict);
-    folder_chosen(str, float, int, str) - look through this folder with this validation share and seed for this task ("" for
-    none);
-    touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the picture of the cut.
+    folder_chosen(object) - look through the folder of this Job, of which what the findings depend on is set, or None for
+    none; touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the picture of the cut.
     Attributes: visit - the way for another run's job into the form, and back; asked - whether what is being started at
     this moment was asked for here.
     """
@@ -50,7 +49,7 @@ class JobForm(QWidget):
     changed = Signal()
     train_requested = Signal(object)
     go_on_requested = Signal(object, object)
-    folder_chosen = Signal(str, float, int, str)
+    folder_chosen = Signal(object)
     touched = Signal()
     cut_wanted = Signal()
 
@@ -158,6 +157,12 @@ class JobForm(QWidget):
         """Whether the folder on screen is still being looked through."""
         return self.inspection.checking
 
+    @property
+    def picture_size(self) -> int | None:
+        """The side of the pictures that the model on screen is given, in pixels; None where that is not known."""
+        size, model = self.rows["image_size"].value(), self.catalogue.model(str(self.rows["model"].value()))
+        return size if isinstance(size, int) else model.image_size if model is not None else None
+
     def device_names(self) -> dict[str, str]:
         """What the machine's GPUs are called here, by UUID."""
         return {gpu.uuid: gpu_title(gpu) for gpu in self._machine.gpus} if self._machine else {}
@@ -236,7 +241,8 @@ class JobForm(QWidget):
         self.cuts.wanted.connect(self._want_cut)
         self.consent.allowed.connect(self._trust)
         self.rows["task"].edited.connect(self._offer_models)
-        self.rows["task"].edited.connect(self._offer_measures)
+        for name in ("task", "model"):
+            self.rows[name].edited.connect(self._offer_measures)
         self.inspection.wanted.connect(self.folder_chosen)
         self.inspection.changed.connect(self.judge)
         self.train.clicked.connect(self.start)
@@ -361,7 +367,7 @@ class JobForm(QWidget):
         """Offers the measures of the task; one that it does not have gives way to its own."""
         row, task = self.rows["best_by"], self.catalogue.task(str(self.rows["task"].value()))
         assert isinstance(row.editor, ChoiceEditor)
-        choices = measure_choices(self.catalogue, task)
+        choices = measure_choices(self.catalogue, task, str(self.rows["model"].value()))
         if task is not None and not task.file and row.editor.value() not in {value for value, *_ in choices}:
             row.set_value("")
         row.editor.set_choices(choices)

@@ -10,11 +10,11 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from engine.contract import checks
 from engine.contract.catalogue import Catalogue
 from engine.contract.dataset import DatasetReport
-from engine.contract.job import Job
+from engine.contract.job import job_from_values
 from gui.form.dataset_card import DatasetCard
 from gui.form.row import FieldRow
 
-FIELDS = ("dataset", "val_fraction", "seed", "task")
+FIELDS = ("dataset", "val_fraction", "seed", "task", "ignore_value")
 """The fields on which the findings about the folder depend."""
 
 _TYPING_MS = 250
@@ -24,12 +24,12 @@ _TYPING_MS = 250
 class Inspection(QObject):
     """Asks for the folder to be looked through whenever it, or how it is divided, has changed.
 
-    Signals: wanted(str, float, int, str) - this folder, with this validation share and seed, for this task ("" for none); changed() - what is
-    known of it.
+    Signals: wanted(object) - the folder of this Job, of which `FIELDS` are set, None for none; changed() - what is known of
+    it.
     Attributes: checking - whether it is still being looked through; report - the findings, None while there are none.
     """
 
-    wanted = Signal(str, float, int, str)
+    wanted = Signal(object)
     changed = Signal()
 
     def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, catalogue: Catalogue, parent: QObject) -> None:
@@ -69,19 +69,17 @@ class Inspection(QObject):
         if shown == self._asked_for:
             return
         self._asked_for = shown
-        folder, val_fraction, seed, task = shown
-        wrong = [p for p in checks.problems(Job(dataset=folder), self._catalogue) if p.field == "dataset"]
-        if wrong or not isinstance(val_fraction, float) or not 0 < val_fraction < 1:
-            self.checking = False
+        job, _unread = job_from_values(dict(zip(FIELDS, shown, strict=True)))
+        self.checking = job is not None and not any(
+            problem.field == "dataset" for problem in checks.problems(job, self._catalogue)
+        )
+        if not self.checking:
             self._card.clear()
-            self.wanted.emit("", 0.0, 0, "")
-        else:
-            self.checking = True
-            self.wanted.emit(folder, val_fraction, seed, task)
+        self.wanted.emit(job if self.checking else None)
         self.changed.emit()
 
     def _cancel(self) -> None:
         self.checking = False
-        self.wanted.emit("", 0.0, 0, "")
+        self.wanted.emit(None)
         self._card.clear("Not looked through. Training can start, but problems with the pictures show only then.")
         self.changed.emit()

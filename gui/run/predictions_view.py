@@ -9,7 +9,9 @@ from PySide6.QtGui import QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
 from engine.contract.events import PredictedSample
+from engine.contract.legend import LegendEntry
 from gui.devices.parts import ElidedLabel
+from gui.legend import Legend
 from gui.run.data import RunData
 from gui.run.moments import MomentBar
 from gui.run.pictures import PicturePane, Zoom, read_picture
@@ -30,6 +32,7 @@ class PredictionsView(QWidget):
         self._folder = Path()
         self._active = False
         self._shown: tuple[object, ...] = ()
+        self._legend: tuple[LegendEntry, ...] = ()
         self.moments = MomentBar()
         self.zoom = Zoom(self)
         self.truth = PicturePane("Truth", self.zoom)
@@ -37,6 +40,7 @@ class PredictionsView(QWidget):
         self.name = ElidedLabel()
         self.name.setObjectName("muted")
         self.truth_words, self.prediction_words = ElidedLabel(), ElidedLabel()
+        self.legend = Legend()
         self.whole = QToolButton()
         self.whole.setObjectName("flat")
         self.whole.setText("Whole picture")
@@ -93,6 +97,7 @@ class PredictionsView(QWidget):
     def _show_moment(self) -> None:
         told, place = self._data.looks.predicted, self.moments.place
         if 0 <= place < len(told):
+            self._legend = told[place].legend
             self.strip.show_samples(self._folder, told[place].samples)
             self._show_sample()
 
@@ -110,6 +115,8 @@ class PredictionsView(QWidget):
             pane.show_picture(read_picture(self._folder, png), words or sample.name)
             label.setText(words)
             label.setToolTip(words)
+            label.setVisible(bool(sample.truth_words or sample.prediction_words))
+        self.legend.show_legend(self._legend, sample.legend)
 
     # Keys
 
@@ -155,6 +162,7 @@ class PredictionsView(QWidget):
         grid.addWidget(self.whole, 0, 1, Qt.AlignmentFlag.AlignRight)
         grid.setRowStretch(1, 1)
         layout.addLayout(grid, 1)
+        layout.addWidget(self.legend)
         layout.addWidget(self.name)
         layout.addWidget(self.strip)
         self._stack.addWidget(self._empty)

@@ -30,7 +30,7 @@ def test_that_a_folder_is_looked_through_with_progress(inspector: Inspector, qtb
     told: list[tuple[int, int]] = []
     inspector.progress.connect(lambda done, total: told.append((done, total)))
     with qtbot.waitSignal(inspector.done, timeout=SOON_MS) as answer:
-        inspector.start(str(paths.sample_dataset()), 0.2, 0)
+        inspector.start(Job(dataset=str(paths.sample_dataset())))
     assert answer.args is not None
     report: DatasetReport = answer.args[0]
     assert report.format == "imagefolder"
@@ -43,8 +43,8 @@ def test_that_a_folder_is_looked_through_with_progress(inspector: Inspector, qtb
 def test_that_only_the_folder_asked_for_last_is_answered(inspector: Inspector, qtbot: QtBot, tmp_path: Path) -> None:
     answers: list[DatasetReport] = []
     inspector.done.connect(answers.append)
-    inspector.start(str(paths.sample_dataset()), 0.2, 0)
-    inspector.start(str(tmp_path), 0.2, 0)
+    inspector.start(Job(dataset=str(paths.sample_dataset())))
+    inspector.start(Job(dataset=str(tmp_path)))
     qtbot.waitUntil(lambda: len(answers) == 1, timeout=SOON_MS)
     assert answers[0].folder == str(tmp_path)
     assert answers[0].problems
@@ -53,14 +53,14 @@ def test_that_only_the_folder_asked_for_last_is_answered(inspector: Inspector, q
 
 def test_that_a_cancelled_look_gives_no_answer_and_leaves_no_process(inspector: Inspector, qtbot: QtBot) -> None:
     with qtbot.assertNotEmitted(inspector.done), qtbot.assertNotEmitted(inspector.failed):
-        inspector.start(str(paths.sample_dataset()), 0.2, 0)
+        inspector.start(Job(dataset=str(paths.sample_dataset())))
         inspector.cancel()
         qtbot.waitUntil(lambda: not inspector._ending, timeout=SOON_MS)
 
 
 def test_that_a_process_that_ends_early_is_told_of(inspector: Inspector, qtbot: QtBot) -> None:
     with qtbot.waitSignal(inspector.failed, timeout=SOON_MS) as answer:
-        inspector.start(str(paths.sample_dataset()), float("nan"), -1)
+        inspector.start(Job(dataset=str(paths.sample_dataset()), val_fraction=float("nan"), seed=-1))
         assert inspector._process is not None
         inspector._process.waitForStarted()
         inspector._process.kill()

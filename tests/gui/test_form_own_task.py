@@ -12,6 +12,7 @@ from engine.contract.dataset import DatasetReport, SplitReport
 from engine.contract.job import Job
 from gui.form.form import JobForm
 from tests.gui.test_form import shown_at
+from tests.gui.test_form_tasks import offered
 
 EXAMPLE = Path(resources.__path__[0]) / "examples/counting.py"
 
@@ -34,3 +35,13 @@ def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
     assert form.job is not None
     assert (form.job.task, form.job.model_file_sha256) == ("custom", model_file_sha256(str(EXAMPLE)))
     assert "33 files" in form.card.text()
+
+
+def test_that_the_best_checkpoint_is_chosen_by_a_measure_that_the_file_names(form: JobForm, tmp_path: Path) -> None:
+    form.rows["task"].set_value("custom")
+    assert offered(form) == ["The task's own", "Validation loss"]
+    form.rows["model"].set_value(str(EXAMPLE))
+    assert offered(form) == ["The task's own (Mean error)", "Mean error", "Counted exactly", "Validation loss"]
+    form.rows["best_by"].set_value("exact")
+    form.rows["model"].set_value(str(tmp_path / "none.py"))
+    assert form.rows["best_by"].value() == "exact"

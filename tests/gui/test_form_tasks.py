@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from pytestqt.qtbot import QtBot
+
+from engine.contract.dataset import DatasetReport
+from engine.contract.job import Job
 from gui.form.form import JobForm
 from gui.form.model_picker import ModelPicker
+from tests.gui.test_form import shown_at
 
 
 def offered(form: JobForm) -> list[str]:
@@ -34,6 +41,39 @@ def test_that_fields_are_shown_for_the_tasks_that_go_by_them(form: JobForm) -> N
         shown = {name for name in told if form.rows[name].has_effect}
         assert shown <= fields
         assert fields - shown <= {"encoder"}  # which depends on the model, too
+
+
+def test_that_a_folder_is_looked_through_anew_for_all_that_its_findings_depend_on(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    for name, value in (("dataset", str(pictures)), ("task", "road_extraction"), ("ignore_value", 7), ("seed", 3)):
+        with qtbot.waitSignal(form.folder_chosen, timeout=2000) as asked:
+            form.rows[name].set_value(value)
+        assert asked.args is not None
+        assert getattr(asked.args[0], name) == value
+    assert asked.args == [Job(dataset=str(pictures), task="road_extraction", ignore_value=7, seed=3)]
+    with qtbot.waitSignal(form.folder_chosen, timeout=2000) as asked:
+        form.rows["dataset"].set_value(str(pictures / "nowhere"))
+    assert asked.args == [None]
+
+
+def test_that_roads_are_not_trained_on_masks_of_many_classes(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
+    form.rows["task"].set_value("road_extraction")
+    form.rows["dataset"].set_value(str(pictures))
+    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    form.set_report(DatasetReport(folder="", format="masks", classes=("a", "b", "c")))
+    assert "The masks have 3 classes" in shown_at(form, "dataset")
+    assert not form.train.isEnabled()
+
+
+def test_that_the_size_of_pictures_is_the_jobs_or_the_models(form: JobForm) -> None:
+    form.rows["model"].set_value("mnist_cnn")
+    assert form.picture_size == 28
+    form.rows["image_size"].set_value(64)
+    assert form.picture_size == 64
+    form.rows["image_size"].set_value(None)
+    form.rows["model"].set_value("timm:none")
+    assert form.picture_size is None
 
 
 def test_that_unfreezing_is_offered_for_a_frozen_backbone(form: JobForm) -> None:

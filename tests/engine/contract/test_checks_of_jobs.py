@@ -120,6 +120,40 @@ def test_that_the_datasets_own_problems_are_among_them(good: Job) -> None:
     assert problems(good, load_catalogue(), TWO, report) == [problem]
 
 
+def test_that_masks_of_more_classes_than_a_task_tells_apart_are_told_at_the_folder(good: Job) -> None:
+    def told(task: str, report: DatasetReport) -> list[str]:
+        job = msgspec.structs.replace(good, task=task, model=known.task(task).model)  # type: ignore[union-attr]
+        return [str(problem) for problem in problems(job, known, TWO, report) if problem.field == "dataset"]
+
+    known = load_catalogue()
+    three = DatasetReport(folder=good.dataset, format="masks", classes=("a", "b", "c"))
+    (text,) = told("road_extraction", three)
+    assert "The masks have 3 classes; roads and lines are told from a background alone." in text
+    assert "ignore a third, or choose the task Semantic segmentation" in text
+    assert told("segmentation", three) == []
+    assert told("road_extraction", msgspec.structs.replace(three, classes=("a", "b"))) == []
+    wrong = Problem("dataset", "No mask can be read.", "Give others.")
+    assert told("road_extraction", msgspec.structs.replace(three, problems=(wrong,))) == [str(wrong)]
+    assert told("road_extraction", DatasetReport(folder=good.dataset, format="")) == []
+
+
+def test_that_the_measures_of_a_task_of_ones_own_are_judged_where_its_file_writes_them_out(
+    good: Job, tmp_path: Path
+) -> None:
+    file = tmp_path / "task.py"
+    row = 'Measure("error", "Error", False)'
+    for text, known in (
+        (f"class A(OwnTask):\n    measures = ({row},)", True),
+        ("class A(OwnTask): measures = made()", False),
+    ):
+        file.write_text(text)
+        for best_by, right in (("error", True), ("loss", True), ("eror", False)):
+            job = msgspec.structs.replace(good, task="custom", model=str(file), best_by=best_by)
+            told = [problem for problem in found(job) if problem.field == "best_by"]
+            assert bool(told) == (known and not right)
+            assert all("Did you mean “error”?" in problem.remedy for problem in told)
+
+
 def test_that_a_frozen_random_backbone_is_a_warning_that_keeps_nothing_off(good: Job) -> None:
     warned = found(msgspec.structs.replace(good, freeze_backbone=True))
     assert [problem.severity for problem in warned] == ["warning"]

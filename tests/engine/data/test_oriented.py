@@ -9,7 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from engine.data.crops import crop_margin, draw_crops
+from engine.contract.dataset import crop_margin
+from engine.data.crops import draw_crops
 from engine.data.masks import NO_CLASS
 from engine.data.opening import Splits, open_splits
 from engine.data.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_plane

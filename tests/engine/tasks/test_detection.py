@@ -294,14 +294,19 @@ def test_that_truth_and_predictions_are_drawn_and_counted_in_words() -> None:
     objective = BOXES.objective(job(), Lesson(CLASSES))
     truth = objective.show_truth(picture, box_targets()[0])
     assert truth.words == "1 disc, 1 bar, 1 ring"
+    assert truth.legend == (0, 1, 2)
+    assert [entry.name for entry in objective.legend] == list(CLASSES)
     assert (truth.picture[6, 4:30] != 40).any()
     found = perfect([([4.0, 6, 30, 40], 2)])[0]
-    assert objective.show_prediction(picture, found).words == "1 ring"
+    shown = objective.show_prediction(picture, found)
+    assert (shown.words, shown.legend) == ("1 ring", (2,))
     found[0, 4] = 0.2
     assert objective.show_prediction(picture, found).words == "nothing with a score of 50%; the best has 20%"
     assert objective.show_truth(picture, box_targets()[1]).words == "nothing"
 
+    assert MASKS.objective(job(), Lesson(CLASSES)).show_truth(picture, planes()[0]).legend == (1, 2)
     objective = MASKS.objective(job(), Lesson(("thing",)))
+    assert objective.legend == ()
     one = planes()[0].clone()
     one[1][one[1] != NO_CLASS] = 0
     truth = objective.show_truth(picture, one)

@@ -148,6 +148,7 @@ def test_that_truth_and_prediction_are_drawn_from_the_samples_own_points() -> No
     truth = objective.show_truth(given.numpy(), target)  # type: ignore[arg-type]
     right = functional.one_hot(target, 2).T.float()
     assert truth.picture.shape == (256, 256, 3)
+    assert (truth.legend, [entry.name for entry in objective.legend]) == ((0, 1), ["floor", "ball"])
     assert np.array_equal(objective.show_prediction(given.numpy(), right).picture, truth.picture)  # type: ignore[arg-type]
     assert not np.array_equal(objective.show_prediction(given.numpy(), 1 - right).picture, truth.picture)  # type: ignore[arg-type]
 

@@ -175,8 +175,13 @@ def test_that_lines_are_shown_in_the_colours_of_their_directions() -> None:
         red, green, blue = shown.picture[11, 5].tolist()
         assert red > 200
         assert green == blue < 50
-    targets[0, 1, 10:14] = DIRECTIONS // 2
-    assert OBJECTIVE.show_truth(grey, targets[0]).picture[11, 5].tolist() != [red, green, blue]
+    assert true.legend == found.legend == (0, 1, 2, 3)
+    for name, along in (("level", 0), ("rising to the right", DIRECTIONS // 4), ("upright", DIRECTIONS // 2)):
+        targets[0, 1, 10:14] = along
+        (colour,) = (entry.colour for entry in OBJECTIVE.legend if entry.name == name)
+        pixel = OBJECTIVE.show_truth(grey, targets[0]).picture[11, 5].tolist()
+        assert pixel == [25 + part // 4 * 3 for part in bytes.fromhex(colour[1:])]
+    assert OBJECTIVE.show_truth(grey, torch.zeros_like(targets[0])).legend == ()
 
 
 def test_that_masks_of_more_kinds_than_lines_and_background_are_refused_unless_one_is_ignored(tmp_path: Path) -> None:
@@ -186,7 +191,7 @@ def test_that_masks_of_more_kinds_than_lines_and_background_are_refused_unless_o
 
     discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2})
     assert prepared(make_lined(tmp_path / "lines", {"train": 2, "val": 2})).train.planes == 2
-    with pytest.raises(DatasetError, match=r"The masks have 3 classes.*choose semantic segmentation"):
+    with pytest.raises(DatasetError, match=r"The masks have 3 classes.*choose the task Semantic segmentation"):
         prepared(discs)
     splits = prepared(discs, ignored=2)
     assert len(splits.classes) == 2

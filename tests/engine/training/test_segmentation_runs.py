@@ -110,8 +110,12 @@ def test_that_a_value_that_is_ignored_is_no_class_and_the_others_are_told_of_apa
     assert set(told.measures) == {"IoU", "Precision", "Recall", "F1"}
     true = sum(np.sum(np.asarray(Image.open(path)) == 1) for path in (discs / "masks/val").iterdir())
     assert sum(told.confusion[0]) == true
-    shown = group.of(Predicted)[-1].samples
+    last = group.of(Predicted)[-1]
+    assert [entry.name for entry in last.legend] == list(plan.classes)
+    shown = last.samples
     assert shown
+    assert {place for sample in shown for place in sample.legend} <= {0, 1}
+    assert shown[0].legend
     assert (group.folder / shown[0].prediction_png).exists()
 
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 from io import BytesIO
 
 import pytest
+from msgspec import structs
 from PIL import Image
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.dataset import DatasetReport, Example, PictureSizes, SplitReport, Unreadable
+from engine.contract.dataset import Crop, DatasetReport, Example, PictureSizes, SplitReport, Unreadable
+from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
 from gui.dataset import words
 from gui.dataset.balance import BalanceBars
 from gui.dataset.page import DatasetPage
 
 
-def png(color: str) -> bytes:
+def png(color: str, right: str = "") -> bytes:
+    """A picture of one colour, or of another in its right half."""
     stream = BytesIO()
-    Image.new("RGB", (32, 20), color).save(stream, "PNG")
+    picture = Image.new("RGB", (32, 20), color)
+    picture.paste(right or color, (16, 0, 32, 20))
+    picture.save(stream, "PNG")
     return stream.getvalue()
 
 
@@ -33,8 +38,8 @@ REPORT = DatasetReport(
         SplitReport("val", {"ash": 4, "birch": 8, "cedar": 1}),
     ),
     examples=(
-        Example("ash", "train", png("red"), 0, (png("lime"), png("blue"))),
-        Example("birch", "train", png("black"), 40, (png("white"), png("white"))),
+        Example("ash", "train", png("red", "blue"), 0, (Crop(0.5, 0.5, False), Crop(0.5, 0.5, True))),
+        Example("birch", "train", png("black"), 40, (Crop(0, 0, False), Crop(0, 0, False))),
         Example("ash", "train", b"no picture at all"),
     ),
     sizes=PictureSizes((200, 100), (300, 224), (500, 400), 64),
@@ -53,8 +58,9 @@ def page(styled: QApplication, qtbot: QtBot) -> DatasetPage:
 
 
 def colour(page: DatasetPage, place: int) -> QColor:
+    """Of the picture's left side."""
     picture = page.examples.picture(place).toImage()
-    return picture.pixelColor(picture.rect().center())
+    return picture.pixelColor(picture.width() // 8, picture.height() // 2)
 
 
 def test_that_a_dataset_is_told_with_its_classes_sizes_and_problems(page: DatasetPage) -> None:
@@ -78,13 +84,37 @@ def test_that_examples_are_shown_of_one_class(page: DatasetPage) -> None:
 
 def test_that_examples_are_shown_as_the_augmentation_makes_them(page: DatasetPage) -> None:
     assert colour(page, 0) == QColor("red")
+    assert page.examples.picture(0).width() > page.examples.picture(0).height()
     page.show_augmented(True)
-    assert colour(page, 0) == QColor("lime")
+    assert colour(page, 0) == QColor("red")
+    assert page.examples.picture(0).width() == page.examples.picture(0).height() >= 240
     page.shown_as.setCurrentIndex(2)
     assert colour(page, 0) == QColor("blue")
-    assert page.examples.item(0).toolTip() == "ash (train), as given in epoch 2"
+    assert page.examples.item(0).toolTip() == "ash (train), as given in epoch 2 at 224 px"
     page.show_augmented(False)
     assert colour(page, 0) == QColor("red")
+
+
+def test_that_examples_are_augmented_at_the_size_that_the_forms_model_takes(page: DatasetPage) -> None:
+    page.set_picture_size(64)
+    assert page.shown_as.itemText(2) == "augmented at 64 px, epoch 2"
+    page.shown_as.setCurrentIndex(2)
+    assert "at 64 px" in page.examples.item(0).toolTip()
+    page.set_picture_size(None)
+    assert page.shown_as.currentText() == "augmented at 224 px, epoch 2"
+    assert "at 224 px" in page.examples.item(0).toolTip()
+
+
+def test_that_pictures_take_the_room_that_there_is(page: DatasetPage, qtbot: QtBot) -> None:
+    for width in (640, 1400):
+        page.resize(width, 600)
+        qtbot.waitUntil(lambda: page.examples.viewport().width() > 300)
+        rects = [page.examples.visualItemRect(page.examples.item(n)) for n in range(3)]
+        columns = len({rect.left() for rect in rects})
+        room = page.examples.viewport().width()
+        assert all(rect.width() >= 240 for rect in rects)
+        assert columns == min(3, room // 248)
+        assert room - room // 248 * rects[0].width() < 60
 
 
 def test_that_an_example_that_is_no_picture_leaves_its_place(page: DatasetPage) -> None:
@@ -104,6 +134,20 @@ def test_that_without_a_dataset_it_is_said_what_to_do(page: DatasetPage, report:
     page.show_report(report)
     assert page._stack.currentIndex() == 0
     assert page.title.text() == "Dataset"
+
+
+def test_that_classes_have_the_colours_that_they_have_in_the_examples(styled: QApplication, qtbot: QtBot) -> None:
+    def colours(report: DatasetReport) -> set[str]:
+        bars = BalanceBars()
+        qtbot.addWidget(bars)
+        bars.resize(300, 200)
+        bars.show_report(report)
+        image = bars.grab().toImage()
+        return {image.pixelColor(x, y).name() for x in range(20) for y in range(image.height())}
+
+    legend = tuple(LegendEntry(name, colour) for name, colour in zip("abc", ("", "#ff00ff", "#00ffff"), strict=True))
+    assert {"#ff00ff", "#00ffff"} <= colours(structs.replace(REPORT, legend=legend))
+    assert not {"#ff00ff", "#00ffff"} & colours(REPORT)
 
 
 def test_that_bars_are_as_long_as_classes_are_frequent_in_each_split(styled: QApplication, qtbot: QtBot) -> None:

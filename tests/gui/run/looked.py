@@ -10,10 +10,12 @@ from PySide6.QtGui import QColor, QImage
 
 from engine.contract.events import AnyEvent, ClassMeasures, Planned, Predicted, PredictedSample, StepMetrics, Validation
 from engine.contract.job import Job
+from engine.contract.legend import LegendEntry
 from engine.contract.runs import RunFolder, create_run
 from tests.gui.run.written import job, story, write
 
 CLASSES = ("ash", "birch", "cedar")
+LEGEND = tuple(LegendEntry(name, colour) for name, colour in zip(CLASSES, ("", "#ff0000", "#00ff00"), strict=True))
 SAMPLES = 3
 CONFUSION = ((6, 2, 0), (1, 9, 0), (0, 0, 0))
 
@@ -32,6 +34,7 @@ def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures
             prediction_png=f"predictions/{step:06}/{place:03}.png",
             truth_words="ash",
             prediction_words=f"birch {epoch} %",
+            legend=(place,),
         )
         for place in range(samples)
     )
@@ -39,7 +42,7 @@ def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures
         ClassMeasures(
             time=time, epoch=epoch, step=step, measures={"IoU": iou(epoch), "F1": iou(epoch)}, confusion=CONFUSION
         ),
-        Predicted(time=time, epoch=epoch, step=step, samples=shown),
+        Predicted(time=time, epoch=epoch, step=step, samples=shown, legend=LEGEND),
     )
 
 

@@ -68,6 +68,20 @@ def test_that_keys_on_a_picture_go_through_validations_and_samples(
     assert view.strip.currentRow() == 2
 
 
+def test_that_a_legend_says_what_the_colours_stand_for_and_which_are_in_the_pictures(
+    view: PredictionsView, folder: Path
+) -> None:
+    assert view.legend.isVisible()
+    assert view.legend.toolTip().splitlines() == ["ash (left as it is)", "birch", "cedar"]
+    assert view.legend.accessibleDescription() == "In the pictures: ash (left as it is)"
+    view.strip.setCurrentRow(2)
+    assert view.legend.accessibleDescription() == "In the pictures: cedar"
+    run = a_run(40)
+    view.restart()
+    view.show_data(run.path, RunData(), active=True)
+    assert not view.legend.isVisible()
+
+
 def test_that_a_picture_that_is_missing_or_damaged_is_said_in_place(
     view: PredictionsView, folder: Path, qtbot: QtBot
 ) -> None:
