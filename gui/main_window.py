@@ -154,7 +154,7 @@ class MainWindow(QMainWindow):
         if sizes is not None:
             self.splitter.restoreState(sizes)
         else:
-            self.splitter.setSizes([295, 640, 345])
+            self.splitter.setSizes([290, 615, 365])
         self.header.devices.setChecked(self.settings.flag("show_devices", True))
         self.header.job.setChecked(self.settings.flag("show_job", True))
 
@@ -220,6 +220,7 @@ class MainWindow(QMainWindow):
         track.run.told.connect(self.message.say)
         track.dataset.closed.connect(self._dataset_closed)
         track.dataset.show_report(self.form.inspection.report)
+        track.dataset.set_picture_size(self.form.picture_size)
         track.cut.closed.connect(self._cut_closed)
         track.cut.wanted.connect(self._show_cut)
         track.cut.used.connect(self.form.cuts.set_value)

@@ -99,20 +99,22 @@ def inspect(
     progress(0, 0)
     found = without_class(recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats), folder, ignored)
     left_out = _LeftOut(folder)
-    known = list(found.problems)
-    if formats[0] == "masks" and isinstance(found.train, MaskSplit):
-        known[:0] = told_of_numbers(found.train.masks)
-    looked = Looked(problems=list(known))
+    numbered = (
+        told_of_numbers(found.train.masks) if formats[0] == "masks" and isinstance(found.train, MaskSplit) else []
+    )
+    looked = Looked()
     if not errors(found.problems) and found.train is not None:
         look = LOOKS[type(found.train)]
         looked = look(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
-        looked.problems[:0] = known
+        if numbered:  # how rare the classes are says nothing where they are none
+            looked.problems = errors(looked.problems)
         looked.problems += [problem for split in looked.splits[:1] for problem in imbalance(split)]
         looked.problems += leaks(found, folder)
         bands = learn_bands(folder, getattr(found.train, "files", ()))
         looked.channels = looked.channels if bands is None else bands.count
         mirror = not isinstance(found.train, IdxSplit)  # digits mean other signs in the mirror
         looked.examples = [_with_crops(example, seed, mirror=mirror) for example in looked.examples]
+    looked.problems[:0] = [*numbered, *found.problems]
     looked.problems += left_out.judged()
     return DatasetReport(
         folder=shown(folder),

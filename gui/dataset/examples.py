@@ -18,14 +18,14 @@ from PySide6.QtWidgets import (
 
 from engine.contract.dataset import Example
 from gui import theme
-from gui.dataset.augmented import as_given
+from gui.dataset.augmented import MOST, as_given
 
 _PAD, _CAPTION = 4, 18
 _PICTURE = int(Qt.ItemDataRole.UserRole)
 
 
 class ExampleList(QListWidget):
-    """A strip is one line that scrolls. A wall has as many columns as there is room for, which take all of it.
+    """A strip is one line that scrolls. A wall shows pictures as large as all fit into it, and scrolls where that were too small.
 
     Signals: opened(int) - the example at that place was asked for, by a click on the strip or Enter.
     Attributes: examples - those on screen.
@@ -34,7 +34,7 @@ class ExampleList(QListWidget):
     opened = Signal(int)
 
     def __init__(self, side: int, *, strip: bool, parent: QWidget | None = None) -> None:
-        """`side` is that of a picture in a strip, and the least of one on a wall, in pixels."""
+        """`side` is that of a picture in a strip, and the least of one on a wall, in pixels of the screen."""
         super().__init__(parent)
         self.examples: tuple[Example, ...] = ()
         self._images: list[QImage] = []
@@ -85,23 +85,34 @@ class ExampleList(QListWidget):
             super().keyPressEvent(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        if not self._strip:
-            room = self.viewport().width() - 1
-            columns = max(1, room // (self._least + 2 * _PAD))
-            side = max(self._least, room // columns - 2 * _PAD)
-            if side != self._side:
-                self._side = side
-                self._fit()
+        if not self._strip and self._side_that_fits() != self._side:
+            self._fit()
         super().resizeEvent(event)
 
     def _fit(self) -> None:
         """Brings the pictures to their size on screen."""
-        captions = not self._strip and any(example.class_name for example in self.examples)
-        wide = self._side + 2 * _PAD
+        self._side = self._side_that_fits()
+        wide, caption = self._side + 2 * _PAD, self._caption_height()
         for place, image in enumerate(self._images):
             item = self.item(place)
             item.setData(_PICTURE, self._fitted(image))
-            item.setSizeHint(QSize(wide, wide + (_CAPTION if captions else 0)))
+            item.setSizeHint(QSize(wide, wide + caption))
+
+    def _side_that_fits(self) -> int:
+        if self._strip or not self.examples:
+            return self._side
+        # Whether there is a scroll bar depends on what is found here, so that its room is kept free.
+        width = self.width() - 2 * self.frameWidth() - self.verticalScrollBar().sizeHint().width() - 1
+        height = self.height() - 2 * self.frameWidth() - 1
+        columns = range(1, max(1, width // (self._least + 2 * _PAD)) + 1)
+        rows = [-(-len(self.examples) // number) for number in columns]
+        caption = self._caption_height()
+        all_fit = max(min(width // n, height // r - caption) - 2 * _PAD for n, r in zip(columns, rows, strict=True))
+        return min(MOST, all_fit if all_fit >= self._least else max(self._least, width // columns[-1] - 2 * _PAD))
+
+    def _caption_height(self) -> int:
+        captions = not self._strip and any(example.class_name for example in self.examples)
+        return _CAPTION if captions else 0
 
     def _fitted(self, image: QImage) -> QPixmap:
         picture = QPixmap.fromImage(image)

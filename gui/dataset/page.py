@@ -26,7 +26,7 @@ from gui.dataset.examples import ExampleList
 from gui.form.row import ProblemLabel
 
 EMPTY = "No dataset to look at.\n\nChoose a folder in the form; what is found there appears here."
-SIDE = 240
+SIDE = 160
 """The least side of an example, in pixels."""
 USUAL_SIZE = 224
 """Pixels of the pictures that a model is taken to be given of which the catalogue does not know it."""
@@ -161,9 +161,10 @@ class DatasetPage(QWidget):
         texts.addWidget(self.subtitle)
         head.addWidget(self.back, 0, Qt.AlignmentFlag.AlignTop)
         head.addLayout(texts, 1)
-        left = QWidget()
-        column = QVBoxLayout(left)
-        column.setContentsMargins(0, 0, 0, 0)
+        body, left = QWidget(), QWidget()
+        whole, column = QVBoxLayout(body), QVBoxLayout(left)
+        for layout in (whole, column):
+            layout.setContentsMargins(0, 0, 0, 0)
         top = QHBoxLayout()
         for label, box in ((self._class_label, self.classes), (self._as_label, self.shown_as)):
             label.setObjectName("muted")
@@ -171,21 +172,22 @@ class DatasetPage(QWidget):
             top.addWidget(label)
             top.addWidget(box)
         top.addStretch(1)
-        column.addLayout(top)
         column.addWidget(self.examples, 1)
         column.addWidget(self.none, 1)
         self._splitter.setChildrenCollapsible(False)
         self._splitter.addWidget(left)
         self._splitter.addWidget(self._facts())
         self._splitter.setStretchFactor(0, 1)
-        self._splitter.setSizes([400, 240])
+        self._splitter.setSizes([400, 210])
+        whole.addLayout(top)
+        whole.addWidget(self._splitter, 1)
         self._stack.addWidget(empty)
-        self._stack.addWidget(self._splitter)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 10, 14, 10)
-        layout.setSpacing(8)
-        layout.addLayout(head)
-        layout.addWidget(self._stack, 1)
+        self._stack.addWidget(body)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(14, 10, 14, 10)
+        outer.setSpacing(8)
+        outer.addLayout(head)
+        outer.addWidget(self._stack, 1)
 
     def _facts(self) -> QWidget:
         inside = QWidget()

@@ -177,7 +177,7 @@ class FieldRow(QWidget):
         grid.addWidget(self.label, 0, 0)
         grid.addWidget(self.editor, 0, 1)
         grid.addWidget(self.reset, 0, 2)
-        grid.addWidget(self.problem_label, 1, 1, 1, 2)
+        grid.addWidget(self.problem_label, 1, 0, 1, 3)  # its sentences want the whole width
         grid.setColumnStretch(1, 1)
 
     def _edited(self) -> None:

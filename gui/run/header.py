@@ -80,7 +80,7 @@ class RunHeader(QWidget):
         self.smoothing = QSlider(Qt.Orientation.Horizontal)
         self.smoothing.setRange(0, _SMOOTHEST)
         self.smoothing.setPageStep(10)
-        self.smoothing.setMinimumWidth(110)
+        self.smoothing.setMinimumWidth(60)
         self.smoothing.setMaximumWidth(180)
         self.smoothing.setAccessibleName("Smoothing")
         self.smoothing.setToolTip("Weight of the exponential moving average; the faint curve is the unsmoothed one")

@@ -42,8 +42,10 @@ def measure_words(task: str, name: str, value: float) -> str:
 
 
 def short_title(title: str) -> str:
-    """A measure's title within a line: "top-1", "mean IoU"."""
-    return (title[:1].lower() + title[1:]).replace(" accuracy", "")
+    """A measure's title within a line: "top-1", "mean IoU"; names that are abbreviations stay as they are, such as "IoU"."""
+    first = title.partition(" ")[0]
+    written = title[:1].lower() + title[1:] if first[1:].islower() else title
+    return written.replace(" accuracy", "")
 
 
 def short_measure(task: str, name: str, value: float) -> str:

@@ -87,7 +87,7 @@ def test_that_examples_are_shown_as_the_augmentation_makes_them(page: DatasetPag
     assert page.examples.picture(0).width() > page.examples.picture(0).height()
     page.show_augmented(True)
     assert colour(page, 0) == QColor("red")
-    assert page.examples.picture(0).width() == page.examples.picture(0).height() >= 240
+    assert page.examples.picture(0).width() == page.examples.picture(0).height() >= 160
     page.shown_as.setCurrentIndex(2)
     assert colour(page, 0) == QColor("blue")
     assert page.examples.item(0).toolTip() == "ash (train), as given in epoch 2 at 224 px"
@@ -105,16 +105,24 @@ def test_that_examples_are_augmented_at_the_size_that_the_forms_model_takes(page
     assert "at 224 px" in page.examples.item(0).toolTip()
 
 
-def test_that_pictures_take_the_room_that_there_is(page: DatasetPage, qtbot: QtBot) -> None:
-    for width in (640, 1400):
-        page.resize(width, 600)
-        qtbot.waitUntil(lambda: page.examples.viewport().width() > 300)
-        rects = [page.examples.visualItemRect(page.examples.item(n)) for n in range(3)]
-        columns = len({rect.left() for rect in rects})
-        room = page.examples.viewport().width()
-        assert all(rect.width() >= 240 for rect in rects)
-        assert columns == min(3, room // 248)
-        assert room - room // 248 * rects[0].width() < 60
+def test_that_pictures_are_as_large_as_all_of_them_fit(page: DatasetPage) -> None:
+    def shown(width: int, height: int, count: int) -> tuple[int, int, bool]:
+        """The side of a picture, the columns, and whether the rest is out of sight."""
+        page.resize(width, height)
+        page.show_report(structs.replace(REPORT, examples=REPORT.examples[:1] * count))
+        page.examples.doItemsLayout()
+        rects = [page.examples.visualItemRect(page.examples.item(n)) for n in range(count)]
+        hidden = rects[-1].bottom() > page.examples.viewport().height()
+        return page.examples.picture(0).width(), len({rect.left() for rect in rects}), hidden
+
+    side, columns, hidden = shown(640, 600, 12)
+    assert (columns, hidden) == (2, True)
+    assert side >= 160
+    side, columns, hidden = shown(1900, 1200, 12)
+    assert (columns, hidden) == (4, False)
+    assert 300 < side < 420
+    side, columns, hidden = shown(1900, 1200, 1)
+    assert (side, columns, hidden) == (512, 1, False)
 
 
 def test_that_an_example_that_is_no_picture_leaves_its_place(page: DatasetPage) -> None:

@@ -1,0 +1,29 @@
+"""How measures are written within a line."""
+
+from __future__ import annotations
+
+import pytest
+
+from gui.run.words import short_measure, short_title
+
+
+@pytest.mark.parametrize(
+    ("title", "short"),
+    [
+        ("Top-1 accuracy", "top-1"),
+        ("Mean IoU", "mean IoU"),
+        ("Validation loss", "validation loss"),
+        ("IoU", "IoU"),
+        ("F1", "F1"),
+        ("mAP", "mAP"),
+        ("AP50", "AP50"),
+        ("ODS F-measure", "ODS F-measure"),
+    ],
+)
+def test_that_titles_begin_small_but_for_abbreviations(title: str, short: str) -> None:
+    assert short_title(title) == short
+
+
+def test_that_a_measure_is_written_in_its_unit() -> None:
+    assert short_measure("road_extraction", "iou", 0.1038) == "IoU 10.4 %"
+    assert short_measure("classification", "loss", 0.5) == "validation loss 0.5000"
