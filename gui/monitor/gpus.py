@@ -17,7 +17,7 @@ from gui.plots.group import PlotGroup
 
 
 class GpusView(QStackedWidget):
-    """Signals: looked_at() - another of its faces is shown: tiles, lines, or a detail."""
+    """Signals: looked_at() - another of its faces is shown (tiles, lines, or a detail), or it shows other quantities."""
 
     looked_at = Signal()
 
@@ -28,6 +28,7 @@ class GpusView(QStackedWidget):
         self._by_load = False
         self._compact = False
         self._opened = ""
+        self._looked_at: tuple[QWidget | None, bool] = (None, False)
         self._gpus: list[WatchedGpu] = []
         self.energy = EnergyMarks()
         self.empty = QLabel(wordWrap=True)
@@ -51,7 +52,10 @@ class GpusView(QStackedWidget):
 
     @property
     def shows_activity(self) -> bool:
-        """Whether the figures of SMs and tensor cores have a place in what is shown."""
+        """Whether the figures of SMs and tensor cores have a place in what is shown: among the lines, for MIG instances,
+        which tell no utilization."""
+        if self.currentWidget() is self.lines:
+            return any(each.gpu.mig is not None for each in self._gpus)
         return self.currentWidget() in (self.tiles, self.detail)
 
     def show_gpus(self, gpus: Sequence[WatchedGpu], empty: str) -> None:
@@ -104,6 +108,8 @@ class GpusView(QStackedWidget):
         else:
             face = self.tiles
             self.tiles.show_gpus(self._gpus, self._history)
-        if self.currentWidget() is not face:
-            self.setCurrentWidget(face)
+        self.setCurrentWidget(face)
+        looked_at = face, self.shows_activity
+        if looked_at != self._looked_at:
+            self._looked_at = looked_at
             self.looked_at.emit()

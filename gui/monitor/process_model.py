@@ -22,6 +22,7 @@ from gui.run.words import duration
 SORT_ROLE = Qt.ItemDataRole.UserRole
 """What a column is sorted by: a number or a text."""
 _UNKNOWN = -1.0
+_SWATCH_GAP = 2
 KINDS = {"compute": "Compute", "graphics": "Graphics", "both": "Both", None: ""}
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -348,15 +349,24 @@ def _decoration(line: Line, column: int) -> QIcon | None:
     return _warning(theme.colors()) if column == PROCESS and line.note else None
 
 
+def swatches_width(count: int) -> int:
+    """Pixels of the squares for so many GPUs."""
+    return count * (_swatch(count) + _SWATCH_GAP)
+
+
+def _swatch(count: int) -> int:
+    return 9 if count <= 4 else 4
+
+
 @lru_cache(maxsize=64)
 def _swatches(colors: tuple[str, ...]) -> QIcon:
     """A square for each GPU, in its colour in the graphs; a bar each where there are many."""
-    width, height, gap = 9 if len(colors) <= 4 else 4, 9, 2
-    picture = QPixmap(max(1, len(colors) * (width + gap)), height)
+    width, height = _swatch(len(colors)), 9
+    picture = QPixmap(max(1, swatches_width(len(colors))), height)
     picture.fill(Qt.GlobalColor.transparent)
     painter = QPainter(picture)
     for place, color in enumerate(colors):
-        painter.fillRect(place * (width + gap), 0, width, height, QColor(color))
+        painter.fillRect(place * (width + _SWATCH_GAP), 0, width, height, QColor(color))
     painter.end()
     return _in_chosen_rows(QIcon(picture), picture)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import psutil
 from PySide6.QtCore import QModelIndex, QPoint, QSize, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QFont, QFontMetrics, QGuiApplication, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
@@ -30,16 +30,29 @@ from gui.monitor.ending import EndingBar, why_not
 from gui.monitor.hosts import Hosts
 from gui.monitor.marks import RunMarks
 from gui.monitor.process_lines import Line, lines_of, sharing
-from gui.monitor.process_model import COLUMNS, COMMAND, GPU, GPU_MEMORY, HOST, PROCESS, ProcessModel, ProcessRows
+from gui.monitor.process_model import (
+    COLUMNS,
+    COMMAND,
+    GPU,
+    GPU_MEMORY,
+    HOST,
+    PROCESS,
+    ProcessModel,
+    ProcessRows,
+    swatches_width,
+)
 
 ASKING_S = 5.0
 """Processes are asked for once they are in sight; until then a GPU that tells none says nothing of who is there."""
-_PADDING, _ICONS = 18, {PROCESS: 60, GPU: 44}
-"""Pixels beside the text of a cell: of every column, and for the tree's arrows and for icons."""
+_CELL_PADDING = 5
+"""Pixels beside the text of a cell, which put it under its header's."""
+_PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
+"""Pixels that a column needs beside its text, for the tree's arrows and warnings, and between an icon and its text."""
 _LEAST = 180
 """Pixels that the names of processes have at first, at the least, where that is less than they need."""
 
 ALL_GPUS = "All GPUs"
+_NOBODY = "No process holds a GPU.\n\nWhoever starts to use one appears here."
 
 
 class ProcessesView(QWidget):
@@ -138,7 +151,8 @@ class ProcessesView(QWidget):
         tree.setAllColumnsShowFocus(True)
         tree.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         tree.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
-        tree.setStyleSheet(f"QTreeView::item {{ height: {tree.fontMetrics().height() + 10}px; }}")
+        height = tree.fontMetrics().height() + 10
+        tree.setStyleSheet(f"QTreeView::item {{ height: {height}px; padding: 0 {_CELL_PADDING}px; }}")
         header = tree.header()
         header.setStretchLastSection(True)
         header.setSectionsMovable(False)
@@ -151,8 +165,9 @@ class ProcessesView(QWidget):
         top.setSpacing(10)
         top.addWidget(self._count)
         top.addStretch(1)
-        for widget in (self.as_tree, self.only_mine, self.gpus, self.filter):
+        for widget in (self.as_tree, self.only_mine, self.gpus):
             top.addWidget(widget)
+        top.addWidget(self.filter, 1)
         bottom = QHBoxLayout()
         bottom.setSpacing(8)
         bottom.addWidget(self._why, 1)
@@ -230,10 +245,18 @@ class ProcessesView(QWidget):
         self._fitted = True
         advance = self.tree.fontMetrics().horizontalAdvance
         for number, column in enumerate(COLUMNS[:COMMAND]):
-            texts = max(advance(text) for text in (column.title, column.widest, *map(column.text, lines)))
-            self.tree.setColumnWidth(number, texts + _PADDING + _ICONS.get(number, 0))
+            cells = [self._cell_width(number, line) for line in lines]
+            self.tree.setColumnWidth(number, max(advance(column.title), advance(column.widest), *cells) + _PADDING)
         narrow = max(_LEAST, self.width() * 3 // 10)
         self.tree.setColumnWidth(PROCESS, min(narrow, self.tree.columnWidth(PROCESS)))
+
+    def _cell_width(self, number: int, line: Line) -> int:
+        """Pixels of what a line says in a column, with what stands before it."""
+        font = QFont(self.tree.font())
+        font.setBold(line.group)
+        text = QFontMetrics(font).horizontalAdvance(COLUMNS[number].text(line))
+        before = {PROCESS: _TREE, GPU: swatches_width(len(line.devices)) + _AFTER_ICON}
+        return text + before.get(number, 0)
 
     def _unfold(self, parent: QModelIndex, first: int, last: int) -> None:
         for row in range(first, last + 1):
@@ -266,7 +289,8 @@ class ProcessesView(QWidget):
         if all(gpu.processes is None for gpu in gpus):
             asleep = all(gpu.asleep for gpu in gpus)
             return "The GPU is asleep and is not woken to ask." if asleep else self._not_told(seen)
-        return "No process holds a GPU.\n\nWhoever starts to use one appears here."
+        answering = any(snapshot.nvml.status == "ok" for snapshot in seen.values())
+        return _NOBODY if answering else "No process held a GPU when NVML last answered."
 
     def _not_told(self, seen: dict[str, Snapshot]) -> str:
         for host, snapshot in seen.items():

@@ -11,7 +11,7 @@ from gui.monitor.alerts.watcher import Alerts
 
 
 class AlertBanner(QFrame):
-    """Hidden while there is nothing to say.
+    """Hidden while there is nothing to say. That a host does not answer is said by the page itself.
 
     Signals: show_wanted() - the user wants to see all alerts.
     """
@@ -48,7 +48,7 @@ class AlertBanner(QFrame):
         return " ".join(filter(None, (self._text.text(), self._more.text())))
 
     def _show_alerts(self) -> None:
-        unseen = self._alerts.unseen
+        unseen = [alert for alert in self._alerts.unseen if alert.kind != "not_answering"]
         self.setVisible(bool(unseen))
         if not unseen:
             return

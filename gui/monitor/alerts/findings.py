@@ -40,7 +40,8 @@ def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
         return None
     if rule.kind == "throttled":
         reasons = [THROTTLE_WORDS[reason] for reason in gpu.throttled or () if reason in ALARMING]
-        return Finding(_sentence("; ".join(reasons), rule)) if reasons else None
+        words = "; ".join(reasons).removeprefix("slowed down ")  # as the kind is called
+        return Finding(_sentence(words, rule)) if reasons else None
     if rule.kind == "idle" and run is None:
         return None
     threshold = KINDS[rule.kind].threshold

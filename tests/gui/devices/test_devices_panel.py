@@ -140,7 +140,7 @@ def test_that_the_instances_of_a_gpu_stand_after_it(panel: DevicesPanel) -> None
     parts = [gpu(0, uuid=f"MIG-{n}", cuda_index=None, mig=Mig(parent_uuid=whole.uuid, gpu_instance=n)) for n in (9, 7)]
     panel.update_snapshot(snapshot(parts[0], whole, parts[1]))
     names = [box.text() for box in panel.findChildren(QCheckBox)]
-    assert [name for name in names if name != "CPU"] == ["GPU 0", "GPU 0 MIG 7", "GPU 0 MIG 9"]
+    assert [name for name in names if name != "CPU"] == ["GPU 0 (MIG)", "GPU 0 MIG 7", "GPU 0 MIG 9"]
 
 
 @pytest.mark.parametrize("sentence", ["The NVIDIA driver is not loaded.", ""])

@@ -77,6 +77,13 @@ def test_that_the_line_says_what_is_worst_and_how_much_more_there_is(banner: Ale
     assert banner.text() == "GPU 1 – Xid error: Xid 79: the GPU has fallen off the bus. and 1 more"
 
 
+def test_that_the_line_leaves_it_to_the_page_to_say_who_does_not_answer(banner: AlertBanner, watched: Watched) -> None:
+    watched.feed(hot(), seconds=11)
+    watched.feed(hot(), seconds=16, status="not_answering", message="NVML is silent.")
+    assert watched.kinds == ["not_answering", "temperature"]
+    assert banner.text() == "GPU 1 – Temperature: 93 °C, at or above 90 °C for 10 s."
+
+
 def test_that_the_line_goes_when_dismissed_and_leads_to_the_page(
     banner: AlertBanner, watched: Watched, qtbot: QtBot
 ) -> None:

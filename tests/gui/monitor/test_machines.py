@@ -90,8 +90,17 @@ def test_that_mig_instances_have_tiles_after_their_gpus(show: Callable[[str], di
     tiles = show("mig")
     assert list(tiles) == [uuid_of(0), *(instance_uuid_of(0, number) for number in range(3)), uuid_of(1)]
     titles = [tile.title.text() for tile in tiles.values()]
-    assert titles == ["GPU 0", "GPU 0 MIG 7", "GPU 0 MIG 8", "GPU 0 MIG 9", "GPU 1"]
+    assert titles == ["GPU 0 (MIG)", "GPU 0 MIG 7", "GPU 0 MIG 8", "GPU 0 MIG 9", "GPU 1"]
     assert "utilization_percent" not in ids(tiles[uuid_of(0)])
+
+
+def test_that_lines_tell_how_busy_mig_instances_are(sampling: Watching, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
+    MACHINES["mig"].write(nvml_stub)
+    sampling.page.bar.compact.click()
+    sampling.hosts.start()
+    rows = sampling.page.gpus.lines.rows
+    qtbot.waitUntil(lambda: instance_uuid_of(0, 0) in rows, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "Use 15 %" in rows[instance_uuid_of(0, 0)].describe(), timeout=PATIENCE_MS)
 
 
 def test_that_unified_memory_shows_no_memory_of_the_gpu(show: Callable[[str], dict[str, Tile]]) -> None:

@@ -12,7 +12,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Nvml, Shown
+from engine.contract.devices import Mig, Nvml, Shown
 from gui.devices import words
 from gui.monitor.alerts.view import AlertsView
 from gui.monitor.bar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, VIEWS
@@ -25,7 +25,7 @@ from gui.monitor.processes import ProcessesView
 from gui.monitor.topology import TopologyView
 from gui.plots.group import Mark
 from gui.settings import Settings
-from tests.gui.monitor.watching import START, Watching, full_gpu
+from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
 
 
 def test_that_the_tabs_lead_to_all_views(watching: Watching, qtbot: QtBot) -> None:
@@ -73,6 +73,8 @@ def test_that_the_sampler_is_told_what_is_in_sight(watching: Watching, monkeypat
     assert told[-1] == Shown(processes=True, activity=True, details=True)
     page.bar.compact.click()
     assert told[-1] == Shown(processes=True, activity=False, details=True)
+    watching.see(full_gpu(), plain_gpu(1, mig=Mig(parent_uuid=full_gpu().uuid, gpu_instance=1)))
+    assert told[-1] == Shown(processes=True, activity=True, details=True)
     page.bar.compact.click()
     page.show_view(GRAPHS)
     assert told[-1] == Shown(processes=False, activity=True, details=True)

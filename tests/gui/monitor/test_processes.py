@@ -349,6 +349,7 @@ def test_that_hosts_are_told_apart_where_there_are_several(hosts: Hosts, view: P
         (snapshot(message="NVIDIA's driver is not loaded.", status="no_driver"), "driver is not loaded"),
         (snapshot(), "no NVIDIA GPU here"),
         (snapshot(gpu(0)), "No process holds a GPU"),
+        (snapshot(gpu(0), status="not_answering", message="NVML is silent."), "held a GPU when NVML last answered"),
         (snapshot(gpu(0, processes=None)), "Asking who is on the GPUs"),
         (snapshot(gpu(0, processes=None, asleep=True)), "asleep and is not woken"),
     ],
