@@ -25,12 +25,19 @@ _BAR = 5
 
 @dataclass(frozen=True)
 class Column:
-    """`share` of the width; what it says of a GPU, and how full its bar is (0 to 1), None for no bar."""
+    """`share` of the width; what it says of a GPU, in `short` where there is no room, and how full its bar is (0 to 1),
+    None for no bar."""
 
     title: str
     share: float
     text: Callable[[Gpu], str]
+    short: Callable[[Gpu], str]
     filled: Callable[[Gpu], float | None]
+
+    def fitting(self, gpu: Gpu, fits: Callable[[str], bool]) -> str:
+        """What it says, in as many words as there is room for."""
+        text = self.text(gpu)
+        return text if fits(text) else self.short(gpu)
 
 
 def _share(quantity: str) -> Callable[[Gpu], float | None]:
@@ -74,10 +81,10 @@ def _power(gpu: Gpu) -> str:
 
 
 COLUMNS = (
-    Column("Use", 0.12, _use, _used_share),
-    Column("Memory", 0.19, _memory, _share("memory_used_bytes")),
-    Column("Power", 0.16, _power, _share("power_w")),
-    Column("Core", 0.09, _told("temperature_c"), _share("temperature_c")),
+    Column("Use", 0.12, _use, _use, _used_share),
+    Column("Memory", 0.19, _memory, _told("memory_used_bytes"), _share("memory_used_bytes")),
+    Column("Power", 0.16, _power, _told("power_w"), _share("power_w")),
+    Column("Core", 0.09, _told("temperature_c"), _told("temperature_c"), _share("temperature_c")),
 )
 _NAME_SHARE = 0.16
 
@@ -157,7 +164,7 @@ class CompactRow(QWidget):
         painter.setFont(theme.tabular(self.font()))
         self._draw_two(painter, name, (self._each.title, scheme.text), (self._each.gpu.name, scheme.muted))
         for place, column in zip(bars, COLUMNS, strict=True):
-            self._draw_bar(painter, place, column.text(self._each.gpu), column.filled(self._each.gpu))
+            self._draw_bar(painter, place, column, self._each)
         found = self._each.states
         alarming = any(state.alarming for state in found)
         lines = [
@@ -181,15 +188,17 @@ class CompactRow(QWidget):
             shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
             painter.drawText(QPointF(left, top + number * height + metrics.ascent()), shown)
 
-    def _draw_bar(self, painter: QPainter, place: tuple[float, float], text: str, filled: float | None) -> None:
+    def _draw_bar(self, painter: QPainter, place: tuple[float, float], column: Column, each: WatchedGpu) -> None:
+        left, width = place
+        metrics = QFontMetricsF(painter.font())
+        text = column.fitting(each.gpu, lambda text: metrics.horizontalAdvance(text) <= width)
         if not text:
             return
         scheme = theme.colors()
-        left, width = place
-        faded = self._each is None or self._each.faded
-        self._draw_two(painter, place, (text, scheme.muted if faded else scheme.text), ("", scheme.text))
+        self._draw_two(painter, place, (text, scheme.muted if each.faded else scheme.text), ("", scheme.text))
+        filled = column.filled(each.gpu)
         if filled is not None:
-            color = scheme.muted if faded else theme.device_color(self.key)
+            color = scheme.muted if each.faded else theme.device_color(self.key)
             top = ROW - _BAR - 9
             painter.fillRect(QRectF(left, top, width, _BAR), shades.blend(scheme.border, scheme.panel, 0.6))
             painter.fillRect(QRectF(left, top, width * min(1.0, max(0.0, filled)), _BAR), QColor(color))

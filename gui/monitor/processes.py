@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import psutil
 from PySide6.QtCore import QModelIndex, QPoint, QSize, Qt, Signal
@@ -74,9 +75,9 @@ class ProcessesView(QWidget):
         self.rows = ProcessRows(self)
         self.rows.setSourceModel(self.model)
         self.filter = QLineEdit(clearButtonEnabled=True)
-        self.filter.setPlaceholderText("Filter: user, command …")
+        self.filter.setPlaceholderText("Filter")
         self.filter.setAccessibleName("Filter processes")
-        self.filter.setToolTip("Shows the processes with all of these words (Ctrl+F)")
+        self.filter.setToolTip("Shows the processes with all of these words: of users, commands … (Ctrl+F)")
         self.only_mine = QCheckBox("Only &mine")
         self.gpus = QComboBox()
         self.gpus.setAccessibleName("GPU")
@@ -142,6 +143,7 @@ class ProcessesView(QWidget):
     def _make_tree(self) -> QTreeView:
         tree = QTreeView()
         tree.setAccessibleName("GPU processes")
+        tree.setAccessibleDescription("The menu key offers to sort them, to copy, and to end one")
         tree.setModel(self.rows)
         tree.setSortingEnabled(True)
         tree.sortByColumn(GPU_MEMORY, Qt.SortOrder.DescendingOrder)
@@ -322,7 +324,7 @@ class ProcessesView(QWidget):
 
     def copy_selected(self) -> None:
         """Puts the chosen lines on the clipboard, with tabs between columns, the titles first."""
-        columns = [n for n in range(len(COLUMNS)) if not self.tree.isColumnHidden(n)]
+        columns = self._shown_columns()
         selected = self.tree.selectionModel().isSelected
         chosen = [index for index in _in_order(self.rows, QModelIndex()) if selected(index)]
         lines = [line for index in chosen if (line := self.rows.line(index)) is not None]
@@ -341,9 +343,29 @@ class ProcessesView(QWidget):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addAction("Copy", self.copy_selected).setEnabled(self.copy.isEnabled())
         menu.addAction("Copy the command", self._copy_command).setEnabled(line is not None and bool(line.command))
+        self._add_sorting(menu)
         menu.addSeparator()
         menu.addAction(self.end.text().replace("&", ""), self._ask).setEnabled(self.end.isEnabled())
         menu.popup(self.tree.viewport().mapToGlobal(where))
+
+    def _add_sorting(self, menu: QMenu) -> None:
+        """What pressing a column's header does, for the keyboard."""
+        sorting = menu.addMenu("Sort by")
+        for number in self._shown_columns():
+            action = sorting.addAction(COLUMNS[number].title, partial(self.sort_by, number))
+            action.setCheckable(True)
+            action.setChecked(number == self.tree.header().sortIndicatorSection())
+
+    def sort_by(self, column: int) -> None:
+        """Numbers with the highest first, texts from A on; the other way round where it is sorted by that already."""
+        order = Qt.SortOrder.DescendingOrder if COLUMNS[column].number else Qt.SortOrder.AscendingOrder
+        header = self.tree.header()
+        if (header.sortIndicatorSection(), header.sortIndicatorOrder()) == (column, order):
+            order = Qt.SortOrder(1 - order.value)
+        self.tree.sortByColumn(column, order)
+
+    def _shown_columns(self) -> list[int]:
+        return [n for n in range(len(COLUMNS)) if not self.tree.isColumnHidden(n)]
 
     def _go_to_filter(self) -> None:
         self.filter.setFocus()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -181,6 +182,8 @@ class RunNotices(QWidget):
         grid.addWidget(self._wrong["command"], 4, 1, 1, 2)
         grid.addWidget(_muted(about), 5, 1, 1, 2)
         layout.addLayout(grid)
+        for before, after in pairwise((self.minutes.control, self.desktop, self.command.control)):
+            QWidget.setTabOrder(before, after)
         for label in (about, self._result):
             label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self._result.setTextFormat(Qt.TextFormat.PlainText)

@@ -7,6 +7,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu
+from gui.monitor.compact import COLUMNS
 from gui.monitor.overview import columns_for
 from gui.monitor.tile import LEAST_HEIGHT, LEAST_WIDTH
 from tests.gui.monitor.watching import Watching, full_gpu, plain_gpu
@@ -88,6 +89,14 @@ def test_that_a_line_leaves_out_what_its_gpu_does_not_tell(watching: Watching) -
     watching.page.bar.compact.click()
     (row,) = watching.page.gpus.lines.rows.values()
     assert row.accessibleDescription() == "Memory 41.0 of 141.0 GiB, Core 61 °C"
+
+
+def test_that_a_narrow_line_tells_what_is_in_use_rather_than_half_of_what_there_is() -> None:
+    def told(most: int) -> list[str]:
+        return [column.fitting(full_gpu(), lambda text: len(text) <= most) for column in COLUMNS]
+
+    assert told(20) == ["87 %", "41.0 of 141.0 GiB", "512 of 700 W", "61 °C"]
+    assert told(9) == ["87 %", "41.0 GiB", "512 W", "61 °C"]
 
 
 def test_that_lines_are_walked_through_with_the_arrows_and_opened_with_enter(watching: Watching, qtbot: QtBot) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPersistentModelIndex, QPoint, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication, QLabel
+from PySide6.QtWidgets import QApplication, QLabel, QMenu
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
@@ -400,6 +400,24 @@ def test_that_the_filter_is_a_key_away(hosts: Hosts, view: ProcessesView, qtbot:
     view.tree.setFocus()
     qtbot.keyClick(view.tree, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
     assert view.filter.hasFocus()
+
+
+def test_that_the_menu_sorts_as_the_headers_do(hosts: Hosts, view: ProcessesView) -> None:
+    see(hosts, one_gpu(process(5, user="ben"), process(7, user="anna"), process(6, user="carl")))
+
+    def sort_by(title: str) -> None:
+        view.tree.customContextMenuRequested.emit(QPoint())
+        sorting = [menu for menu in view.findChildren(QMenu) if menu.title() == "Sort by"][-1]
+        next(action for action in sorting.actions() if action.text() == title).trigger()
+
+    sort_by("PID")
+    assert cells(view, "PID") == ["7", "6", "5"]
+    sort_by("PID")
+    assert cells(view, "PID") == ["5", "6", "7"]
+    sort_by("User")
+    assert cells(view, "User") == ["anna", "ben", "carl"]
+    sort_by("User")
+    assert cells(view, "User") == ["carl", "ben", "anna"]
 
 
 # Through the real sampler
