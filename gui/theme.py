@@ -281,6 +281,8 @@ QCheckBox::indicator:checked {
     background: $accent; border-color: $accent; image: url($icons/$check.svg);
 }
 QCheckBox::indicator:disabled { border-color: $border; background: $raised; }
+QSlider { border: 2px solid transparent; border-radius: 4px; }
+QSlider:focus { border-color: $accent; }
 QProgressBar { background: $raised; border: 1px solid $border; border-radius: 4px; text-align: center; }
 QProgressBar::chunk { background: $accent; border-radius: 3px; }
 QScrollArea { border: none; background: transparent; }

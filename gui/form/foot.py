@@ -68,7 +68,6 @@ class Foot(QWidget):
         self._enable(not why_not)
         self.train.setToolTip(why_not or _TIPS.get(self.train.text(), ""))
         self.train.setAccessibleDescription(why_not)
-        self.at_once.setEnabled(not why_not)
         self.reason.show_problems(problems)
 
     def focus_train(self) -> None:
@@ -97,11 +96,12 @@ class Foot(QWidget):
         self._clock.setPixmap(icons.pixmap("clock", theme.colors().muted, 16, self.devicePixelRatioF()))
 
     def _enable(self, on: bool) -> None:
-        """Qt moves the keyboard on from a button that is switched off; it comes back unless somebody has moved it."""
+        """Qt moves the keyboard on from buttons that are switched off; it comes back unless somebody has moved it."""
         window = self.window()  # whose focus widget is known before the window itself is active, too
-        if window.focusWidget() is self.train and not on:
+        if window.focusWidget() in (self.train, self.at_once) and not on:
             self._focus_due = True
         self.train.setEnabled(on)
+        self.at_once.setEnabled(on)
         if on and self._focus_due:
             self._focus_due = False
             if window.focusWidget() in (self.copy, None):

@@ -121,10 +121,13 @@ class ConfusionPicture(QWidget):
         self._draw_lines(painter, side, whole)
         if side >= _NUMBERS_FROM:
             self._draw_numbers(painter)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
         if self.cell is not None:
-            painter.setPen(QPen(QColor(scheme.accent if self.hasFocus() else scheme.text), 2))
-            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.setPen(QPen(QColor(scheme.text), 2))
             painter.drawRect(self.cell_rect(*self.cell).adjusted(1, 1, -1, -1))
+        if self.hasFocus():  # around all of it, since a cell may be filled with the accent
+            painter.setPen(QPen(QColor(scheme.accent), 2))
+            painter.drawRect(whole.adjusted(-1, -1, 1, 1))
 
     def _draw_lines(self, painter: QPainter, side: float, whole: QRectF) -> None:
         """What is right is told by a frame, not by its place alone."""

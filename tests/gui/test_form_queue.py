@@ -59,6 +59,18 @@ def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, picture
     assert not form.foot.ahead.isVisible()
 
 
+def test_that_the_keyboard_is_on_train_once_a_run_has_been_started_beside_others(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    fill(form, pictures, qtbot)
+    form.set_ahead({"cpu": ("night shift",)})
+    form.foot.at_once.setFocus()
+    form.set_starting(True)
+    assert form.window().focusWidget() not in (form.train, form.foot.at_once)
+    form.set_started()
+    assert form.window().focusWidget() is form.train
+
+
 def test_that_waiting_for_others_is_asked_where_it_has_an_effect(form: JobForm) -> None:
     row = form.rows["wait_for_others"]
     assert row.isHidden()
