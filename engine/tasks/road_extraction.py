@@ -18,7 +18,7 @@ from engine.data.drawing import legend_of
 from engine.data.idx import Bytes
 from engine.data.masks import NO_CLASS
 from engine.data.opening import Splits, Statistics
-from engine.data.orientation import DIRECTIONS, LINE
+from engine.data.orientation import BACKGROUND, DIRECTIONS, LINE
 from engine.data.oriented import OrientedPictures
 from engine.data.pictures import DatasetError, PictureSet
 from engine.tasks import road_models
@@ -81,8 +81,8 @@ class RoadExtraction(Task):
 
 class LinesAndDirections(Objective):
     """What is a line, and its direction, in Batra et al. 2019's way: a picture's loss is the sum over the maps that the model
-    gives, at the whole, the half and the quarter of the side, of the soft IoU loss of the lines and the cross entropy of the
-    directions, as in the authors' code (train_mtl.py). Pixels of `NO_CLASS` are left out.
+    gives, at the whole, the half and the quarter of the side, of a soft IoU loss of the lines and a cross entropy of the
+    directions, as in the authors' code (train_mtl.py), but with other means. Pixels of `NO_CLASS` are left out.
 
     Targets are int64 [n, 2, h, w], of classes and of directions (`engine.data.orientation`); smaller maps learn from every
     second, and every fourth, of their pixels.
@@ -157,9 +157,17 @@ def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
-    """The mean over each picture's pixels that have a class, [n]; 0 where none has."""
+    """The mean over each picture's lines and that over its background, in equal parts, [n]; 0 where there is neither.
+
+    The authors' code takes the mean over all pixels. Where lines are few and thin, the background then has nearly all of the
+    gradient, and a short training learns no directions.
+    """
     values = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
-    return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
+    of_lines, of_background = (
+        (values * there).sum((1, 2)) / there.sum((1, 2)).clamp(min=1)
+        for there in (targets < DIRECTIONS, targets == BACKGROUND)
+    )
+    return (of_lines + of_background) / 2
 
 
 def _lay_directions(picture: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:

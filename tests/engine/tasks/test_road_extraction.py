@@ -135,7 +135,9 @@ def test_that_the_loss_is_the_sum_of_soft_iou_and_cross_entropy_over_all_maps() 
             scores = outputs[number, :, begin : begin + side * side]
             begin += side * side
             true, along = targets[number, :, :: SIDE // side, :: SIDE // side].reshape(2, -1)
-            expected += functional.cross_entropy(scores[2:].T, along, ignore_index=NO_CLASS).item()
+            for there in (along < DIRECTIONS, along == BACKGROUND):
+                off = functional.cross_entropy(scores[2:].T[there], along[there], reduction="sum").item()
+                expected += off / max(int(there.sum()), 1) / 2
             # Of the lines, or of the background where a map has none.
             kind = int((true == 1).any())
             likely, there = scores[:2].softmax(0)[kind, true != NO_CLASS], (true == kind)[true != NO_CLASS]
@@ -160,6 +162,17 @@ def test_that_the_loss_falls_to_nothing_where_all_is_right_and_bears_a_picture_w
     assert (outputs.grad[left_out] == 0).all()
     assert OBJECTIVE.correct(guesses(targets, 60), targets) == 2
     assert OBJECTIVE.loss(guesses(targets, 0.0), OBJECTIVE.blank_targets(torch.zeros(3, 3, SIDE, SIDE))).shape == (3,)
+
+
+def test_that_few_lines_teach_as_much_of_directions_as_all_that_is_around_them() -> None:
+    targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
+    targets[0, 1] = BACKGROUND
+    targets[0, 0, 10], targets[0, 1, 10] = 1, 5
+    outputs = torch.zeros(1, SCORES, SIDE * SIDE, requires_grad=True)
+    OBJECTIVE.loss(outputs, targets).sum().backward()
+    assert outputs.grad is not None
+    pulls = outputs.grad[0, 2:].reshape(-1, SIDE, SIDE).abs().sum(0)
+    assert pulls[10].sum().item() == pytest.approx(pulls.sum().item() / 2)
 
 
 def test_that_lines_are_shown_in_the_colours_of_their_directions() -> None:
