@@ -395,6 +395,7 @@ def test_that_compiling_is_kept_where_it_turns_out_faster_and_undone_where_not(
     """The decision of a GPU, made on the CPU."""
     monkeypatch.setattr(Trials, "_against_compiling", lambda _: "")
     monkeypatch.setattr("engine.training.trials.COMPILING_S", 0.0)
+    monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)  # torch's bar would leave a thread behind
     model = SlowInOneWay(compiled=choice == "off")
     decided = Decided(model, memory_format="contiguous")
     decided.strategy.wrap(model, class_of_picture(), SHAPE)
