@@ -154,7 +154,7 @@ class MainWindow(QMainWindow):
         if sizes is not None:
             self.splitter.restoreState(sizes)
         else:
-            self.splitter.setSizes([290, 615, 365])
+            self.splitter.setSizes([290, 605, 375])
         self.header.devices.setChecked(self.settings.flag("show_devices", True))
         self.header.job.setChecked(self.settings.flag("show_job", True))
 

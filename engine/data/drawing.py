@@ -13,6 +13,9 @@ from engine.contract.legend import LegendEntry
 from engine.data.idx import Bytes
 from engine.data.masks import NO_CLASS
 
+FRAME_SHARE, WORDS_SHARE = 200, 40
+"""The longer side of a picture over the width of a frame in it, and over the height of the words at it."""
+
 
 def class_colours(count: int) -> Bytes:
     """A colour for each class, uint8 [count, 3]: PASCAL VOC's, which takes the bits of the class's number in turn as the
@@ -62,15 +65,17 @@ def lay_mask(picture: Bytes, plane: Bytes) -> Bytes:
 
 def outline(picture: Bytes, boxes: npt.NDArray[np.float64], classes: Sequence[int], words: Sequence[str] = ()) -> Bytes:
     """`picture`, uint8 [h, w, 3], with a frame around each of `boxes` [n, 4] (x1, y1, x2, y2 in its pixels), in the colour of
-    its class, with a few words each if there are any."""
+    its class, with a few words each if there are any; both so large that they are seen where the picture is shown small."""
     colours = _frame_colours(np.asarray(classes, np.int64)).tolist()
+    side = max(picture.shape[:2])
+    width, font_size = max(1, round(side / FRAME_SHARE)), max(10, side // WORDS_SHARE)
     image = Image.fromarray(picture)
     draw = ImageDraw.Draw(image)
     for number, (box, colour) in enumerate(zip(boxes.tolist(), map(tuple, colours), strict=True)):
         left, top, right, bottom = box
-        draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour)
+        draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour, width=width)
         if number < len(words):
-            draw.text((left + 2, top + 1), words[number], fill=colour)
+            draw.text((left + width + 1, top + width), words[number], fill=colour, font_size=font_size)
     return np.asarray(image)
 
 

@@ -33,6 +33,7 @@ from engine.data.leaks import leaks
 from engine.data.looking import LeaveOut, Looked, Progress
 from engine.data.mask_inspection import look_through_masks
 from engine.data.numbering import told_of_numbers
+from engine.data.point_drawing import point_legend
 from engine.data.point_inspection import look_through_points
 from engine.data.reading import quieten_pillow
 from engine.data.sizes import picture_sizes
@@ -142,6 +143,8 @@ def _with_crops(example: Example, seed: int, *, mirror: bool) -> Example:
 
 def _legend(found: Recognised) -> tuple[LegendEntry, ...]:
     """What the colours in the examples of a folder stand for: of instances each has its own."""
-    if isinstance(found.train, MaskSplit | PointSplit):
+    if isinstance(found.train, MaskSplit):
         return mask_legend(found.classes)
+    if isinstance(found.train, PointSplit) and found.classes:
+        return point_legend(found.classes)
     return frame_legend(found.classes) if isinstance(found.train, BoxSplit) else ()

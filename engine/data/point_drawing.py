@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from engine.contract.legend import LegendEntry
 from engine.data.clouds import Points
-from engine.data.drawing import class_colours
+from engine.data.drawing import class_colours, mask_legend
 from engine.data.idx import Bytes
 from engine.data.masks import NO_CLASS
 
@@ -16,6 +19,12 @@ FAR, NEAR = 200, 70
 """The grey levels of points without a colour of their own."""
 TILT = np.deg2rad(40)
 """How far a view leans."""
+
+
+def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
+    """The legend of what `draw_points` draws."""
+    first, *others = mask_legend(classes)
+    return (LegendEntry(first.name, "#" + f"{(FAR + NEAR) // 2:02x}" * 3), *others)
 
 
 def draw_points(places: Points, classes: Bytes, side: int) -> Bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from engine.data.idx import Bytes
 from engine.data.ignoring import labels_without
 from engine.data.opening import Splits, Statistics
 from engine.data.point_blocks import PointBlocks
-from engine.data.point_drawing import draw_points
+from engine.data.point_drawing import draw_points, point_legend
 from engine.tasks import user_file, weights
 from engine.tasks.adapt import freeze_all_but
 from engine.tasks.base import About, Lesson, Measures, Objective, Task, TaskError
@@ -142,6 +143,10 @@ class ClassOfPoint(ClassOfPixel):
 
     entry = PointSegmentation.entry
     compiles = False
+
+    def __init__(self, kind: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
+        super().__init__(kind, classes, weights)
+        self.legend = point_legend(classes)
 
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         return super()._loss(outputs[:, :, None], targets[:, None], weights)

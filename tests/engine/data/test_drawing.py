@@ -35,6 +35,16 @@ def test_that_the_legend_of_frames_has_the_colours_that_are_drawn_and_none_is_le
     assert len({entry.colour for entry in legend}) == len(NAMES)
 
 
+def test_that_frames_and_words_are_larger_in_larger_pictures() -> None:
+    def drawn(side: int, *words: str) -> np.ndarray:
+        box = np.array([[0.0, 0.0, side, side]])
+        return outline(np.zeros((side, side, 3), np.uint8), box, [0], words).any(2)
+
+    assert [int(drawn(side)[side // 2, : side // 2].sum()) for side in (100, 400, 1000)] == [1, 2, 5]
+    small, large = (int(drawn(side, "car").sum() - drawn(side).sum()) for side in (100, 1000))
+    assert 0 < 3 * small < large
+
+
 def test_that_what_is_of_no_class_is_not_among_the_classes_of_a_plane() -> None:
     assert classes_in(np.array([[NO_CLASS, 3], [0, 3]], np.uint8)) == (0, 3)
     assert classes_in(np.full((2, 2), NO_CLASS, np.uint8)) == ()

@@ -18,7 +18,7 @@ from engine.data.masks import NO_CLASS
 from engine.data.opening import open_splits
 from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.data.point_blocks import DRAWN, PointBlocks
-from engine.data.point_drawing import BACKGROUND, draw_points
+from engine.data.point_drawing import BACKGROUND, draw_points, point_legend
 from engine.data.reading import Unfit
 from tests.support.clouds import make_clouds, scene, write_las, write_ply
 
@@ -249,5 +249,7 @@ def test_that_a_cloud_is_drawn_leaning_with_the_nearest_in_front() -> None:
     assert top[:, 0].mean() < ground[:, 0].mean() - 4  # the pillar stands
     (colours,) = np.unique(picture[(np.ptp(picture, 2) == 0) & (picture[..., 0] < BACKGROUND)], axis=0)
     assert colours[0] > 70  # no class of its own, and far
+    legend = point_legend(("floor", "a", "b", "c"))
+    assert [entry.colour for entry in legend] == ["#878787", "#800000", "#008000", "#808000"]
     flat = draw_points(np.zeros((3, 3), np.float32), np.array([0, 1, 2], np.uint8), 81)
     assert (flat != BACKGROUND).any()
