@@ -70,7 +70,7 @@ class Crop(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A picture to show, as PNG bytes (longest side 512 px), with what is marked on it; of no class where there is more than
+    """A picture to show, as PNG bytes (longest side 384 px), with what is marked on it; of no class where there is more than
     one. `sample` is its place in its split; `crops` are what the light augmentation would take of it in the first epochs,
     where that is known."""
 

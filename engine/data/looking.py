@@ -17,7 +17,7 @@ from engine.data.found import Labels, Recognised, Split
 from engine.data.reading import describe_failure
 
 EXAMPLES = 12
-EXAMPLE_SIDE = 512
+EXAMPLE_SIDE = 384
 """The longest side of an example, in pixels."""
 
 Progress = Callable[[int, int], None]

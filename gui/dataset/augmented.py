@@ -7,7 +7,7 @@ from PySide6.QtGui import QImage, QPainter, QTransform
 
 from engine.contract.dataset import Crop, crop_margin
 
-MOST = 512
+MOST = 384
 """Pixels of the side in which pictures for models that take larger ones are drawn; examples have no more themselves."""
 
 

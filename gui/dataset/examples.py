@@ -21,11 +21,11 @@ from gui import theme
 from gui.dataset.augmented import MOST, as_given
 
 _PAD, _CAPTION = 4, 18
-_PICTURE = int(Qt.ItemDataRole.UserRole)
 
 
 class ExampleList(QListWidget):
     """A strip is one line that scrolls. A wall shows pictures as large as all fit into it, and scrolls where that were too small.
+    Pictures are decoded when they come into sight.
 
     Signals: opened(int) - the example at that place was asked for, by a click on the strip or Enter.
     Attributes: examples - those on screen.
@@ -37,7 +37,9 @@ class ExampleList(QListWidget):
         """`side` is that of a picture in a strip, and the least of one on a wall, in pixels of the screen."""
         super().__init__(parent)
         self.examples: tuple[Example, ...] = ()
-        self._images: list[QImage] = []
+        self._images: dict[int, QImage] = {}
+        self._pictures: dict[int, QPixmap] = {}
+        self._epoch, self._size, self._whole = 0, 0, False
         self._least = self._side = side
         self._strip = strip
         self.setAccessibleName("Examples")
@@ -60,12 +62,11 @@ class ExampleList(QListWidget):
         """Shows `examples` as they are in the folder, or as training gives them in `epoch`, from 1, to a model that takes
         pictures of `size`, `whole` within their square or not."""
         self.examples = tuple(examples)
-        self._images = []
+        self._epoch, self._size, self._whole = epoch, size, whole
+        self._images.clear()
         self.clear()
         for example in self.examples:
-            image = QImage.fromData(example.png)
-            augmented = 0 < epoch <= len(example.crops) and not image.isNull()
-            self._images.append(as_given(image, example.crops[epoch - 1], size, whole=whole) if augmented else image)
+            augmented = 0 < epoch <= len(example.crops)
             words = describe(example) + (f", as given in epoch {epoch} at {size} px" if augmented else "")
             item = QListWidgetItem("" if self._strip else example.class_name)
             item.setToolTip(words)
@@ -75,8 +76,18 @@ class ExampleList(QListWidget):
 
     def picture(self, place: int) -> QPixmap:
         """What is shown of the example at `place`; a null one where it cannot be read."""
-        picture: QPixmap = self.item(place).data(_PICTURE)
-        return picture
+        if place not in self._pictures:
+            self._pictures[place] = self._fitted(self._image(place))
+        return self._pictures[place]
+
+    def _image(self, place: int) -> QImage:
+        if place not in self._images:
+            example = self.examples[place]
+            image = QImage.fromData(example.png)
+            if 0 < self._epoch <= len(example.crops) and not image.isNull():
+                image = as_given(image, example.crops[self._epoch - 1], self._size, whole=self._whole)
+            self._images[place] = image
+        return self._images[place]
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentRow() >= 0:
@@ -90,13 +101,12 @@ class ExampleList(QListWidget):
         super().resizeEvent(event)
 
     def _fit(self) -> None:
-        """Brings the pictures to their size on screen."""
+        """Gives the pictures the size that they are to have on screen."""
         self._side = self._side_that_fits()
+        self._pictures.clear()
         wide, caption = self._side + 2 * _PAD, self._caption_height()
-        for place, image in enumerate(self._images):
-            item = self.item(place)
-            item.setData(_PICTURE, self._fitted(image))
-            item.setSizeHint(QSize(wide, wide + caption))
+        for place in range(self.count()):
+            self.item(place).setSizeHint(QSize(wide, wide + caption))
 
     def _side_that_fits(self) -> int:
         if self._strip or not self.examples:
@@ -131,6 +141,10 @@ class ExampleList(QListWidget):
 class _Pictures(QStyledItemDelegate):
     """Draws a picture in the middle of its square, over its class; the one that is chosen has a frame."""
 
+    def __init__(self, examples: ExampleList) -> None:
+        super().__init__(examples)
+        self._examples = examples
+
     def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
         size: QSize = index.data(Qt.ItemDataRole.SizeHintRole)
         return size
@@ -141,7 +155,7 @@ class _Pictures(QStyledItemDelegate):
         scheme = theme.colors()
         rect: QRect = option.rect
         square = QRect(rect.left() + _PAD, rect.top() + _PAD, rect.width() - 2 * _PAD, rect.width() - 2 * _PAD)
-        picture: QPixmap = index.data(_PICTURE)
+        picture = self._examples.picture(index.row())
         painter.fillRect(square, QColor(scheme.raised))
         if picture.isNull():
             painter.setPen(QColor(scheme.error))

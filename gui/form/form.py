@@ -288,6 +288,7 @@ class JobForm(QWidget):
 
     def _trust(self, sha256: str) -> None:
         self.trusted = sha256
+        self._offer_measures()  # the file may be another than when it was chosen
         self._edited()
 
     # Judging it

@@ -45,3 +45,18 @@ def test_that_the_best_checkpoint_is_chosen_by_a_measure_that_the_file_names(for
     form.rows["best_by"].set_value("exact")
     form.rows["model"].set_value(str(tmp_path / "none.py"))
     assert form.rows["best_by"].value() == "exact"
+
+
+def test_that_a_file_that_has_been_changed_is_asked_for_its_measures_anew(
+    form: JobForm, tmp_path: Path, qtbot: QtBot
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("class Mine(OwnTask):\n    pass")
+    form.rows["task"].set_value("custom")
+    form.rows["model"].set_value(str(file))
+    assert offered(form) == ["The task's own", "Validation loss"]
+    file.write_text("class Mine(OwnTask):\n    measures = (Measure('error', 'Error', higher_is_better=False),)")
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
+    form.consent.ask(str(file), "")
+    form.consent._allow.click()
+    assert offered(form) == ["The task's own (Error)", "Error", "Validation loss"]

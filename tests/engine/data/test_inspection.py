@@ -84,7 +84,7 @@ def test_that_examples_are_small_pngs(tmp_path: Path) -> None:
             noise(tmp_path / "set" / name / f"{place}.jpg", place, size=(800, 300))
     for example in look(tmp_path / "set").examples:
         with Image.open(BytesIO(example.png)) as image:
-            assert (image.format, image.size) == ("PNG", (512, 192))
+            assert (image.format, image.size) == ("PNG", (384, 144))
 
 
 @pytest.fixture

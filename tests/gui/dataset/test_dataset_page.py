@@ -122,7 +122,7 @@ def test_that_pictures_are_as_large_as_all_of_them_fit(page: DatasetPage) -> Non
     assert (columns, hidden) == (4, False)
     assert 300 < side < 420
     side, columns, hidden = shown(1900, 1200, 1)
-    assert (side, columns, hidden) == (512, 1, False)
+    assert (side, columns, hidden) == (384, 1, False)
 
 
 def test_that_an_example_that_is_no_picture_leaves_its_place(page: DatasetPage) -> None:
