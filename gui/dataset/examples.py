@@ -61,6 +61,7 @@ class ExampleList(QListWidget):
     def show_examples(self, examples: Sequence[Example], epoch: int = 0, *, size: int = 0, whole: bool = False) -> None:
         """Shows `examples` as they are in the folder, or as training gives them in `epoch`, from 1, to a model that takes
         pictures of `size`, `whole` within their square or not."""
+        row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
         self._epoch, self._size, self._whole = epoch, size, whole
         self._images.clear()
@@ -73,6 +74,7 @@ class ExampleList(QListWidget):
             item.setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {words}")
             self.addItem(item)
         self._fit()
+        self.setCurrentRow(row)  # the one that was looked at, in another way
 
     def picture(self, place: int) -> QPixmap:
         """What is shown of the example at `place`; a null one where it cannot be read."""

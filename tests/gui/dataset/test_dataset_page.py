@@ -85,7 +85,9 @@ def test_that_examples_are_shown_of_one_class(page: DatasetPage) -> None:
 def test_that_examples_are_shown_as_the_augmentation_makes_them(page: DatasetPage) -> None:
     assert colour(page, 0) == QColor("red")
     assert page.examples.picture(0).width() > page.examples.picture(0).height()
+    page.examples.setCurrentRow(1)
     page.show_augmented(True)
+    assert page.examples.currentRow() == 1
     assert colour(page, 0) == QColor("red")
     assert page.examples.picture(0).width() == page.examples.picture(0).height() >= 160
     page.shown_as.setCurrentIndex(2)
