@@ -12,11 +12,14 @@ from engine.data.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_pl
 SIDE = 96
 
 
-def band(degrees: float, width: float = 5) -> np.ndarray:
-    """A straight line through the middle, `degrees` anticlockwise from the horizontal: bool [SIDE, SIDE]."""
-    rows, columns = np.mgrid[:SIDE, :SIDE] - SIDE / 2 + 0.3
+def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -> np.ndarray:
+    """A straight line through the middle, `degrees` anticlockwise from the horizontal, its border `rough` by so many pixels:
+    bool [side, side]."""
+    rows, columns = np.mgrid[:side, :side] - side / 2 + 0.3
     angle = np.radians(degrees)
-    return np.abs(columns * np.sin(angle) + rows * np.cos(angle)) < width / 2
+    noise = ndimage.gaussian_filter(np.random.default_rng(0).normal(size=(side, side)), 2)
+    away = np.abs(columns * np.sin(angle) + rows * np.cos(angle) + rough * noise / noise.std())
+    return away < width / 2
 
 
 def apart(classes: np.ndarray, degrees: np.ndarray | float) -> np.ndarray:
@@ -64,6 +67,23 @@ def test_that_a_straight_line_has_its_own_direction_all_over_its_width(degrees: 
     off = apart(found[inside], degrees)
     assert off.max() <= 2 * STEP
     assert (off <= STEP).mean() > 0.95
+
+
+@pytest.mark.parametrize("degrees", range(0, 180, 13))
+def test_that_a_wide_line_has_its_own_direction_though_its_border_is_rough(degrees: int) -> None:
+    mask = band(degrees, width=24, side=192, rough=1)
+    inside = mask & (np.hypot(*(np.mgrid[:192, :192] - 96)) < 96 - 30)
+    off = apart(orientation_plane(mask.astype(np.uint8))[inside], degrees)
+    assert (off <= 10).mean() > 0.97
+
+
+def test_that_a_narrow_line_beside_a_wide_one_keeps_its_direction() -> None:
+    plane = np.zeros((SIDE, SIDE), np.uint8)
+    plane[10:34, 8:88] = 1
+    plane[50:90, 70:72] = 1
+    found = orientation_plane(plane)
+    assert (apart(found[12:32, 24:72], 0) <= STEP).all()
+    assert (apart(found[56:84, 70:72], 90) <= STEP).all()
 
 
 def test_that_a_bend_has_the_direction_in_which_it_leads() -> None:
