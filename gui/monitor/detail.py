@@ -222,7 +222,7 @@ def _process_row(process: GpuProcess) -> list[str]:
     memory = "" if process.memory_used_bytes is None else words.gib(process.memory_used_bytes)
     share = "" if process.sm_percent is None else words.percent(process.sm_percent)
     return [
-        f"{process.pid}", process.user or "", process.command or process.name or "", process.kind, memory, share,
+        f"{process.pid}", process.user or "", process.command or process.name or "", process.kind.capitalize(), memory, share,
     ]  # fmt: skip
 
 

@@ -143,7 +143,7 @@ class ProcessesView(QWidget):
     def _make_tree(self) -> QTreeView:
         tree = QTreeView()
         tree.setAccessibleName("GPU processes")
-        tree.setAccessibleDescription("The menu key offers to sort them, to copy, and to end one")
+        tree.setAccessibleDescription("The menu key (or Shift+F10) offers to sort them, to copy, and to end one")
         tree.setModel(self.rows)
         tree.setSortingEnabled(True)
         tree.sortByColumn(GPU_MEMORY, Qt.SortOrder.DescendingOrder)
@@ -201,6 +201,7 @@ class ProcessesView(QWidget):
             (QKeySequence(QKeySequence.StandardKey.Find), self, self._go_to_filter),
             (QKeySequence(QKeySequence.StandardKey.Copy), self.tree, self.copy_selected),
             (QKeySequence(QKeySequence.StandardKey.Delete), self.tree, self._ask),
+            (QKeySequence("Shift+F10"), self.tree, self._open_menu_by_key),  # Qt knows the menu key alone
         ):
             QShortcut(keys, place, context=Qt.ShortcutContext.WidgetWithChildrenShortcut).activated.connect(act)
 
@@ -347,6 +348,9 @@ class ProcessesView(QWidget):
         menu.addSeparator()
         menu.addAction(self.end.text().replace("&", ""), self._ask).setEnabled(self.end.isEnabled())
         menu.popup(self.tree.viewport().mapToGlobal(where))
+
+    def _open_menu_by_key(self) -> None:
+        self._open_menu(self.tree.visualRect(self.tree.currentIndex()).center())
 
     def _add_sorting(self, menu: QMenu) -> None:
         """What pressing a column's header does, for the keyboard."""

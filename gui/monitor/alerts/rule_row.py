@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 
 import msgspec
 from PySide6.QtCore import QSize, Signal
@@ -24,6 +25,7 @@ from gui.devices.parts import ElidedLabel
 from gui.form.editors import FloatEditor
 from gui.form.row import ProblemLabel
 from gui.monitor.alerts.rules import Kind, Rule, problems, summary
+from gui.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0
 """Rules whose default is at least so long are edited in minutes, others in seconds."""
@@ -106,6 +108,7 @@ class RuleRow(QWidget):
             self.editors = RuleEditors(self.kind, self._rule, self._devices)
             self.editors.edited.connect(self._change)
             self._layout.addWidget(self.editors)
+            order_tabs(self, (self.fold, self.on, self.reset, self.editors))
         self.editors.setVisible(opened)
         self._paint()
 
@@ -256,6 +259,8 @@ class RuleEditors(QWidget):
             self._list.insertWidget(place, self._boxes[key])
             self._boxes[key].setText(title)
             self._boxes[key].setAccessibleName(f"{title} for {self._kind.title}")
+        for before, after in pairwise((self.all_devices, *(self._boxes[key] for key in titles))):
+            QWidget.setTabOrder(before, after)
         for box, checked in (
             (self.all_devices, self._rule.devices is None),
             *((box, key in named) for key, box in self._boxes.items()),

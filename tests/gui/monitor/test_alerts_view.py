@@ -221,6 +221,34 @@ def test_that_rules_are_turned_on_and_off_by_keyboard(view: AlertsView, watched:
     assert row.editors.isVisible()
 
 
+def test_that_tab_leads_from_a_rule_into_its_editors_and_on_to_the_next(
+    view: AlertsView, watched: Watched, qtbot: QtBot
+) -> None:
+    watched.feed(gpu(0))
+    row = view.rows["temperature"]
+    row.fold.click()
+    assert row.editors is not None
+    watched.feed(gpu(0), gpu(1))
+    row.editors.all_devices.click()
+    view.activateWindow()
+    row.fold.setFocus()
+    passed = []
+    while "Edit the rule Memory temperature" not in passed and len(passed) < 20:
+        qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+        reached = QApplication.focusWidget()
+        passed.append(reached.accessibleName() or reached.text())  # type: ignore[attr-defined]
+    assert passed == [
+        "Temperature",
+        "Temperature: at or above, in °C",
+        "Temperature: for at least, in s",
+        "Desktop notification for Temperature",
+        "All devices for Temperature",
+        "GPU 0 for Temperature",
+        "GPU 1 for Temperature",
+        "Edit the rule Memory temperature",
+    ]
+
+
 def test_that_all_that_can_be_worked_has_a_name(view: AlertsView, watched: Watched) -> None:
     watched.feed(hot(), seconds=11)
     for row in view.rows.values():

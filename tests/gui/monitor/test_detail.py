@@ -90,7 +90,7 @@ def test_that_links_errors_and_processes_are_tables(watching: Watching) -> None:
     assert detail.links.rows()[1][1] == "not active"
     assert [row[0] for row in detail.xids.rows()] == [words.clock(START - 5), words.clock(START - 60)]
     assert detail.xids.rows()[0][1] == "Xid 79: the GPU has fallen off the bus"
-    assert detail.processes.rows() == [["4711", "anna", "python train.py", "compute", "2.0 GiB", "71 %"]]
+    assert detail.processes.rows() == [["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71 %"]]
     assert detail.instances.isHidden()
 
 

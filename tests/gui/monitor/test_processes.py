@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPersistentModelIndex, QPoint, Qt
+from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QLabel, QMenu
 from pytestqt.modeltest import ModelTester
@@ -402,13 +402,17 @@ def test_that_the_filter_is_a_key_away(hosts: Hosts, view: ProcessesView, qtbot:
     assert view.filter.hasFocus()
 
 
-def test_that_the_menu_sorts_as_the_headers_do(hosts: Hosts, view: ProcessesView) -> None:
+def test_that_the_menu_sorts_as_the_headers_do(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     see(hosts, one_gpu(process(5, user="ben"), process(7, user="anna"), process(6, user="carl")))
 
+    qtbot.waitActive(view)
+    view.tree.setFocus()
+
     def sort_by(title: str) -> None:
-        view.tree.customContextMenuRequested.emit(QPoint())
+        qtbot.keyClick(view.tree, Qt.Key.Key_F10, Qt.KeyboardModifier.ShiftModifier)
         sorting = [menu for menu in view.findChildren(QMenu) if menu.title() == "Sort by"][-1]
         next(action for action in sorting.actions() if action.text() == title).trigger()
+        QApplication.activePopupWidget().close()
 
     sort_by("PID")
     assert cells(view, "PID") == ["7", "6", "5"]
