@@ -45,7 +45,8 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
 
 
 def test_that_labels_are_learnt_each_for_itself_and_told_of_apart(start: Start, lights: Path) -> None:
-    group = start(job(lights, epochs=8, mixup=0.2, label_smoothing=0.05, oversample=True)).completed()
+    fields = {"mixup": 0.2, "label_smoothing": 0.05, "oversample": True, "class_weights": "balanced"}
+    group = start(job(lights, epochs=8, **fields)).completed()
     (plan,) = group.of(Planned)
     assert plan.classes == LABELS
     assert group.of(Validation)[-1].measures["map"] > 0.9  # chance is the share of pictures with a label, 0.4
