@@ -55,7 +55,7 @@ def _in_blocks(mask: Mask, step: int) -> Mask:
     """`mask` in blocks of `step` x `step` pixels, each set where any of its pixels is."""
     height, width = mask.shape
     padded = np.pad(mask, ((0, -height % step), (0, -width % step)))
-    blocks: Mask = padded.reshape(len(padded) // step, step, -1, step).any((1, 3))
+    blocks: Mask = np.logical_or.reduce(padded.reshape(len(padded) // step, step, -1, step), axis=(1, 3))
     return blocks
 
 
