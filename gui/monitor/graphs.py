@@ -28,6 +28,8 @@ FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power
 ACTIVITY = ("sm_active_percent", "tensor_active_percent")
 """Quantities that are told only while they are asked for."""
 LEAST_HEIGHT = 120
+_HIGHEST = {"%": 100, "°C": 110}
+"""Where vertical axes end, by unit; the others follow the data. Limits of temperatures are always in sight."""
 _KEPT_UNDER = "monitor_graphs"
 _NONE = "none"
 
@@ -120,8 +122,8 @@ class GraphsView(QWidget):
             unit=quantity.unit,
             scale=quantity.scale,
             write=_write(quantity),
-            low=None if quantity.unit == "°C" else 0,
-            high=100 if quantity.unit == "%" else None,
+            low=0,
+            high=_HIGHEST.get(quantity.unit),
         )
         plot.setToolTip(quantity.meaning)
         plot.setMinimumHeight(LEAST_HEIGHT)

@@ -85,7 +85,9 @@ def test_that_hovering_over_a_graph_or_its_check_box_tells_what_it_means(watchin
         assert view.checks[quantity].toolTip() == BY_ID[quantity].meaning
 
 
-def test_that_the_limits_of_temperatures_are_drawn_in_where_they_are_the_same_for_all(watching: Watching) -> None:
+def test_that_the_limits_of_temperatures_are_drawn_in_where_they_are_the_same_for_all(
+    watching: Watching, qtbot: QtBot
+) -> None:
     watching.see(full_gpu(0), full_gpu(1, slowdown_c=80.0), plain_gpu(2))
     view = graphs(watching)
     view.checks["memory_temperature_c"].click()
@@ -95,6 +97,8 @@ def test_that_the_limits_of_temperatures_are_drawn_in_where_they_are_the_same_fo
 
     assert limits("temperature_c") == ["shuts down 92 °C"]
     assert limits("memory_temperature_c") == ["allowed up to 95 °C"]
+    qtbot.waitUntil(lambda: view.plots["memory_temperature_c"].vertical_range[1] > 95, timeout=5000)
+    assert view.plots["temperature_c"].vertical_range[1] > 92
 
 
 def test_that_lines_are_renamed_when_cudas_numbers_arrive(watching: Watching, qtbot: QtBot) -> None:
