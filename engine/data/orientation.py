@@ -40,7 +40,7 @@ def orientation_plane(plane: Bytes) -> Bytes:
     found = np.full(plane.shape, BACKGROUND, np.uint8)
     if lines.any():
         # Half of a line's pixels lie beyond half of the way from its border to its middle.
-        halfway = float(np.median(ndimage.distance_transform_edt(lines)[lines]))
+        halfway = float(np.median(ndimage.distance_transform_edt(np.pad(lines, 1))[1:-1, 1:-1][lines]))
         step = max(1, round(2 * halfway / NARROW))
         middle = thin(_in_blocks(lines, step))
         # A line has the direction of its middle all over its width.

@@ -86,6 +86,11 @@ def test_that_a_narrow_line_beside_a_wide_one_keeps_its_direction() -> None:
     assert (apart(found[56:84, 70:72], 90) <= STEP).all()
 
 
+def test_that_a_plane_that_is_all_line_lies_as_it_is_longer() -> None:
+    found = orientation_plane(np.ones((24, 200), np.uint8))
+    assert (apart(found[:, 40:-40], 0) <= STEP).all()
+
+
 def test_that_a_bend_has_the_direction_in_which_it_leads() -> None:
     rows, columns = np.mgrid[:SIDE, :SIDE] - SIDE / 2
     ring = np.abs(np.hypot(rows, columns) - 30) < 3
