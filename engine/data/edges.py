@@ -32,19 +32,16 @@ LAYOUT = (
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """Pictures and the edges in them as files: `edges[i]` tells which pixels of `files[i]` people drew. `alone` are pictures
-    without edges."""
+    """Pictures and the edges in them as files: `edges[i]` tells which pixels of `files[i]` people drew."""
 
     files: Sequence[str]
     edges: Sequence[str]
-    alone: Sequence[str] = ()
     made: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> EdgeSplit:
         """The pairs for which `which`, bool [n], is true; `made` where the folder has no such split."""
         rows = np.flatnonzero(which).tolist()
-        alone = () if made else self.alone
-        return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], alone, made=made)
+        return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], made)
 
 
 def recognise_edges(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
@@ -93,4 +90,4 @@ def _joined(pair: Pair, problems: list[Problem]) -> EdgeSplit:
                 "They are not used; give picture and edges the same name.",
             )
         )
-    return EdgeSplit([picture for picture, _ in joined.both], [edges for _, edges in joined.both], joined.alone)
+    return EdgeSplit([picture for picture, _ in joined.both], [edges for _, edges in joined.both])

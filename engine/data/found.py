@@ -52,20 +52,16 @@ class IdxSplit:
 
 @dataclass(frozen=True, eq=False)
 class MaskSplit:
-    """Pictures and their masks as files: `masks[i]` tells the class of every pixel of `files[i]`. `alone` are pictures
-    without a mask, `strays` files that are no pictures by name."""
+    """Pictures and their masks as files: `masks[i]` tells the class of every pixel of `files[i]`."""
 
     files: Sequence[str]
     masks: Sequence[str]
-    alone: Sequence[str] = ()
-    strays: Sequence[str] = ()
     made: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> MaskSplit:
         """The pairs for which `which`, bool [n], is true; `made` where the folder has no such split."""
         rows = np.flatnonzero(which).tolist()
-        alone = () if made else self.alone
-        return MaskSplit([self.files[row] for row in rows], [self.masks[row] for row in rows], alone, made=made)
+        return MaskSplit([self.files[row] for row in rows], [self.masks[row] for row in rows], made)
 
 
 @dataclass(frozen=True, eq=False)

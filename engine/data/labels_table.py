@@ -46,11 +46,10 @@ Truth = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class LabelSplit:
-    """Pictures as files. `labels` [N, C] says which classes each of them has; `alone` are pictures that no table names."""
+    """Pictures as files. `labels` [N, C] says which classes each of them has."""
 
     files: Sequence[str]
     labels: Truth
-    alone: Sequence[str] = ()
     made: bool = False
 
 
@@ -118,8 +117,8 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     if whole is None or not classes:
         message = f"The tables in {shown(folder)} name no pictures with labels for training."
         return Recognised("labels", problems=(*problems, wrong(message, LAYOUT)))
-    train = _split(whole, classes, alone)
-    val = _split(labelled["val"], classes, ()) if "val" in labelled else None
+    train = _split(whole, classes)
+    val = _split(labelled["val"], classes) if "val" in labelled else None
     if val is None:
         train, val = _divided(train, folder, val_fraction, seed)
     if not len(val.files):
@@ -128,13 +127,13 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     return Recognised("labels", tuple(map(shown, classes)), train, val, tuple(problems))
 
 
-def _split(labelled: Mapping[str, set[str]], classes: Sequence[str], alone: Sequence[str]) -> LabelSplit:
+def _split(labelled: Mapping[str, set[str]], classes: Sequence[str]) -> LabelSplit:
     files = sorted(labelled)
     rows = {name: row for row, name in enumerate(classes)}
     truth = np.zeros((len(files), len(classes)), np.bool_)
     for place, path in enumerate(files):
         truth[place, [rows[label] for label in labelled[path]]] = True
-    return LabelSplit(files, truth, alone)
+    return LabelSplit(files, truth)
 
 
 def _divided(whole: LabelSplit, folder: str, val_fraction: float, seed: int) -> tuple[LabelSplit, LabelSplit]:
@@ -146,7 +145,7 @@ def _divided(whole: LabelSplit, folder: str, val_fraction: float, seed: int) -> 
     chosen = draw_validation(keys, rarest.astype(np.int64), val_fraction, seed)
     train, val = (np.flatnonzero(which).tolist() for which in (~chosen, chosen))
     return (
-        LabelSplit([whole.files[row] for row in train], whole.labels[train], whole.alone),
+        LabelSplit([whole.files[row] for row in train], whole.labels[train]),
         LabelSplit([whole.files[row] for row in val], whole.labels[val], made=True),
     )
 

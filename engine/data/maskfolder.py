@@ -69,4 +69,4 @@ def join_masks(pair: Pair, problems: list[Problem]) -> MaskSplit:
                 "They are not used; give picture and mask the same name.",
             )
         )
-    return MaskSplit([picture for picture, _ in joined.both], [mask for _, mask in joined.both], joined.alone)
+    return MaskSplit([picture for picture, _ in joined.both], [mask for _, mask in joined.both])
