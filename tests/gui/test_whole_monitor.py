@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from pytestqt.qtbot import QtBot
 
 from gui.header import PAGES
 from gui.main_window import MONITOR, MainWindow
+from gui.monitor.bar import VIEWS
 from gui.monitor.page import MonitorPage
 from tests.gui.monitor.watching import texts
+from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
@@ -69,6 +72,20 @@ def monitor(open_window: Callable[[], MainWindow], nvml: NvmlStub) -> Callable[[
         return window, window.track.monitor
 
     return show
+
+
+def test_that_the_whole_window_can_be_pictured_on_every_view(
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, qtbot: QtBot
+) -> None:
+    MACHINES["eight"].write(nvml)
+    window, page = monitor()
+    qtbot.waitUntil(lambda: len(page.gpus.tiles.tiles) == 8, timeout=PATIENCE_MS)
+    pictures = []
+    for view in range(len(VIEWS)):
+        page.show_view(view)
+        pictures.append(window.grab().toImage())  # at once, before the view was ever painted
+    assert {(picture.width(), picture.height()) for picture in pictures} == {(window.width(), window.height())}
+    assert all(one != other for one, other in pairwise(pictures))
 
 
 def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
