@@ -69,7 +69,7 @@ class AlertCards(QWidget):
         self._alerts = alerts
         self._cards: dict[int, AlertCard] = {}
         self._none = _label("muted")
-        self._none.setText("Nothing is wrong.")
+        self._none.setText("No alert is in force.")
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(6)

@@ -96,7 +96,7 @@ def test_that_the_line_goes_when_dismissed_and_leads_to_the_page(
 
 
 def test_that_the_page_says_so_when_nothing_is_wrong(view: AlertsView) -> None:
-    assert "Nothing is wrong." in texts(view)
+    assert "No alert is in force." in texts(view)
     assert not view.acknowledge_all.isEnabled()
     assert view.history.rowCount() == 0
 
@@ -112,7 +112,7 @@ def test_that_an_alert_in_force_has_a_card_with_what_to_do(view: AlertsView, wat
     assert "acknowledged" in texts(card)
     assert card.acknowledge.isHidden()
     watched.set("temperature", on=False)
-    assert "Nothing is wrong." in texts(view)
+    assert "No alert is in force." in texts(view)
 
 
 def test_that_past_alerts_stay_in_a_sound_table(view: AlertsView, watched: Watched) -> None:
