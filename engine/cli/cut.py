@@ -56,7 +56,7 @@ def _plan(job: Job, *, quiet: bool) -> PlanningDone | PlanningFailed:
 
     def progress(message: PlanningProgress) -> None:
         if not quiet:
-            line.show(f"{message.what}: {message.fraction:.0%}")
+            line.show(f"{message.what}: {100 * message.fraction:.0f} %")
 
     try:
         return children.plan(job, progress)
@@ -84,7 +84,7 @@ def _row(number: int, stage: Stage) -> tuple[str, ...]:
         stage.last_module,
         str(stage.layers),
         f"{stage.parameters:,}",
-        f"{stage.share:.1%}",
+        f"{100 * stage.share:.1f} %",
         size(stage.memory_bytes) + (" (too much)" if stage.over_memory else ""),
         size(stage.sent_bytes) if stage.sent_bytes else "–",
     )

@@ -10,6 +10,7 @@ from engine.cli.exit_codes import COMPLETED
 from engine.cli.words import duration, table
 from engine.contract import paths
 from engine.contract.catalogue import load_catalogue
+from engine.contract.measures import best_words
 from engine.contract.protocol import ENCODE
 from engine.contract.run_index import RunIndex
 from engine.contract.runs import RunSummary
@@ -30,14 +31,13 @@ def runs(options: argparse.Namespace) -> int:
 
 
 def _run_row(run: RunSummary) -> tuple[str, ...]:
-    best = next((f"{name} {value:.2%}" for name, value in run.best.items() if name == "top1"), "–")
     devices = ",".join(dict.fromkeys(device[:12] for device in run.devices))
     if len(run.devices) > 1:
         devices += f" x{len(run.devices)}"
     model = run.model.rsplit("/", maxsplit=1)[-1]
     name = f"{run.name or '–'}{' ★' if run.favourite else ''}"
     time, tags = duration(run.seconds), ", ".join(run.tags)
-    return (run.run_id, name, model, run.strategy, devices, best, time, run.state, tags)
+    return (run.run_id, name, model, run.strategy, devices, best_words(run), time, run.state, tags)
 
 
 def catalogue(options: argparse.Namespace) -> int:

@@ -65,7 +65,7 @@ def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
     if not usable:
         return [wrong(f"None of the {title} pictures can be used.", "Choose a folder of whole pictures and masks.")]
     never = [class_name for class_name, share in shares.items() if not share]
-    rare = [f"{class_name} ({share:.2%})" for class_name, share in shares.items() if 0 < share < RARE]
+    rare = [f"{class_name} ({100 * share:.2f} %)" for class_name, share in shares.items() if 0 < share < RARE]
     found = []
     if never:
         what = "never learnt" if name == "train" else "never validated"
@@ -73,7 +73,7 @@ def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
     if rare and name == "train":
         found.append(
             warn(
-                f"{_listed(rare)} take less than {RARE:.1%} of the pixels.",
+                f"{_listed(rare)} take less than {100 * RARE:.1f} % of the pixels.",
                 "Choose the loss Cross entropy and Dice, or Focal, for which that matters less.",
             )
         )

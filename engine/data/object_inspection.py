@@ -105,7 +105,7 @@ def judge(name: str, split: SplitReport, objects: Objects, looked_into: int, nou
         found.append(warn(message, "They are kept as background; mark what is in them, if anything is."))
     if name == "train" and float(np.median(objects.shares)) < SMALL:
         share = float(np.median(objects.shares))
-        message = f"Half of the {noun} have sides of less than {share:.1%} of their picture's."
+        message = f"Half of the {noun} have sides of less than {100 * share:.1f} % of their picture's."
         found.append(warn(message, "Choose a larger image size, or cut the pictures into tiles."))
     return found
 

@@ -50,7 +50,7 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     if ratio > STRAGGLES and strategy.spec.rank == 0:
         message = (
             f"Rank {slowest} on {_device(strategy, slowest)} takes {ratio:.1f} times as long as the others. "
-            f"It is given {strategy.shares[slowest]:.0%} of every batch, so that nobody waits for it."
+            f"It is given {100 * strategy.shares[slowest]:.0f} % of every batch, so that nobody waits for it."
         )
         strategy.remarks.append(Warned(code="straggler", message=message, rank=slowest))
 

@@ -30,6 +30,31 @@ _SAID_BYTES = 2000
 """How much of the end of what a command printed is told."""
 
 
+class _Ending:
+    """A handler of SIGTERM that ends this process by SystemExit: at once, or when it is let go after it was held."""
+
+    def __init__(self) -> None:
+        self._held = self._asked = False
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        self._asked = True
+        self._end_if_asked()
+
+    def hold(self) -> None:
+        self._held = True
+
+    def let_go(self) -> None:
+        self._held = False
+        self._end_if_asked()
+
+    def _end_if_asked(self) -> None:
+        if self._asked and not self._held:
+            sys.exit(1)
+
+
+_ending = _Ending()
+
+
 def send(notice: Notice, command_s: float = COMMAND_S) -> NoticeSent:
     """Shows the notification, then runs the command; the one does not hang on the other."""
     sent = NoticeSent()
@@ -45,12 +70,15 @@ def _run(notice: Notice, command_s: float, sent: NoticeSent) -> NoticeSent:
     began = time.monotonic()
     # Into a file: what it leaves running in the background may hold its output open.
     with tempfile.TemporaryFile() as output:
+        _ending.hold()  # a command that is being started would be left running
         try:
             process = _start(notice, output)
         except (OSError, ValueError) as error:  # no shell; a command that holds a NUL
+            _ending.let_go()
             problem = f"The command for notices could not be started: {error}."
             return msgspec.structs.replace(sent, command_problem=problem)
         try:
+            _ending.let_go()
             code = process.wait(command_s)
         except subprocess.TimeoutExpired:
             code = None
@@ -103,7 +131,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))  # which ends the command, too
+    signal.signal(signal.SIGTERM, _ending)  # which ends the command, too
     try:
         notice = msgspec.json.decode(sys.stdin.buffer.read(), type=Notice)
     except NOT_DECODED as error:

@@ -153,4 +153,4 @@ class ClassOfPicture(Objective):
     def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
         likely = output.float().softmax(0)
         found = int(likely.argmax())
-        return Shown(picture, f"{self._classes[found]} ({likely[found]:.0%})")
+        return Shown(picture, f"{self._classes[found]} ({100 * likely[found]:.0f} %)")

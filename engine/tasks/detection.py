@@ -187,13 +187,15 @@ class FoundInPicture(Objective):
     def nothing_sure(self, output: Tensor) -> str:
         """What is to be said where no detection has a score that is shown."""
         best = float(output[:, 4].max()) if len(output) else -1.0
-        return f"nothing with a score of {SHOWN:.0%}" + (f"; the best has {best:.0%}" if best >= 0 else "")
+        return f"nothing with a score of {100 * SHOWN:.0f} %" + (
+            f"; the best has {100 * best:.0f} %" if best >= 0 else ""
+        )
 
     def names(self, classes: Ints, scores: Floats | None = None) -> list[str]:
         """The words at each box."""
         if scores is None:
             return [self._classes[number] for number in classes]
-        return [f"{self._classes[number]} {score:.0%}" for number, score in zip(classes, scores, strict=True)]
+        return [f"{self._classes[number]} {100 * score:.0f} %" for number, score in zip(classes, scores, strict=True)]
 
 
 class BoxesOfPicture(FoundInPicture):

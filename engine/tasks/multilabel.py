@@ -167,7 +167,7 @@ class LabelsOfPicture(Objective):
     def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
         likely = output.float().sigmoid()
         found = sorted(_places(likely >= THRESHOLD), key=lambda number: -float(likely[number]))
-        told = [f"{self._classes[number]} ({likely[number]:.0%})" for number in found]
+        told = [f"{self._classes[number]} ({100 * likely[number]:.0f} %)" for number in found]
         return Shown(picture, ", ".join(told) or "no label")
 
 

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from engine.contract.job import Job
+from engine.contract.measures import find_measure
 from engine.contract.runs import RunSummary
 from gui.plots.columns import Floats
 from gui.run.data import RunData
 from gui.run.figures import Steps, Validations
-from gui.run.words import find_measure
 from gui.runs.words import title
 
 Over = Literal["step", "epoch", "time"]

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
+from engine.contract.measures import find_measure
 from gui import theme
 from gui.compare.compared import ComparedRun, Over
 from gui.compare.rows import measure_title, measures
@@ -18,7 +19,6 @@ from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.run.data import Steps, Validations
-from gui.run.words import find_measure
 
 _AXES: dict[Over, AxisKind] = {"step": "count", "epoch": "epochs", "time": "elapsed"}
 _VALIDATION = "validation/"

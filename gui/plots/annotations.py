@@ -120,7 +120,7 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
                 continue
             y = round(rect.bottom() - (value - low) / (high - low) * rect.height())
             room = self._room(level.label)
-            room.moveRight(rect.right() - _PAD)
+            room.moveLeft(rect.left() + _PAD)  # the newest is at the right
             # The highest stands above its line and the others below, so that two that are close keep apart.
             room.moveBottom(y - 1)
             if taken or room.top() < rect.top():

@@ -38,8 +38,9 @@ from engine.contract.events import (
     Warned,
 )
 from engine.contract.job import FIELDS
+from engine.contract.measures import find_measure
 from gui.run.figures import DeviceColumns, Looks, Steps, Validations
-from gui.run.words import duration, find_measure
+from gui.run.words import duration
 
 LineKind = Literal["debug", "info", "warning", "error"]
 

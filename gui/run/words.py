@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from engine.contract.catalogue import Measure, load_catalogue
+from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
+from engine.contract.measures import measure_words
 
 SCHEDULES = {
     "gpipe": "GPipe",
@@ -26,19 +27,6 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02} min"
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02} h"
-
-
-def find_measure(task: str, name: str) -> Measure | None:
-    """The task's measure of that id, of any task's where none is named; None where the catalogue does not know it."""
-    tasks = [entry for entry in load_catalogue().tasks if task in ("", entry.id)]
-    return next((measure for entry in tasks for measure in entry.measures if measure.id == name), None)
-
-
-def measure_words(task: str, name: str, value: float) -> str:
-    """ "Top-1 93.4 %" or "Loss 0.2134"."""
-    measure = find_measure(task, name)
-    title = measure.title if measure is not None else name
-    return f"{title} {100 * value:.1f} %" if measure is not None and measure.percent else f"{title} {value:.4f}"
 
 
 def short_title(title: str) -> str:

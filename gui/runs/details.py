@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from engine.contract.measures import best_words
 from engine.contract.run_notes import tags_of
 from engine.contract.runs import RunSummary
 from gui.background import in_background
@@ -31,7 +32,7 @@ from gui.runs.actions import button_of
 from gui.runs.checkpoints import Checkpoint
 from gui.runs.deleting import GOING_ON
 from gui.runs.facts import Facts, Lines, disk_lines, job_lines, read_facts
-from gui.runs.words import best_words, doing, many, moment, title
+from gui.runs.words import doing, many, moment, title
 
 _PAUSE_MS = 700
 """Notes are kept once nothing has been typed for so long."""

@@ -10,13 +10,14 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
 from PySide6.QtGui import QIcon
 
+from engine.contract.measures import best_measure, best_words
 from engine.contract.runs import RunSummary
 from gui import theme
 from gui.devices.words import NOT_KNOWN
 from gui.icons import icon, pixmap
 from gui.run.words import devices_words, duration
 from gui.runs.wanted import Wanted
-from gui.runs.words import best_measure, best_words, model_title, moment, strategy_title, title
+from gui.runs.words import model_title, moment, strategy_title, title
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()

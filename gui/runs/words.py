@@ -7,9 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from engine.contract.runs import RunSummary
-from gui.devices.words import NOT_KNOWN
 from gui.run import words
-from gui.run.words import find_measure, measure_words
 
 _KIB = 1024
 _DOING = {
@@ -29,18 +27,6 @@ strategy_title = lru_cache(maxsize=None)(words.strategy_title)
 def title(run: RunSummary) -> str:
     """The run's own name, else the dataset's with enough of the run's id to tell runs apart."""
     return run.name or f"{Path(run.dataset).name} · {run.run_id[-4:]}"
-
-
-def best_measure(run: RunSummary) -> tuple[str, float] | None:
-    """The first of the run's best measures that is an accuracy, else the first of all."""
-    chosen = next((name for name in run.best if (m := find_measure("", name)) and m.percent), None)
-    chosen = chosen or next(iter(run.best), None)
-    return (chosen, run.best[chosen]) if chosen is not None else None
-
-
-def best_words(run: RunSummary) -> str:
-    best = best_measure(run)
-    return measure_words("", *best).replace(" accuracy", "") if best is not None else NOT_KNOWN
 
 
 def moment(seconds: float) -> str:

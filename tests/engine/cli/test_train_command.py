@@ -38,7 +38,7 @@ def test_that_a_training_ends_with_0_and_names_its_checkpoints(pictures: Path) -
     listed = footplate("runs")
     assert listed.code == 0
     row = listed.out.splitlines()[1]
-    assert all(word in row for word in ("my run", "mnist_cnn", "single", "completed", "top1"))
+    assert all(word in row for word in ("my run", "mnist_cnn", "single", "completed", "Top-1 "))
     told = footplate("attach", "my run")
     assert told.code == 0
     assert "epoch 2: top1" in told.out

@@ -237,7 +237,7 @@ def test_that_a_slower_rank_gets_a_smaller_share_and_the_training_stays_the_same
     assert fast + slow == pytest.approx(1)
     (warned,) = ranks.of(Warned)
     assert (warned.code, warned.rank) == ("straggler", 1)
-    assert f"It is given {slow:.0%} of every batch" in warned.message
+    assert f"It is given {100 * slow:.0f} % of every batch" in warned.message
     assert ranks.losses == pytest.approx(alone.losses, rel=1e-5)
     _same(ranks, alone, exactly=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ from engine.contract.job import Job
 from engine.contract.notices import KINDS, Notice, NoticeSettings, save_notices, settings_file
 from engine.contract.run_notes import change_notes
 from engine.contract.runs import RunFolder, create_run
-from engine.supervisor import desktop
+from engine.supervisor import desktop, sending
 from engine.supervisor.log import EventLog
 from engine.supervisor.notices import STALL_S, Notices
 from engine.supervisor.sending import send
@@ -467,3 +468,27 @@ def test_that_a_supervisor_tells_of_a_start_after_a_fault_and_of_the_failure(sta
     assert failed.startswith("failed: exit 3 has failed / Rank 0 ended without a word, with exit code 3.")
     assert restarted.startswith("restarted: exit 3 starts again / Rank 0 ended without a word, with exit code 3.")
     assert restarted.endswith("It goes on from its last checkpoint, if it has one.")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
+def test_that_a_command_that_is_just_being_started_is_ended_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start = sending._start
+
+    def start_and_be_asked_to_end(*words: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*words))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return started[0]
+
+    notice = Notice(title="", text="", folder=str(tmp_path), desktop=False, command="sleep 600", variables={})
+    monkeypatch.setattr(sending, "_start", start_and_be_asked_to_end)
+    monkeypatch.setattr(sending, "_ending", sending._Ending())
+    before = signal.signal(signal.SIGTERM, sending._ending)
+    try:
+        with pytest.raises(SystemExit):
+            send(notice)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert started[0].returncode == -signal.SIGKILL

@@ -301,7 +301,7 @@ def test_that_truth_and_predictions_are_drawn_and_counted_in_words() -> None:
     shown = objective.show_prediction(picture, found)
     assert (shown.words, shown.legend) == ("1 ring", (2,))
     found[0, 4] = 0.2
-    assert objective.show_prediction(picture, found).words == "nothing with a score of 50%; the best has 20%"
+    assert objective.show_prediction(picture, found).words == "nothing with a score of 50 %; the best has 20 %"
     assert objective.show_truth(picture, box_targets()[1]).words == "nothing"
 
     assert MASKS.objective(job(), Lesson(CLASSES)).show_truth(picture, planes()[0]).legend == (1, 2)

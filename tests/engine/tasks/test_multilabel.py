@@ -112,7 +112,7 @@ def test_that_labels_are_told_the_likeliest_first() -> None:
     objective = TASK.objective(Job(task="multilabel"), lesson(3))
     picture = np.zeros((2, 2, 3), np.uint8)
     assert objective.show_truth(picture, torch.tensor([1.0, 0.0, 1.0])).words == "class 0, class 2"
-    assert objective.show_prediction(picture, torch.tensor([0.1, -3.0, 4.0])).words == "class 2 (98%), class 0 (52%)"
+    assert objective.show_prediction(picture, torch.tensor([0.1, -3.0, 4.0])).words == "class 2 (98 %), class 0 (52 %)"
     assert objective.show_prediction(picture, torch.tensor([-1.0, -3.0, -4.0])).words == "no label"
 
 
