@@ -111,7 +111,7 @@ def test_that_pictures_that_cannot_be_used_are_left_out_with_the_reason(tmp_path
 def test_that_things_too_small_to_be_found_are_told(tmp_path: Path) -> None:
     tiny = Drawn(400, 600, (Rectangle(5, 5, 11, 11, "cat"), Rectangle(50, 50, 56, 58, "dog")))
     report = look(boxed.yolo(tmp_path, {"train": {"a": tiny}, "val": {"b": tiny}}))
-    assert "Half of the boxes have sides of less than 1.1% of their picture's. Choose a larger image size" in told(
+    assert "Half of the boxes have sides of less than 1.1 % of their picture's. Choose a larger image size" in told(
         report
     )
 
