@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -18,6 +19,9 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # Three tests at a time and what they start share the cores: torch's threads are not to wait for each other by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Hundreds of processes that tests start would compile the same files anew, were their bytecode not kept.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 15.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import scipy  # its parts are loaded where they are first used
 import torch
-from scipy import ndimage
 from torch import Tensor
 
 from engine.data.masks import NO_CLASS
@@ -98,7 +98,7 @@ def _middles(found: Mask, true: Mask) -> Tensor:
     for one, other in zip(found, true, strict=True):
         lines = thin(one), thin(other)
         for place, (line, against) in enumerate((lines, lines[::-1])):
-            near = line & ndimage.binary_dilation(against, around)
+            near = line & scipy.ndimage.binary_dilation(against, around)
             counts[2 * place : 2 * place + 2] += line.sum(), near.sum()
     return torch.from_numpy(counts)
 

@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from gui import theme
 from gui.form.form import JobForm
+from gui.launcher import Launcher
 from gui.main_window import MainWindow
 
 OFFSCREEN_NOISE = "This plugin does not support"
@@ -37,6 +38,12 @@ def form(styled: QApplication, qtbot: QtBot) -> JobForm:
     made.resize(380, 760)
     made.show()
     return made
+
+
+@pytest.fixture
+def nothing_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows get no warm parent ready, which takes seconds: for tests that start no run."""
+    monkeypatch.setattr(Launcher, "touch", lambda _launcher: None)
 
 
 @pytest.fixture

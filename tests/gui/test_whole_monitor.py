@@ -20,7 +20,10 @@ from tests.gui.monitor.watching import texts
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+    pytest.mark.usefixtures("nothing_beforehand"),
+]
 
 PATIENCE_MS = 60_000
 LONGEST_STALL_S = 0.5

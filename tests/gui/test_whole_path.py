@@ -86,6 +86,7 @@ def test_that_pressing_train_in_a_fresh_home_trains_the_sample(open_window: Open
     qtbot.waitUntil(lambda: table.model().rowCount() == 1)
 
 
+@pytest.mark.long
 def test_that_stop_ends_the_run_and_says_when_the_devices_are_free(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     run = press_train(window, qtbot, epochs=1000)
@@ -182,6 +183,7 @@ def test_that_shortcuts_start_and_stop_a_run(open_window: OpenWindow, qtbot: QtB
     wait_for_status(window, "Stopped", qtbot)
 
 
+@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_a_run_that_cannot_be_made_is_explained_in_the_form(
     open_window: OpenWindow, qtbot: QtBot, own_home: Path
 ) -> None:
@@ -193,6 +195,7 @@ def test_that_a_run_that_cannot_be_made_is_explained_in_the_form(
     assert status(window).startswith("Idle")
 
 
+@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
     open_window: OpenWindow, qtbot: QtBot, pictures: Path
 ) -> None:
@@ -214,6 +217,7 @@ def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
     assert not any(line.acceptDrops() for line in window.form.findChildren(QLineEdit))
 
 
+@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_sizes_and_hidden_panels_are_remembered(open_window: OpenWindow, qtbot: QtBot) -> None:
     first = open_window()
     first.header.devices.click()
@@ -225,6 +229,7 @@ def test_that_sizes_and_hidden_panels_are_remembered(open_window: OpenWindow, qt
     assert second.devices_place.isVisible()
 
 
+@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_the_command_on_the_clipboard_is_the_job_on_screen(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     window.form.copy.click()

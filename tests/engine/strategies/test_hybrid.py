@@ -19,7 +19,10 @@ from engine.tasks import TASKS
 Make = Callable[..., Job]
 Start = Callable[..., Any]
 CLASSES = ("blue", "green", "red")
-SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv")
+SCHEDULES = [
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("gpipe", "interleaved_1f1b", "zb1p")),
+    *("1f1b", "zbv"),
+]
 
 PLAIN = """
 from torch import nn

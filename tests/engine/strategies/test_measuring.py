@@ -161,16 +161,18 @@ def test_that_progress_goes_from_part_to_part_to_the_end() -> None:
 def test_that_no_more_than_one_part_is_on_the_device_at_a_time() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
     traces = trace(model)
-    gc.collect()  # what is left of other tests' models is not to be counted as gone meanwhile
-    before = _parameters_alive()
+    gc.freeze()  # what there is already is not counted
     most = 0
 
     def clock() -> float:
         nonlocal most
-        most = max(most, _parameters_alive() - before)
+        most = max(most, _parameters_alive())
         return time.perf_counter()
 
-    measure(model, traces, torch.randn(2, 4), clock=clock, autocast=nullcontext)
+    try:
+        measure(model, traces, torch.randn(2, 4), clock=clock, autocast=nullcontext)
+    finally:
+        gc.unfreeze()
     assert most == 2  # a layer's weight and bias
 
 

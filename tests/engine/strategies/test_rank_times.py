@@ -30,7 +30,16 @@ def build_model(num_classes):
 """
 
 
-@pytest.mark.parametrize("case", [("ddp", 2, 0), ("ddp", 3, 2), ("fsdp", 2, 1), ("hsdp", 4, 2)], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(("ddp", 2, 0), marks=pytest.mark.long),
+        ("ddp", 3, 2),
+        ("fsdp", 2, 1),
+        pytest.param(("hsdp", 4, 2), marks=pytest.mark.long),
+    ],
+    ids=str,
+)
 def test_that_the_rank_that_the_others_wait_for_is_named(
     job: Callable[..., Job],
     start: Callable[..., Any],

@@ -140,11 +140,11 @@ SETTINGS = {
     ),
 }
 
-EVERYDAY = {("batchnorm", setting) for setting in SETTINGS} - {
-    ("batchnorm", setting) for setting in ("interleaved_1f1b", "zb1p", "ddp4", "hsdp", "ddp_pipeline-zbv")
+EVERYDAY = {
+    *(("batchnorm", name) for name in ("single", "accumulation", "ddp", "ddp-accumulation", "model_parallel", "1f1b")),
+    *(("cnn", "zbv"), ("vit", "1f1b"), ("dropout", "ddp"), ("dropout", "1f1b"), ("tied", "fsdp"), ("tied", "1f1b")),
 }
-EVERYDAY |= {("cnn", "zbv"), ("vit", "fsdp"), ("vit", "1f1b"), ("convnext", "zb1p"), ("dropout", "ddp")}
-EVERYDAY |= {("dropout", "1f1b"), ("tied", "fsdp"), ("tied", "1f1b")}
+"""A few seconds each; the others take as long again."""
 
 
 def _cases() -> list[Any]:

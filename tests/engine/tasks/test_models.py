@@ -17,6 +17,11 @@ from engine.tasks.mnist_cnn import MnistCnn
 from engine.tasks.weights import resize_positions
 
 TASK = TASKS["classification"]
+ONE_OF_EACH = [
+    "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "inception_v3", "maxvit_t", "mnasnet0_5",
+    "mobilenet_v2", "mobilenet_v3_small", "regnet_y_400mf", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_0", "swin_t",
+    "swin_v2_t", "vgg11_bn", "vit_b_32",
+]  # fmt: skip
 RESNET18_FILE = "resnet18-f37072fd.pth"
 
 
@@ -37,7 +42,9 @@ def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
     return outputs
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize(
+    "name", [name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.long) for name in models.names()]
+)
 def test_that_every_model_gives_the_classes_asked_for_in_training_from_grey_pictures(name: str) -> None:
     size = max(8, models.min_image_size(name))
     model = on_meta(lambda: models.build(Job(model=name), 7, 1, size))
@@ -49,13 +56,6 @@ def test_that_every_model_gives_the_classes_asked_for_in_training_from_grey_pict
     assert model.get_submodule(head).weight.shape[0] == 7
     if sum(1 for _ in model.modules()) < 250:  # the largest take seconds even without memory
         assert outputs_of(model, 1, size).shape == (2, 7)
-
-
-ONE_OF_EACH = [
-    "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "inception_v3", "maxvit_t", "mnasnet0_5",
-    "mobilenet_v2", "mobilenet_v3_small", "regnet_y_400mf", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_0", "swin_t",
-    "swin_v2_t", "vgg11_bn", "vit_b_32",
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)

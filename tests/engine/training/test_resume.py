@@ -77,7 +77,7 @@ def _interrupted(group: Any, gate: Path, after: int) -> Any:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"schedule": "cosine"},
+        pytest.param({"schedule": "cosine"}, marks=pytest.mark.long),
         {"schedule": "onecycle", "optimizer": "adamw", "learning_rate": 0.005, "ema_decay": 0.8, "clip_norm": 0.5},
         {"schedule": "step"},
     ],
@@ -310,7 +310,7 @@ def test_that_a_pipeline_that_goes_on_alike_is_not_measured_anew(job: Make, star
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-@pytest.mark.parametrize("shares", [(0.75, 0.25), ()])
+@pytest.mark.parametrize("shares", [(0.75, 0.25), pytest.param((), marks=pytest.mark.long)])
 def test_that_shares_by_speed_stay_those_that_were_measured(
     job: Make, start: Start, strategy: str, shares: tuple[float, ...]
 ) -> None:

@@ -279,7 +279,7 @@ def test_that_all_ranks_choose_the_same_by_what_all_measured(
     [
         ({"memory_format": "channels_last"}, {"memory_format": "contiguous"}),
         ({"memory_format": "contiguous"}, {"memory_format": "channels_last"}),
-        ({"memory_format": "channels_last"}, {"strategy": "fsdp", "cpus": 2}),
+        pytest.param({"memory_format": "channels_last"}, {"strategy": "fsdp", "cpus": 2}, marks=pytest.mark.long),
         ({"memory_format": "contiguous"}, {"strategy": "ddp", "cpus": 2, "memory_format": "channels_last"}),
     ],
     ids=["to-contiguous", "to-channels-last", "to-fsdp", "to-ddp"],
