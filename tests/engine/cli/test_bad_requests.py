@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from engine.cli.main import main
 from engine.contract.runs import list_runs
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import make_pictures
+
+Refused = Callable[..., str]
 
 
 @pytest.fixture
@@ -19,16 +23,24 @@ def pictures(tmp_path: Path) -> Path:
     return make_pictures(tmp_path / "pictures", 4)
 
 
-def refused(*words: str, **environment: str) -> str:
-    """What is said of a bad request; checks that it is one and that nothing was started."""
-    answer = footplate("train", *words, **environment)
-    assert answer.code == 2, answer
-    assert list_runs() == []
-    assert "Traceback" not in answer.err
-    return answer.err
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """What is said of a bad request to train, as the command says it, within this process; checks that it is one and that
+    nothing was started."""
+
+    def ask(*words: str) -> str:
+        try:
+            code = main(["train", *words])
+        except SystemExit as end:
+            code = end.code
+        assert code == 2
+        assert list_runs() == []
+        return capsys.readouterr().err
+
+    return ask
 
 
-def test_that_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_that_everything_wrong_is_told_at_once(refused: Refused, tmp_path: Path) -> None:
     said = refused(
         str(tmp_path / "nowhere"), "--epochs", "many", "--batch-size", "0", "--optmizer", "adam", "--model", "resnet81"
     )
@@ -40,7 +52,7 @@ def test_that_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert "word too many" not in said
 
 
-def test_that_all_that_a_strategy_cannot_do_is_told_at_once(pictures: Path) -> None:
+def test_that_all_that_a_strategy_cannot_do_is_told_at_once(refused: Refused, pictures: Path) -> None:
     said = refused(
         *(str(pictures), "--model", "resnet18", "--strategy", "ddp_pipeline", "--devices", ",".join(["cpu"] * 6)),
         *("--replicas", "4", "--accumulation", "5", "--cuts", "maxpol,relu", "--pipeline-schedule", "zbv"),
@@ -82,7 +94,9 @@ def test_that_all_that_a_strategy_cannot_do_is_told_at_once(pictures: Path) -> N
         (("PICTURES", "--job", "/nowhere.toml"), ["--job:", "cannot be read"]),
     ],
 )
-def test_that_a_bad_value_is_refused_at_its_flag(pictures: Path, words: tuple[str, ...], expected: list[str]) -> None:
+def test_that_a_bad_value_is_refused_at_its_flag(
+    refused: Refused, pictures: Path, words: tuple[str, ...], expected: list[str]
+) -> None:
     said = refused(*(str(pictures) if word == "PICTURES" else word for word in words))
     assert all(text in said for text in expected), said
 
@@ -100,7 +114,7 @@ def test_that_a_bad_value_is_refused_at_its_flag(pictures: Path, words: tuple[st
     ],
 )
 def test_that_a_bad_job_file_is_refused_at_its_key(
-    pictures: Path, tmp_path: Path, text: str, expected: list[str]
+    refused: Refused, pictures: Path, tmp_path: Path, text: str, expected: list[str]
 ) -> None:
     file = tmp_path / "job.toml"
     file.write_text(text + "\n")
@@ -108,7 +122,7 @@ def test_that_a_bad_job_file_is_refused_at_its_key(
     assert all(part in said for part in expected), said
 
 
-def test_that_a_model_file_runs_only_when_it_is_trusted(pictures: Path, tmp_path: Path) -> None:
+def test_that_a_model_file_runs_only_when_it_is_trusted(refused: Refused, pictures: Path, tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     assert "--trust-model-file" in refused(str(pictures), "--model", str(file))
@@ -121,7 +135,7 @@ def folder_of(path: Path, *names: str) -> Path:
     return path
 
 
-def test_that_folders_without_a_dataset_are_refused(tmp_path: Path) -> None:
+def test_that_folders_without_a_dataset_are_refused(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     assert "is a file, not a folder" in refused(str(tmp_path / "file"))
     assert "DATASET:" in refused(str(folder_of(tmp_path / "empty")))
@@ -132,7 +146,7 @@ def test_that_folders_without_a_dataset_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere file names are always Unicode")
-def test_that_a_folder_whose_name_is_not_utf8_is_refused_with_the_remedy(pictures: Path) -> None:
+def test_that_a_folder_whose_name_is_not_utf8_is_refused_with_the_remedy(refused: Refused, pictures: Path) -> None:
     odd = os.fsdecode(os.fsencode(pictures) + b"-\xff")
     pictures.rename(odd)
     said = refused(odd)
@@ -140,7 +154,7 @@ def test_that_a_folder_whose_name_is_not_utf8_is_refused_with_the_remedy(picture
     assert "symbolic link" in said
 
 
-def test_that_a_class_that_only_validation_has_is_refused(pictures: Path) -> None:
+def test_that_a_class_that_only_validation_has_is_refused(refused: Refused, pictures: Path) -> None:
     (pictures / "val" / "odd").mkdir()
     Image.new("L", (28, 28)).save(pictures / "val" / "odd" / "1.png")
     said = refused(str(pictures))

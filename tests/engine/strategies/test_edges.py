@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.contract.problems import errors
 
 EDGES: dict[str, dict[str, Any]] = {
-    "single, a picture per part": {"strategy": "single", "accumulation": 12},
+    "single, a picture per part": {"strategy": "single", "cpus": 1, "accumulation": 12},
     "ddp, a picture per part": {"strategy": "ddp", "cpus": 2, "accumulation": 6},
     "ddp, unequal parts": {"strategy": "ddp", "cpus": 2, "accumulation": 4, "batch_size": 11},
     "fsdp, unequal parts": {"strategy": "fsdp", "cpus": 2, "accumulation": 4, "batch_size": 11},
@@ -35,7 +35,9 @@ EDGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("edge", list(EDGES))
+@pytest.mark.parametrize(
+    "edge", [pytest.param(name, marks=[pytest.mark.long] if edge["cpus"] > 2 else []) for name, edge in EDGES.items()]
+)
 def test_that_what_the_checks_just_let_pass_trains(
     job: Callable[..., Job], start: Callable[..., Any], edge: str
 ) -> None:
