@@ -13,11 +13,13 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui import theme
 from gui.plots.group import Mark
+from gui.plots.text import laid_out
 
 _FONT_SHARE = 0.85
 _FLAG = 5.0
 """Pixels that the triangle at the top of a mark is wide and high."""
 _PAD = 3.0
+_PADDING = QPointF(_PAD, 0)
 _GROUND_ALPHA = 200
 
 
@@ -61,25 +63,26 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
         self._font = theme.tabular(font)
         self._font.setPixelSize(round(_FONT_SHARE * QFontInfo(font).pixelSize()))
         self._metrics = QFontMetricsF(self._font)
-        self._drawn: list[_Drawn] | None = None
+        self._drawn_levels: list[_Drawn] | None = None
+        self._drawn_marks: list[_Drawn] | None = None
         box.sigResized.connect(self._resized)
-        box.sigRangeChanged.connect(self.renew)
+        box.sigYRangeChanged.connect(self._renew_levels)
+        box.sigXRangeChanged.connect(self._renew_marks)
 
     def show_levels(self, levels: Sequence[Level]) -> None:
         self.levels = tuple(sorted(levels, key=lambda level: -level.value))
-        self.renew()
+        self._renew_levels()
 
     def show_marks(self, marks: tuple[Mark, ...], named: bool) -> None:
         """`named` is whether they carry their labels here."""
         if (marks, named) != (self.marks, self.named):
             self.marks, self.named = marks, named
-            self.renew()
+            self._renew_marks()
 
     def renew(self) -> None:
         """Lays everything out anew when it is next painted."""
-        if self._drawn or self.levels or self.marks:
-            self._drawn = None
-            self.update()
+        self._renew_levels()
+        self._renew_marks()
 
     def mark_at(self, place: float, within_px: float) -> Mark | None:
         """The mark nearest to `place` on the horizontal axis, None where none is so close."""
@@ -92,16 +95,17 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
         return QRectF(self._box.rect())
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        if self._drawn is None:
-            rect = self.boundingRect()
-            self._drawn = [*self._lay_out_levels(rect), *self._lay_out_marks(rect)]
-        if not self._drawn:
+        if self._drawn_levels is None:
+            self._drawn_levels = list(self._lay_out_levels(self.boundingRect()))
+        if self._drawn_marks is None:
+            self._drawn_marks = list(self._lay_out_marks(self.boundingRect()))
+        if not self._drawn_levels and not self._drawn_marks:
             return
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
         painter.setFont(self._font)
         ground = QColor(theme.colors().panel)
         ground.setAlpha(_GROUND_ALPHA)
-        for drawn in self._drawn:
+        for drawn in (*self._drawn_levels, *self._drawn_marks):
             painter.setPen(drawn.pen)
             painter.drawLine(drawn.line)
             if drawn.flag is not None:
@@ -109,7 +113,17 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
                 painter.drawPolygon(drawn.flag)
             if drawn.room is not None:
                 painter.fillRect(drawn.room, ground)
-                painter.drawText(drawn.room, Qt.AlignmentFlag.AlignCenter, drawn.label)
+                painter.drawStaticText(drawn.room.topLeft() + _PADDING, laid_out(drawn.label))
+
+    def _renew_levels(self) -> None:
+        if self._drawn_levels or self.levels:
+            self._drawn_levels = None
+            self.update()
+
+    def _renew_marks(self) -> None:
+        if self._drawn_marks or self.marks:
+            self._drawn_marks = None
+            self.update()
 
     def _lay_out_levels(self, rect: QRectF) -> Iterator[_Drawn]:
         low, high = self._box.viewRange()[1]

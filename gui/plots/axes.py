@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 
 import pyqtgraph as pg
-from PySide6.QtCore import QMarginsF, QRectF, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter
+from PySide6.QtCore import QMarginsF, QPointF, QRectF
+from PySide6.QtGui import QColor, QFontMetrics, QPainter, QStaticText
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui import theme
 from gui.plots.group import PlotGroup
+from gui.plots.text import laid_out
 from gui.ticks import round_step
 
 _TIME_STEPS_S = (
@@ -29,8 +31,6 @@ _LOG_FACTORS = (
 _OVERHANG = QMarginsF(20, 8, 10, 8)
 """Pixels by which the numbers may stand out over the plot's edges: left, above, right and below."""
 _TEXT_GAP = 5
-_CENTRED = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextDontClip
-_TO_THE_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip
 _BELOW_THE_CURVES = -101
 """A ViewBox lies at -100."""
 _PLACES_HEIGHT = 22
@@ -60,6 +60,9 @@ class Axis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
         self.enableAutoSIPrefix(False)
         self.setZValue(_BELOW_THE_CURVES)
         self._area = QRectF()
+        self._laid_for: tuple[object, ...] = ()
+        self._lines: list[QRectF] = []
+        self._texts: list[tuple[QPointF, QStaticText]] = []
 
     def linkedViewChanged(self, view: pg.ViewBox, newRange: tuple[float, float] | None = None) -> None:  # noqa: N803
         super().linkedViewChanged(view, newRange)
@@ -75,23 +78,42 @@ class Axis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
         low, high = self.range
         if high <= low or self._area.isEmpty():
             return
+        self._lay_out(low, high, painter.fontMetrics())
+        grid = QColor(theme.colors().grid)
+        for line in self._lines:
+            painter.fillRect(line, grid)  # which takes a tenth of the time that a line takes
+        painter.fillRect(self._edge(), self.pen().color())
+        painter.setPen(self.textPen())
+        for corner, text in self._texts:
+            painter.drawStaticText(corner, text)
+
+    def _lay_out(self, low: float, high: float, metrics: QFontMetrics) -> None:
+        """Finds what is to be drawn, unless that is what it was."""
+        box = (self.rect(), QRectF(self._area), metrics.height())
+        asked = (low, high, *box, self.logMode, self.style["showValues"], *self._counted)
+        if asked == self._laid_for:
+            return
+        self._laid_for = asked
         spacing, ticks = self._ticks(low, high)
         places = [self._pixel(tick, low, high) for tick in ticks]
-        grid = QColor(theme.colors().grid)
-        for place in places:
-            painter.fillRect(self._across(place), grid)  # which takes a tenth of the time that a line takes
-        painter.fillRect(self._edge(), self.pen().color())
-        if self.style["showValues"]:
-            painter.setPen(self.textPen())
-            metrics = painter.fontMetrics()
-            for place, text in zip(places, self.tickStrings(ticks, 1.0, spacing), strict=True):
-                self._write(painter, metrics, place, text)
+        self._lines = [self._across(place) for place in places]
+        texts = self.tickStrings(ticks, 1.0, spacing) if self.style["showValues"] else []
+        self._texts = [
+            (corner, laid_out(text))
+            for place, text in zip(places, texts, strict=False)
+            for corner in self._corner(metrics, place, text)
+        ]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
         """The distance of two numbers, and where they are."""
         ((spacing, offset),) = self.tickSpacing(low, high, self._length)
         first, last = math.ceil((low - offset) / spacing), math.floor((high - offset) / spacing)
         return spacing, [offset + number * spacing for number in range(first, last + 1)]
+
+    @property
+    def _counted(self) -> tuple[object, ...]:
+        """What else the numbers depend on."""
+        return ()
 
     @property
     def _length(self) -> float:
@@ -106,7 +128,8 @@ class Axis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
     def _across(self, place: float) -> QRectF:
         raise NotImplementedError
 
-    def _write(self, painter: QPainter, metrics: QFontMetrics, place: float, text: str) -> None:
+    def _corner(self, metrics: QFontMetrics, place: float, text: str) -> Iterator[QPointF]:
+        """The upper left corner of what is written at `place`; none where there is no room for it."""
         raise NotImplementedError
 
 
@@ -140,6 +163,10 @@ class BottomAxis(Axis):
         return [time.strftime(pattern, time.localtime(value + self._group.origin)) for value in values]
 
     @property
+    def _counted(self) -> tuple[object, ...]:
+        return self._group.axis, self._group.origin
+
+    @property
     def _length(self) -> float:
         return self._area.width()
 
@@ -152,12 +179,11 @@ class BottomAxis(Axis):
     def _across(self, place: float) -> QRectF:
         return QRectF(place, self._area.top(), 1, self._area.height())
 
-    def _write(self, painter: QPainter, metrics: QFontMetrics, place: float, text: str) -> None:
+    def _corner(self, metrics: QFontMetrics, place: float, text: str) -> Iterator[QPointF]:
         half = metrics.horizontalAdvance(text) / 2
         bounds = self._area.marginsAdded(_OVERHANG)
         if bounds.left() <= place - half and place + half <= bounds.right():
-            room = QRectF(place - half, self._area.bottom() + _TEXT_GAP, 2 * half, metrics.height())
-            painter.drawText(room, _CENTRED, text)
+            yield QPointF(round(place - half), self._area.bottom() + _TEXT_GAP)
 
 
 def log_ticks(low: float, high: float, most: float) -> list[float]:
@@ -208,7 +234,6 @@ class LeftAxis(Axis):
     def _across(self, place: float) -> QRectF:
         return QRectF(self._area.left(), place, self._area.width(), 1)
 
-    def _write(self, painter: QPainter, metrics: QFontMetrics, place: float, text: str) -> None:
-        half = metrics.height() / 2
-        room = QRectF(self.rect().left(), place - half, self.rect().width() - _TEXT_GAP, 2 * half)
-        painter.drawText(room, _TO_THE_RIGHT, text)
+    def _corner(self, metrics: QFontMetrics, place: float, text: str) -> Iterator[QPointF]:
+        right = self.rect().right() - _TEXT_GAP
+        yield QPointF(round(right - metrics.horizontalAdvance(text)), round(place - metrics.height() / 2))

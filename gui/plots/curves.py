@@ -35,6 +35,8 @@ class Curve:
     dots: bool = False
     x: Floats = field(default_factory=lambda: np.empty(0))
     y: Floats = field(default_factory=lambda: np.empty(0))
+    _span: tuple[float, float] | None = None
+    _whole: bool = True
     _pieces: list[QPolygonF] = field(default_factory=list)
     _mapped: _Mapping | None = None
 
@@ -45,8 +47,11 @@ class Curve:
         """Takes copies of nothing; returns the lowest and highest of `y`, None without any."""
         self.x, self.y = x, y
         self._mapped = None
-        finite = y[np.isfinite(y)]
-        return (float(finite.min()), float(finite.max())) if len(finite) else None
+        there = np.isfinite(y)
+        self._whole = bool(there.all())
+        finite = y if self._whole else y[there]
+        self._span = (float(finite.min()), float(finite.max())) if len(finite) else None
+        return self._span
 
     def paint(self, painter: QPainter, mapping: _Mapping) -> None:
         if mapping != self._mapped:
@@ -62,13 +67,17 @@ class Curve:
 
     def _map(self, mapping: _Mapping) -> list[QPolygonF]:
         """The points in pixels, in pieces without gaps."""
+        if self._span is None:
+            return []
         left, right, low, high, width, height = mapping
-        x = np.clip((self.x - left) * (width / (right - left)), -_FAR, _FAR)
-        y = np.clip((high - self.y) * (height / (high - low)), -_FAR, _FAR)
-        finite = np.isfinite(y)
-        if finite.all():
-            return [pg.functions.arrayToQPolygonF(x, y)] if len(x) else []
-        edges = np.flatnonzero(np.diff(finite, prepend=False, append=False))
+        across, down = width / (right - left), height / (high - low)
+        x, y = (self.x - left) * across, (high - self.y) * down
+        lowest, highest = self._span
+        if not self._whole or max(abs(x[0]), abs(x[-1]), abs(high - lowest) * down, abs(high - highest) * down) > _FAR:
+            x, y = np.clip(x, -_FAR, _FAR), np.clip(y, -_FAR, _FAR)
+        if self._whole:
+            return [pg.functions.arrayToQPolygonF(x, y)]
+        edges = np.flatnonzero(np.diff(np.isfinite(y), prepend=False, append=False))
         return [_piece(x[first:end], y[first:end]) for first, end in edges.reshape(-1, 2)]
 
 

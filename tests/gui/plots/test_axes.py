@@ -6,13 +6,17 @@ import math
 import time
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
 
 from gui.plots.axes import BottomAxis, LeftAxis, elapsed, fine_elapsed, log_ticks
 from gui.plots.group import PlotGroup
+from gui.plots.line import LineStyle
+from gui.plots.plot import LinePlot
 from gui.plots.readout import place_words
 
 
@@ -77,3 +81,20 @@ def test_that_the_crosshair_names_the_day_where_it_is_not_today(qapp: QApplicati
     assert place_words(group, 0.0) == time.strftime("%H:%M:%S", time.localtime(group.origin))
     yesterday = time.localtime(group.origin - 86_400)
     assert place_words(group, -86_400.0) == time.strftime("%a %H:%M:%S", yesterday)
+
+
+def test_that_the_numbers_follow_what_the_axis_counts_where_its_range_stays(styled: QApplication, qtbot: QtBot) -> None:
+    group = PlotGroup("elapsed")
+    plot = LinePlot("Loss", group)
+    qtbot.addWidget(plot)
+    plot.resize(500, 220)
+    plot.add_line("a", LineStyle("a", lambda: "#ff0000"))
+    plot.set_data("a", np.arange(101.0), np.arange(101.0))
+    group.set_extent(0, 100)
+    plot.show()
+    plot.redraw()
+    as_time = plot.grab().toImage()
+    assert plot.grab().toImage() == as_time
+    group.axis = "count"
+    plot.redraw()
+    assert plot.grab().toImage() != as_time

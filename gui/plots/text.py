@@ -1,0 +1,16 @@
+"""Texts that are drawn in every frame."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QStaticText
+
+
+@lru_cache(maxsize=1024)
+def laid_out(text: str) -> QStaticText:
+    """`text` laid out once, which is most of what drawing it costs."""
+    made = QStaticText(text)
+    made.setTextFormat(Qt.TextFormat.PlainText)
+    return made
