@@ -27,6 +27,7 @@ from engine.contract.events import Failed, StepMetrics  # noqa: E402
 from engine.contract.job import Job  # noqa: E402
 from engine.contract.protocol import ENCODE, Frames  # noqa: E402
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec  # noqa: E402
+from engine.supervisor import imports  # noqa: E402
 
 
 class Order(msgspec.Struct):
@@ -196,10 +197,7 @@ class WorkerGroup:
 
 
 def _fork_on_demand(orders: socket.socket) -> None:
-    import torch.distributed.pipelining  # noqa: F401
-
-    import engine.training.worker  # noqa: F401
-
+    imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody has to be waited for
     while True:
         line, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 2)

@@ -93,7 +93,7 @@ BATCH_NORM = BLOCKS.replace("NORM", "BatchNorm1d")
 @pytest.mark.parametrize(
     ("fields", "rtol"),
     [
-        ({"activation_checkpointing": True}, 0.0),
+        pytest.param({"activation_checkpointing": True}, 0.0, marks=pytest.mark.long),
         ({"optimizer": "adamw", "schedule": "onecycle", "learning_rate": 0.003, "ema_decay": 0.9}, 0.0),
         # The norm of all gradients is the root of the shards' sums of squares, which are rounded by themselves.
         ({"clip_norm": 0.3}, 1e-5),
@@ -151,7 +151,11 @@ def test_that_batchnorm_statistics_are_rank_0s_as_under_ddp(job: Make, start: St
 
 @pytest.mark.parametrize(
     ("cpus", "fields"),
-    [(3, {"batch_size": 13}), (3, {"batch_size": 2, "epochs": 1}), (2, {"accumulation": 5})],
+    [
+        pytest.param(3, {"batch_size": 13}, marks=pytest.mark.long),
+        (3, {"batch_size": 2, "epochs": 1}),
+        pytest.param(2, {"accumulation": 5}, marks=pytest.mark.long),
+    ],
     ids=["unequal", "empty", "empty-chunks"],
 )
 def test_that_shares_of_unequal_size_and_empty_ones_change_nothing(

@@ -82,7 +82,7 @@ def assert_same_training(group: Any, other: Any, *, weights_rtol: float = 0.0) -
         assert one.measures == pytest.approx(another.measures, rel=1e-6 + weights_rtol)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", EVERYDAY)
 def test_that_a_schedule_changes_nothing_in_the_training(
     job: Make, start: Start, model_file: ModelFile, schedule: str
 ) -> None:
@@ -187,6 +187,7 @@ def test_that_a_frozen_part_is_left_alone(job: Make, start: Start, model_file: M
     assert "0.0.weight" not in state_of(piped)["optimizer"]["state"]
 
 
+@pytest.mark.long
 def test_that_a_run_goes_on_under_other_schedules_and_strategies(
     job: Make, start: Start, model_file: ModelFile
 ) -> None:

@@ -142,7 +142,7 @@ SETTINGS = {
 
 EVERYDAY = {
     *(("batchnorm", name) for name in ("single", "accumulation", "ddp", "ddp-accumulation", "model_parallel", "1f1b")),
-    *(("cnn", "zbv"), ("vit", "1f1b"), ("dropout", "ddp"), ("dropout", "1f1b"), ("tied", "fsdp"), ("tied", "1f1b")),
+    *(("cnn", "zbv"), ("vit", "1f1b"), ("dropout", "ddp"), ("tied", "fsdp")),
 }
 """A few seconds each; the others take as long again."""
 

@@ -259,7 +259,7 @@ def _spoil(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
 def test_that_of_a_damaged_last_pt_the_one_before_it_is_gone_on_from(
     job: Make, start: Start, strategy: str, cpus: int
 ) -> None:

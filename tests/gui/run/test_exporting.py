@@ -33,6 +33,7 @@ def page(styled: QApplication, qtbot: QtBot) -> Iterator[RunPage]:
     store.close()
 
 
+@pytest.mark.long
 def test_that_the_run_on_screen_is_exported_where_the_user_says(page: RunPage, qtbot: QtBot, tmp_path: Path) -> None:
     qtbot.mouseClick(page.result.export, Qt.MouseButton.LeftButton)
     dialog = page.findChild(QFileDialog)
