@@ -123,10 +123,12 @@ class Stopwatch:
                 for pass_, share in (self._passes or {"other": 1.0}).items():
                     add(pass_, share * seconds)
                 continue
-            still = self._communication.get(part, 0.0) * passed * (seconds / joined if joined else 0.0)
-            add(part, seconds - min(still, seconds))
+            share = self._communication.get(part, 0.0)
+            # Where the step that was looked into stood still longer than the part lasts now, its share is taken of the part.
+            still = share * seconds * (passed / joined if share * passed < joined else 1.0)
+            add(part, seconds - still)
             if still:
-                add("communication", min(still, seconds))
+                add("communication", still)
         return parts
 
 

@@ -97,6 +97,17 @@ def test_that_standing_still_for_other_ranks_is_communication_and_not_a_pass(clo
     assert times.parts["forward"] == pytest.approx(2.0)
 
 
+def test_that_a_pass_is_not_told_as_nothing_where_the_step_looked_into_stood_still_for_long(clock: Clock) -> None:
+    watch = Stopwatch()
+    watch.start()
+    watch.learn(timed(compute_s=2.0, communication_s=1.0, waiting_s=7.0), ("backward",))
+    make_step(watch, clock, forward=2.0, backward=5.0, optimizer=1.0)
+    times = watch.take()
+    assert times is not None
+    assert times.parts["communication"] == pytest.approx(4.0), "four fifths of the pass in which ranks join"
+    assert times.parts["backward"] == pytest.approx(1.0)
+
+
 def test_that_sharded_ranks_stand_still_in_both_passes(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
