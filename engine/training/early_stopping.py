@@ -29,7 +29,8 @@ class EarlyStopping:
     @property
     def why(self) -> str:
         """Why the run ends, for the log."""
-        best = f"{100 * (self._best or 0.0):.1f} %" if self._judge.percent else f"{self._best:.4g}"
+        assert self._best is not None
+        best = f"{100 * self._best:.1f} %" if self._judge.percent else f"{self._best:.4g}"
         epochs = "1 epoch" if self.waited == 1 else f"{self.waited} epochs"
         return (
             f"{self._judge.title} has not become better for {epochs}: the run stops early. The best was {best} after "

@@ -89,7 +89,7 @@ class Axis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
 
     def _lay_out(self, low: float, high: float, metrics: QFontMetrics) -> None:
         """Finds what is to be drawn, unless that is what it was."""
-        box = (self.rect(), QRectF(self._area), metrics.height())
+        box = (self.rect(), self._area, metrics.height())
         asked = (low, high, *box, self.logMode, self.style["showValues"], *self._counted)
         if asked == self._laid_for:
             return

@@ -24,8 +24,8 @@ def pictures(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
-    """What is said of a bad request to train, as the command says it, within this process; checks that it is one and that
+def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
+    """What the command and its children say of a bad request to train, within this process; checks that it is one and that
     nothing was started."""
 
     def ask(*words: str) -> str:
@@ -33,9 +33,11 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
             code = main(["train", *words])
         except SystemExit as end:
             code = end.code
-        assert code == 2
+        said = capfd.readouterr()
+        assert code == 2, said
         assert list_runs() == []
-        return capsys.readouterr().err
+        assert "Traceback" not in said.err
+        return said.err
 
     return ask
 
