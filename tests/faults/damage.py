@@ -6,10 +6,10 @@ import hashlib
 import os
 import select
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psutil
 import pytest
@@ -115,11 +115,6 @@ class Listener:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def some(cases: Iterable[Any], everyday: Collection[Any]) -> list[Any]:
-    """All of `cases` as parameters, of which those that are not of every day take their time among the long proofs."""
-    return [case if case in everyday else pytest.param(case, marks=pytest.mark.long) for case in cases]
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from engine.contract.runs import create_run
 from engine.supervisor.server import MAX_CLIENTS
 from tests.engine.supervisor.supervised import PATIENCE_S
 from tests.faults.conftest import Make, Whole
-from tests.faults.damage import Gate, some
+from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, Starter, assert_same_end
+from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
 

@@ -13,8 +13,9 @@ from engine.contract.events import CommandReceived, Failed, Planned, RunFinished
 from engine.contract.protocol import Stop
 from engine.training.checkpoints import write_checkpoint
 from tests.faults.conftest import Begin, Make, Whole
-from tests.faults.damage import Gate, some
+from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
+from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
 

@@ -14,8 +14,9 @@ from PIL import Image
 from engine.contract.events import Failed, Restarting, Warned
 from tests.engine.supervisor.supervised import make_pictures
 from tests.faults.conftest import Begin, Make, Whole
-from tests.faults.damage import Gate, some
+from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
+from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
 

@@ -17,8 +17,9 @@ from engine.contract.events import CheckpointSaved, RunFinished, RunStarted, War
 from engine.contract.protocol import Adjust, Stop
 from engine.contract.runs import list_runs
 from tests.faults.conftest import Begin, Make, Whole
-from tests.faults.damage import Gate, fill, limit_files, listening, mount, some, unmount
+from tests.faults.damage import Gate, fill, limit_files, listening, mount, unmount
 from tests.faults.real_runs import RealRun, assert_same_end, differences
+from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
 

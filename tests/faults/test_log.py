@@ -18,8 +18,9 @@ from engine.contract.run_index import RunIndex
 from gui.run.store import RunStore
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Begin, Make, Whole
-from tests.faults.damage import Gate, listening, some
+from tests.faults.damage import Gate, listening
 from tests.faults.real_runs import RealRun, assert_same_end
+from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
 

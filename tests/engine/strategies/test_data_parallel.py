@@ -10,6 +10,7 @@ import torch
 
 from engine.contract.events import Failed, Planned, RanksTimed, Validation, Warned
 from engine.contract.job import Job
+from tests.support.cases import some
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -139,7 +140,7 @@ VARIATIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)
-@pytest.mark.parametrize("model", [pytest.param("plain", marks=pytest.mark.long), "batchnorm"])
+@pytest.mark.parametrize("model", some(["plain", "batchnorm"], everyday=["batchnorm"]))
 def test_that_two_ranks_train_as_one_that_accumulates_two_parts(
     job: Make, start: Start, model_file: Write, model: str, variation: str
 ) -> None:
@@ -260,9 +261,7 @@ def test_that_a_model_without_blocks_to_compute_again_is_told_of(job: Make, star
     assert warned.code == "no_blocks"
 
 
-@pytest.mark.parametrize(
-    "strategy", ["ddp", *(pytest.param(name, marks=pytest.mark.long) for name in ("fsdp", "pipeline"))]
-)
+@pytest.mark.parametrize("strategy", some(["ddp", "fsdp", "pipeline"], everyday=["ddp"]))
 def test_that_ranks_find_one_loss_scale_for_fp16(job: Make, start: Start, model_file: Write, strategy: str) -> None:
     """The steps that are left out meanwhile differ, since parts of a batch overflow at other scales than the whole."""
     fields = model_file(LOUD) | {"precision": "fp16", "clip_norm": 0.5, "learning_rate": 0.002, "epochs": 3}

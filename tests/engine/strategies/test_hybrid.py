@@ -15,14 +15,12 @@ from torch.nn.functional import cross_entropy
 from engine.contract.events import Planned, ScheduleTraced, Validation
 from engine.contract.job import Job
 from engine.tasks import TASKS
+from tests.support.cases import some
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
 CLASSES = ("blue", "green", "red")
-SCHEDULES = [
-    *(pytest.param(name, marks=pytest.mark.long) for name in ("gpipe", "interleaved_1f1b", "zb1p")),
-    *("1f1b", "zbv"),
-]
+SCHEDULES = some(("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv"), everyday=("1f1b", "zbv"))
 
 PLAIN = """
 from torch import nn

@@ -15,13 +15,14 @@ from engine.contract.events import Failed, Planned, ScheduleTraced, Validation
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.strategies import STRATEGIES, StrategyError
+from tests.support.cases import some
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
 ModelFile = Callable[[str], dict[str, str]]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv")
-EVERYDAY = [name if name in ("1f1b", "zbv") else pytest.param(name, marks=pytest.mark.long) for name in SCHEDULES]
+EVERYDAY = some(SCHEDULES, everyday=("1f1b", "zbv"))
 """Those of one stage and of two on each rank that have most of what the others have."""
 ONE_STAGE_EACH = ("gpipe", "1f1b", "zb1p")
 

@@ -10,6 +10,7 @@ import pytest
 from engine.contract.events import RanksTimed, RankTimes
 from engine.contract.job import Job
 from engine.strategies.rank_times import Spent, outside, ranks_timed, stood_still, straggler, union
+from tests.support.cases import some
 
 PAUSE_S = 0.1
 
@@ -32,12 +33,7 @@ def build_model(num_classes):
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(("ddp", 2, 0), marks=pytest.mark.long),
-        ("ddp", 3, 2),
-        ("fsdp", 2, 1),
-        pytest.param(("hsdp", 4, 2), marks=pytest.mark.long),
-    ],
+    some([("ddp", 2, 0), ("ddp", 3, 2), ("fsdp", 2, 1), ("hsdp", 4, 2)], everyday=[("ddp", 3, 2), ("fsdp", 2, 1)]),
     ids=str,
 )
 def test_that_the_rank_that_the_others_wait_for_is_named(

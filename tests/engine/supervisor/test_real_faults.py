@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from engine.contract.job import Job
 from engine.contract.runs import RunFolder, create_run
 from engine.supervisor.hanging import LIMITS
 from tests.engine.supervisor.supervised import ROOT, events, make_pictures, wait_until
+from tests.support.cases import some
 
 NAMED_S = 2.0
 """The figure: a rank that is killed is named within this time."""
@@ -131,11 +132,6 @@ def start(forker: subprocess.Popen[str], tmp_path: Path) -> Iterator[Callable[..
     for run in begun:
         if run.supervisor.is_running():
             run.supervisor.kill()  # its workers end with it
-
-
-def some(strategies: Iterable[str], everyday: tuple[str, ...]) -> list[Any]:
-    """All of `strategies` as parameters, of which the suite runs those of every day."""
-    return [pytest.param(name, marks=[] if name in everyday else pytest.mark.long) for name in strategies]
 
 
 @pytest.mark.parametrize("strategy", some(GROUPS, everyday=("hsdp",)))

@@ -15,6 +15,7 @@ from engine.tasks.adapt import find_first_conv, find_head, match_channels
 from engine.tasks.meta import on_meta
 from engine.tasks.mnist_cnn import MnistCnn
 from engine.tasks.weights import resize_positions
+from tests.support.cases import some
 
 TASK = TASKS["classification"]
 ONE_OF_EACH = [
@@ -42,9 +43,7 @@ def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
     return outputs
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.long) for name in models.names()]
-)
+@pytest.mark.parametrize("name", some(models.names(), everyday=ONE_OF_EACH))
 def test_that_every_model_gives_the_classes_asked_for_in_training_from_grey_pictures(name: str) -> None:
     size = max(8, models.min_image_size(name))
     model = on_meta(lambda: models.build(Job(model=name), 7, 1, size))

@@ -15,12 +15,13 @@ from engine.contract.job import Job
 from engine.tasks import TASKS, TaskError, timm_models
 from engine.tasks.adapt import find_head
 from engine.tasks.meta import on_meta
+from tests.support.cases import some
 
 TASK = TASKS["classification"]
 
 
 @pytest.mark.parametrize(
-    "name", [name if "resnest" in name else pytest.param(name, marks=pytest.mark.long) for name in timm_models.names()]
+    "name", some(timm_models.names(), everyday=[name for name in timm_models.names() if "resnest" in name])
 )
 def test_that_every_listed_model_gives_the_classes_asked_for_in_training(name: str) -> None:
     size = TASK.about(name).image_size

@@ -14,6 +14,7 @@ import torch
 from engine.contract.events import CheckpointSaved, EpochStarted, PhaseChanged, StepMetrics, Validation
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
+from tests.support.cases import some
 from tests.support.same_states import differences
 
 Make = Callable[..., Job]
@@ -90,9 +91,7 @@ def _assert_same_end(rest: Any, whole: Any) -> None:
     assert not differences(_content(rest, "best.pt"), _content(whole, "best.pt"))
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in USUAL else pytest.param(name, marks=pytest.mark.long) for name in STRATEGIES]
-)
+@pytest.mark.parametrize("name", some(STRATEGIES, everyday=USUAL))
 def test_that_a_run_goes_on_to_the_bit_from_the_checkpoint_of_any_step(job: Make, start: Start, name: str) -> None:
     cpus, options = STRATEGIES[name]
     fields = EVERYTHING | {"strategy": name, "cpus": cpus} | options

@@ -1,0 +1,13 @@
+"""Which cases of a test the everyday suite runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def some(cases: Iterable[Any], everyday: Collection[Any]) -> list[Any]:
+    """All of `cases` as parameters, of which those that are not of every day take their time among the long proofs."""
+    return [case if case in everyday else pytest.param(case, marks=pytest.mark.long) for case in cases]
