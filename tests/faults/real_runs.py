@@ -60,37 +60,37 @@ def asked():
 
 def ask(moment):
     own = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-    if asked().startswith(f"{moment} {own} "):
-        HOLD.with_name("held").touch()
-        DOES[asked().split()[-1]]()
+    order = asked()
+    if order.startswith(f"{moment} {own} "):
+        HOLD.with_name("held").touch()  # from here on something else may be asked for at any time
+        DOES[order.split()[-1]](order)
 
 
-def wait():
-    before = asked()
-    while asked() == before:
+def wait(order):
+    while asked() == order:
         time.sleep(0.005)
 
 
-def ignore():
+def ignore(order):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    wait()
+    wait(order)
 
 
-def block():
+def block(order):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     ctypes.PyDLL(None).sleep(3600)  # native code that keeps the interpreter's lock
 
 
-def crash():
+def crash(order):
     ctypes.string_at(0)
 
 
-def crash_once():
+def crash_once(order):
     HOLD.unlink()
-    crash()
+    crash(order)
 
 
-def throw():
+def throw(order):
     HOLD.unlink()
     (reader,) = (thread for thread in threading.enumerate() if thread.name == "batches")
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(reader.ident), ctypes.py_object(BufferError))
