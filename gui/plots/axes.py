@@ -204,6 +204,11 @@ class LeftAxis(Axis):
     def __init__(self, narrow: bool = False) -> None:
         super().__init__("left")
         self.setWidth(self.NARROW if narrow else self.WIDTH)
+        self._edges = (-math.inf, math.inf)
+
+    def keep_within(self, low: float | None, high: float | None) -> None:
+        """Leaves out numbers beyond what the values can be: there are no 105 %. None is no such edge."""
+        self._edges = (-math.inf if low is None else low, math.inf if high is None else high)
 
     def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:
         return [(round_step((high - low) / max(1.0, size / _PIXELS_PER_ROW)), 0.0)]
@@ -217,9 +222,10 @@ class LeftAxis(Axis):
         return [f"{value:,.{digits}f}" for value in values]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
-        return (
-            (1.0, log_ticks(low, high, self._length / _PIXELS_PER_ROW)) if self.logMode else super()._ticks(low, high)
-        )
+        if self.logMode:
+            return 1.0, log_ticks(low, high, self._length / _PIXELS_PER_ROW)
+        spacing, ticks = super()._ticks(low, high)
+        return spacing, [tick for tick in ticks if self._edges[0] <= tick <= self._edges[1]]
 
     @property
     def _length(self) -> float:

@@ -61,6 +61,7 @@ class LinePlot(QWidget):
         self._readout = Readout(title, unit, scale, write or (lambda value: f"{value:.4g}{unit and ' ' + unit}"))
         self._dense = dense
         self._build_view()
+        self._view.left_axis.keep_within(low, high)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(*(4 * (_FOCUS_WIDTH,)))
         layout.setSpacing(2)

@@ -98,3 +98,21 @@ def test_that_the_numbers_follow_what_the_axis_counts_where_its_range_stays(styl
     group.axis = "count"
     plot.redraw()
     assert plot.grab().toImage() != as_time
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 100.0), (0.0, None)])
+def test_that_a_tall_plot_has_no_numbers_beyond_what_the_values_can_be(
+    styled: QApplication, qtbot: QtBot, low: float, high: float | None
+) -> None:
+    group = PlotGroup("elapsed")
+    plot = LinePlot("Utilization", group, unit="%", low=low, high=high)
+    qtbot.addWidget(plot)
+    plot.resize(500, 1100)
+    plot.add_line("a", LineStyle("a", lambda: "#ff0000"))
+    plot.set_data("a", np.arange(101.0), np.arange(101.0))
+    group.set_extent(0, 100)
+    plot.show()
+    plot.redraw()
+    plot.grab()
+    numbers = [int(text.text()) for _corner, text in plot._view.left_axis._texts]
+    assert numbers == list(range(0, 101 if high else 106, 5))
