@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import pyqtgraph as pg
 from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetricsF, QPainter, QPen, QPolygonF
-from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gui import theme
+from gui.plots.box import Box
 from gui.plots.group import Mark
 from gui.plots.text import laid_out
 
@@ -43,31 +43,45 @@ class _Drawn:
     room: QRectF | None = None
 
 
-class Annotations(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
-    """Draws levels and marks over the curves of a box; those out of its range are left out, and so are labels that
+class Annotations(QGraphicsItem):
+    """Draws the crosshair, levels and marks over the curves of a box; those out of its range are left out, and so are labels that
     would lie on others. A mark's flag points the way that time went on: to the right where something began, back
     where it ended.
 
     `named` is whether marks carry their labels here.
     """
 
-    def __init__(self, box: pg.ViewBox, font: QFont) -> None:
-        super().__init__()
-        self.setParentItem(box)
-        self.setZValue(100)
+    def __init__(self, box: Box, font: QFont) -> None:
+        super().__init__(box)
         self.levels: tuple[Level, ...] = ()
         self.marks: tuple[Mark, ...] = ()
         self.named = False
         self.log = False
+        self._cursor: float | None = None
         self._box = box
         self._font = theme.tabular(font)
         self._font.setPixelSize(round(_FONT_SHARE * QFontInfo(font).pixelSize()))
         self._metrics = QFontMetricsF(self._font)
         self._drawn_levels: list[_Drawn] | None = None
         self._drawn_marks: list[_Drawn] | None = None
-        box.sigResized.connect(self._resized)
-        box.sigYRangeChanged.connect(self._renew_levels)
-        box.sigXRangeChanged.connect(self._renew_marks)
+        box.geometryChanged.connect(self._resized)
+        box.up_changed.connect(self._renew_levels)
+        box.across_changed.connect(self._renew_marks)
+        self.recolor()
+
+    def recolor(self) -> None:
+        """Takes on the colours of the present scheme."""
+        scheme = theme.colors()
+        self._ground = QColor(scheme.panel)
+        self._ground.setAlpha(_GROUND_ALPHA)
+        self._cursor_pen = QPen(QColor(scheme.text), 1, Qt.PenStyle.DotLine)
+        self._renew()
+
+    def show_cursor(self, place: float | None) -> None:
+        """Draws the crosshair at `place` on the horizontal axis; None puts it away."""
+        if place != self._cursor:
+            self._cursor = place
+            self.update()
 
     def show_levels(self, levels: Sequence[Level]) -> None:
         self.levels = tuple(sorted(levels, key=lambda level: -level.value))
@@ -79,32 +93,28 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
             self.marks, self.named = marks, named
             self._renew_marks()
 
-    def renew(self) -> None:
-        """Lays everything out anew when it is next painted."""
-        self._renew_levels()
-        self._renew_marks()
-
     def mark_at(self, place: float, within_px: float) -> Mark | None:
         """The mark nearest to `place` on the horizontal axis, None where none is so close."""
-        low, high = self._box.viewRange()[0]
-        within = within_px * (high - low) / max(1.0, self._box.width())
+        within = self._box.place_at(within_px) - self._box.place_at(0)
         near = min(self.marks, key=lambda mark: abs(mark.place - place), default=None)
         return near if near is not None and abs(near.place - place) <= within else None
 
     def boundingRect(self) -> QRectF:
-        return QRectF(self._box.rect())
+        return self._box.rect()
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         if self._drawn_levels is None:
             self._drawn_levels = list(self._lay_out_levels(self.boundingRect()))
         if self._drawn_marks is None:
             self._drawn_marks = list(self._lay_out_marks(self.boundingRect()))
-        if not self._drawn_levels and not self._drawn_marks:
+        if not self._drawn_levels and not self._drawn_marks and self._cursor is None:
             return
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        if self._cursor is not None:
+            x = round(self._box.pixel_across(self._cursor))
+            painter.setPen(self._cursor_pen)
+            painter.drawLine(QLineF(x, 0, x, self._box.height))
         painter.setFont(self._font)
-        ground = QColor(theme.colors().panel)
-        ground.setAlpha(_GROUND_ALPHA)
         for drawn in (*self._drawn_levels, *self._drawn_marks):
             painter.setPen(drawn.pen)
             painter.drawLine(drawn.line)
@@ -112,7 +122,7 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
                 painter.setBrush(drawn.pen.color())
                 painter.drawPolygon(drawn.flag)
             if drawn.room is not None:
-                painter.fillRect(drawn.room, ground)
+                painter.fillRect(drawn.room, self._ground)
                 painter.drawStaticText(drawn.room.topLeft() + _PADDING, laid_out(drawn.label))
 
     def _renew_levels(self) -> None:
@@ -126,13 +136,13 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
             self.update()
 
     def _lay_out_levels(self, rect: QRectF) -> Iterator[_Drawn]:
-        low, high = self._box.viewRange()[1]
+        low, high = self._box.up
         taken: list[QRectF] = []
         for level in self.levels:
             value = math.log10(level.value) if self.log and level.value > 0 else level.value
             if not low <= value <= high:
                 continue
-            y = round(rect.bottom() - (value - low) / (high - low) * rect.height())
+            y = round(self._box.pixel_down(value))
             room = self._room(level.label)
             room.moveLeft(rect.left() + _PAD)  # the newest is at the right
             # The highest stands above its line and the others below, so that two that are close keep apart.
@@ -144,27 +154,36 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
             yield _Drawn(line, pen, label=level.label, room=_free(room, taken))
 
     def _lay_out_marks(self, rect: QRectF) -> Iterator[_Drawn]:
-        low, high = self._box.viewRange()[0]
+        low, high = self._box.across
         taken: list[QRectF] = []
         seen = [mark for mark in self.marks if low <= mark.place <= high]
         for mark in sorted(seen, key=lambda mark: -mark.place):  # the newest has the first choice of room
-            x = round(rect.left() + (mark.place - low) / (high - low) * rect.width())
+            x = round(self._box.pixel_across(mark.place))
             top, tip = rect.top(), -_FLAG if mark.ends else _FLAG
             flag = QPolygonF([QPointF(x, top), QPointF(x + tip, top + _FLAG / 2), QPointF(x, top + _FLAG)])
-            room = self._room(mark.label)
-            room.moveTopLeft(QPointF(x + _FLAG + 1, top))
-            if room.right() > rect.right() or (mark.ends and x - room.width() > rect.left()):
-                room.moveRight(x - _FLAG - 1)
             line = QLineF(x, top, x, rect.bottom())
-            named = _free(room, taken) if self.named else None
-            yield _Drawn(line, QPen(QColor(mark.color()), 1), flag, mark.label, named)
+            room = _free(self._beside(mark, x, rect), taken) if self.named else None
+            yield _Drawn(line, QPen(QColor(mark.color()), 1), flag, mark.label, room)
+
+    def _beside(self, mark: Mark, x: float, rect: QRectF) -> QRectF:
+        """Where the label of a mark at `x` is to stand."""
+        room = self._room(mark.label)
+        room.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
+        if room.right() > rect.right() or (mark.ends and x - room.width() > rect.left()):
+            room.moveRight(x - _FLAG - 1)
+        return room
 
     def _room(self, text: str) -> QRectF:
         return QRectF(0, 0, self._metrics.horizontalAdvance(text) + 2 * _PAD, self._metrics.height())
 
     def _resized(self) -> None:
         self.prepareGeometryChange()
-        self.renew()
+        self._renew()
+
+    def _renew(self) -> None:
+        """Lays everything out anew when it is next painted."""
+        self._renew_levels()
+        self._renew_marks()
 
 
 def _free(room: QRectF, taken: list[QRectF]) -> QRectF | None:

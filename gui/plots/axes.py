@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from typing import Any
 
-import pyqtgraph as pg
 from PySide6.QtCore import QMarginsF, QPointF, QRectF
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QStaticText
-from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QStyleOptionGraphicsItem, QWidget
 
 from gui import theme
+from gui.plots.box import Box, Range
 from gui.plots.group import PlotGroup
 from gui.plots.text import laid_out
 from gui.ticks import round_step
@@ -31,9 +32,9 @@ _LOG_FACTORS = (
 _OVERHANG = QMarginsF(20, 8, 10, 8)
 """Pixels by which the numbers may stand out over the plot's edges: left, above, right and below."""
 _TEXT_GAP = 5
-_BELOW_THE_CURVES = -101
-"""A ViewBox lies at -100."""
-_PLACES_HEIGHT = 22
+_BELOW_THE_CURVES = -1
+_PLACES_HEIGHT, _BARE_HEIGHT = 22, 6
+"""Of a horizontal axis with its numbers, and of one whose numbers the plot underneath shows."""
 
 
 def elapsed(seconds: float) -> str:
@@ -49,55 +50,72 @@ def fine_elapsed(seconds: float, spacing: float) -> str:
     return elapsed(seconds) if spacing >= 1 else f"{seconds:.{max(1, math.ceil(-math.log10(spacing)))}f} s"
 
 
-class Axis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
-    """An axis that draws its numbers and the grid behind the curves.
+class Axis(QGraphicsWidget):
+    """An axis of `box` that draws its numbers and the grid behind the curves.
 
     pyqtgraph's own records them as a QPicture first, which took a third of a frame where time moves on.
     """
 
-    def __init__(self, orientation: str) -> None:
-        super().__init__(orientation)
-        self.enableAutoSIPrefix(False)
+    def __init__(self, box: Box) -> None:
+        super().__init__()
         self.setZValue(_BELOW_THE_CURVES)
+        self.shows_numbers = True
+        self._box = box
         self._area = QRectF()
+        self._bounds = QRectF()
         self._laid_for: tuple[object, ...] = ()
         self._lines: list[QRectF] = []
         self._texts: list[tuple[QPointF, QStaticText]] = []
+        box.geometryChanged.connect(self._measure)
+        self.geometryChanged.connect(self._measure)
+        self.recolor()
 
-    def linkedViewChanged(self, view: pg.ViewBox, newRange: tuple[float, float] | None = None) -> None:  # noqa: N803
-        super().linkedViewChanged(view, newRange)
-        area = view.mapRectToItem(self, view.boundingRect())
-        if area != self._area:
-            self.prepareGeometryChange()
-            self._area = area
+    def recolor(self) -> None:
+        """Takes on the colours of the present scheme."""
+        scheme = theme.colors()
+        self._grid, self._rim, self._ink = QColor(scheme.grid), QColor(scheme.border), QColor(scheme.muted)
+        self.update()
 
     def boundingRect(self) -> QRectF:
-        return self.rect().united(self._area.marginsAdded(_OVERHANG))
+        return self._bounds
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        low, high = self.range
-        if high <= low or self._area.isEmpty():
+        if self._area.isEmpty():
             return
-        self._lay_out(low, high, painter.fontMetrics())
-        grid = QColor(theme.colors().grid)
+        self._lay_out(*self._range, painter.fontMetrics())
         for line in self._lines:
-            painter.fillRect(line, grid)  # which takes a tenth of the time that a line takes
-        painter.fillRect(self._edge(), self.pen().color())
-        painter.setPen(self.textPen())
+            painter.fillRect(line, self._grid)  # which takes a tenth of the time that a line takes
+        painter.fillRect(self._edge(), self._rim)
+        painter.setPen(self._ink)
         for corner, text in self._texts:
             painter.drawStaticText(corner, text)
 
+    def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
+        """The distance of two numbers where `size` pixels show `low` to `high`, and how far past a multiple of it they
+        stand."""
+        raise NotImplementedError
+
+    def words(self, values: list[float], spacing: float) -> list[str]:
+        """What is written at `values`, which are so far apart."""
+        raise NotImplementedError
+
+    def _measure(self) -> None:
+        area = self.mapRectFromItem(self._box, self._box.rect())
+        bounds = self.rect().united(area.marginsAdded(_OVERHANG))
+        if (area, bounds) != (self._area, self._bounds):
+            self.prepareGeometryChange()
+            self._area, self._bounds = area, bounds
+
     def _lay_out(self, low: float, high: float, metrics: QFontMetrics) -> None:
         """Finds what is to be drawn, unless that is what it was."""
-        box = (self.rect(), self._area, metrics.height())
-        asked = (low, high, *box, self.logMode, self.style["showValues"], *self._counted)
+        asked = (low, high, self._area, self._bounds, metrics.height(), self.shows_numbers, *self._counted)
         if asked == self._laid_for:
             return
         self._laid_for = asked
         spacing, ticks = self._ticks(low, high)
-        places = [self._pixel(tick, low, high) for tick in ticks]
+        places = [self._pixel(tick) for tick in ticks]
         self._lines = [self._across(place) for place in places]
-        texts = self.tickStrings(ticks, 1.0, spacing) if self.style["showValues"] else []
+        texts = self.words(ticks, spacing) if self.shows_numbers else []
         self._texts = [
             (corner, laid_out(text))
             for place, text in zip(places, texts, strict=False)
@@ -106,20 +124,25 @@ class Axis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
         """The distance of two numbers, and where they are."""
-        ((spacing, offset),) = self.tickSpacing(low, high, self._length)
+        spacing, offset = self.spacing(low, high, self._length)
         first, last = math.ceil((low - offset) / spacing), math.floor((high - offset) / spacing)
         return spacing, [offset + number * spacing for number in range(first, last + 1)]
 
     @property
+    def _range(self) -> Range:
+        """What of the axis is in sight."""
+        raise NotImplementedError
+
+    @property
     def _counted(self) -> tuple[object, ...]:
         """What else the numbers depend on."""
-        return ()
+        raise NotImplementedError
 
     @property
     def _length(self) -> float:
         raise NotImplementedError
 
-    def _pixel(self, value: float, low: float, high: float) -> float:
+    def _pixel(self, value: float) -> float:
         raise NotImplementedError
 
     def _edge(self) -> QRectF:
@@ -134,14 +157,22 @@ class Axis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
 
 
 class BottomAxis(Axis):
-    """The horizontal axis of a plot in `group`, in whatever the group counts."""
+    """The horizontal axis of a plot in `group`, in whatever the group counts. The mouse moves it as it does the box."""
 
-    def __init__(self, group: PlotGroup) -> None:
-        super().__init__("bottom")
+    def __init__(self, box: Box, group: PlotGroup) -> None:
+        super().__init__(box)
         self._group = group
-        self.setHeight(_PLACES_HEIGHT)
+        self.show_numbers(True)
+        box.across_changed.connect(self.update)
 
-    def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:
+    def show_numbers(self, shown: bool) -> None:
+        self.shows_numbers = shown
+        height = _PLACES_HEIGHT if shown else _BARE_HEIGHT
+        self.setMinimumHeight(height)
+        self.setMaximumHeight(height)
+        self.update()
+
+    def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
         least = (high - low) / max(1.0, size / _PIXELS_PER_TICK)
         if self._group.axis == "count":
             step = max(1.0, round_step(least))
@@ -149,10 +180,9 @@ class BottomAxis(Axis):
             step = round_step(least)
         else:
             step = next((float(s) for s in _TIME_STEPS_S if s >= least), math.ceil(least / 2592000) * 2592000.0)
-        offset = -self._group.origin % step if self._group.axis == "clock" else 0.0
-        return [(step, offset)]
+        return step, -self._group.origin % step if self._group.axis == "clock" else 0.0
 
-    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+    def words(self, values: list[float], spacing: float) -> list[str]:
         if self._group.axis == "count":
             return [f"{value:,.0f}" for value in values]
         if self._group.axis == "epochs":
@@ -162,6 +192,16 @@ class BottomAxis(Axis):
         pattern = "%H:%M:%S" if spacing < 60 else "%H:%M"
         return [time.strftime(pattern, time.localtime(value + self._group.origin)) for value in values]
 
+    def wheelEvent(self, event: QGraphicsSceneWheelEvent) -> None:
+        self._box.wheelEvent(event)
+
+    def mouseDragEvent(self, event: Any) -> None:
+        self._box.mouseDragEvent(event)
+
+    @property
+    def _range(self) -> Range:
+        return self._box.across
+
     @property
     def _counted(self) -> tuple[object, ...]:
         return self._group.axis, self._group.origin
@@ -170,8 +210,8 @@ class BottomAxis(Axis):
     def _length(self) -> float:
         return self._area.width()
 
-    def _pixel(self, value: float, low: float, high: float) -> float:
-        return round(self._area.left() + (value - low) / (high - low) * self._area.width())
+    def _pixel(self, value: float) -> float:
+        return round(self._area.left() + self._box.pixel_across(value))
 
     def _edge(self) -> QRectF:
         return QRectF(self._area.left(), self._area.bottom(), self._area.width(), 1)
@@ -181,8 +221,7 @@ class BottomAxis(Axis):
 
     def _corner(self, metrics: QFontMetrics, place: float, text: str) -> Iterator[QPointF]:
         half = metrics.horizontalAdvance(text) / 2
-        bounds = self._area.marginsAdded(_OVERHANG)
-        if bounds.left() <= place - half and place + half <= bounds.right():
+        if self._bounds.left() <= place - half and place + half <= self._bounds.right():
             yield QPointF(round(place - half), self._area.bottom() + _TEXT_GAP)
 
 
@@ -197,24 +236,29 @@ def log_ticks(low: float, high: float, most: float) -> list[float]:
 
 
 class LeftAxis(Axis):
-    """The vertical axis; its width is fixed, so that plots under one another stay aligned."""
+    """The vertical axis, of logarithms where `log` is set; its width is fixed, so that plots under one another stay
+    aligned."""
 
     WIDTH, NARROW = 58, 34
 
-    def __init__(self, narrow: bool = False) -> None:
-        super().__init__("left")
-        self.setWidth(self.NARROW if narrow else self.WIDTH)
+    def __init__(self, box: Box, narrow: bool = False) -> None:
+        super().__init__(box)
+        self.log = False
         self._edges = (-math.inf, math.inf)
+        width = self.NARROW if narrow else self.WIDTH
+        self.setMinimumWidth(width)
+        self.setMaximumWidth(width)
+        box.up_changed.connect(self.update)
 
     def keep_within(self, low: float | None, high: float | None) -> None:
         """Leaves out numbers beyond what the values can be: there are no 105 %. None is no such edge."""
         self._edges = (-math.inf if low is None else low, math.inf if high is None else high)
 
-    def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:
-        return [(round_step((high - low) / max(1.0, size / _PIXELS_PER_ROW)), 0.0)]
+    def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
+        return round_step((high - low) / max(1.0, size / _PIXELS_PER_ROW)), 0.0
 
-    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
-        if self.logMode:
+    def words(self, values: list[float], spacing: float) -> list[str]:
+        if self.log:
             return [f"{10**value:.3g}" for value in values]
         digits = max(0, math.ceil(-math.log10(spacing) - 1e-9)) if spacing > 0 else 0
         if digits > 4:
@@ -222,17 +266,25 @@ class LeftAxis(Axis):
         return [f"{value:,.{digits}f}" for value in values]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
-        if self.logMode:
+        if self.log:
             return 1.0, log_ticks(low, high, self._length / _PIXELS_PER_ROW)
         spacing, ticks = super()._ticks(low, high)
         return spacing, [tick for tick in ticks if self._edges[0] <= tick <= self._edges[1]]
 
     @property
+    def _range(self) -> Range:
+        return self._box.up
+
+    @property
+    def _counted(self) -> tuple[object, ...]:
+        return (self.log,)
+
+    @property
     def _length(self) -> float:
         return self._area.height()
 
-    def _pixel(self, value: float, low: float, high: float) -> float:
-        return round(self._area.bottom() - (value - low) / (high - low) * self._area.height())
+    def _pixel(self, value: float) -> float:
+        return round(self._area.top() + self._box.pixel_down(value))
 
     def _edge(self) -> QRectF:
         return QRectF(self._area.left() - 1, self._area.top(), 1, self._area.height())

@@ -7,13 +7,15 @@ of four lines took twice as long.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPen, QPolygonF
-from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
+from gui.plots.box import Box
 from gui.plots.columns import Floats
 
 _ANTIALIASED_UP_TO = 400
@@ -47,10 +49,13 @@ class Curve:
         """Takes copies of nothing; returns the lowest and highest of `y`, None without any."""
         self.x, self.y = x, y
         self._mapped = None
-        there = np.isfinite(y)
-        self._whole = bool(there.all())
-        finite = y if self._whole else y[there]
-        self._span = (float(finite.min()), float(finite.max())) if len(finite) else None
+        lowest, highest = (float(y.min()), float(y.max())) if len(y) else (np.nan, np.nan)
+        self._whole = isfinite(lowest) and isfinite(highest)
+        if self._whole:
+            self._span = (lowest, highest)
+        else:
+            finite = y[np.isfinite(y)]
+            self._span = (float(finite.min()), float(finite.max())) if len(finite) else None
         return self._span
 
     def paint(self, painter: QPainter, mapping: _Mapping) -> None:
@@ -88,16 +93,16 @@ def _piece(x: Floats, y: Floats) -> QPolygonF:
     return pg.functions.arrayToQPolygonF(x, y)
 
 
-class Curves(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
+class Curves(QGraphicsItem):
     """All curves of a box, drawn in the order in which they were added."""
 
-    def __init__(self, box: pg.ViewBox) -> None:
-        super().__init__()
-        self.setParentItem(box)
+    def __init__(self, box: Box) -> None:
+        super().__init__(box)
         self._box = box
         self._curves: list[Curve] = []
-        box.sigResized.connect(self._resized)
-        box.sigRangeChanged.connect(self._moved)
+        box.geometryChanged.connect(self.prepareGeometryChange)
+        box.across_changed.connect(self.update)
+        box.up_changed.connect(self.update)
 
     def add(self, dots: bool = False) -> Curve:
         curve = Curve(dots=dots)
@@ -109,18 +114,9 @@ class Curves(pg.GraphicsObject):  # type: ignore[misc,unused-ignore]
         self.update()
 
     def boundingRect(self) -> QRectF:
-        return QRectF(self._box.rect())
+        return self._box.rect()
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        (left, right), (low, high) = self._box.viewRange()
-        size = self._box.size()
-        mapping = (left, right, low, high, size.width(), size.height())
-        if right > left and high > low:
-            for curve in self._curves:
-                curve.paint(painter, mapping)
-
-    def _resized(self) -> None:
-        self.prepareGeometryChange()
-
-    def _moved(self) -> None:
-        self.update()
+        mapping = (*self._box.across, *self._box.up, self._box.width, self._box.height)
+        for curve in self._curves:
+            curve.paint(painter, mapping)

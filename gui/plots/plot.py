@@ -122,7 +122,7 @@ class LinePlot(QWidget):
         """A logarithmic vertical axis; values of 0 and below are left out."""
         self._log = log
         self._span = None
-        self._view.left_axis.setLogMode(y=log)
+        self._view.left_axis.log = log
         self._view.annotations.log = log
         self.touch()
 
@@ -137,8 +137,7 @@ class LinePlot(QWidget):
 
     def hide_places(self, hidden: bool = True) -> None:
         """Leaves out the numbers of the horizontal axis, where the plot underneath has the same."""
-        self._view.bottom_axis.setStyle(showValues=not hidden)
-        self._view.bottom_axis.setHeight(6 if hidden else None)
+        self._view.bottom_axis.show_numbers(not hidden)
 
     def set_empty_text(self, text: str) -> None:
         """What stands in the middle while there is no data."""
@@ -151,14 +150,12 @@ class LinePlot(QWidget):
     @property
     def vertical_range(self) -> tuple[float, float]:
         """The edges of the vertical axis (of the logarithm where that is shown)."""
-        low, high = self._view.box.viewRange()[1]
-        return float(low), float(high)
+        return self._view.box.up
 
     @property
     def horizontal_range(self) -> tuple[float, float]:
         self._take_range()
-        low, high = self._view.box.viewRange()[0]
-        return float(low), float(high)
+        return self._view.box.across
 
     def redraw(self) -> None:
         """Draws what has changed; a plot out of sight does so when it is next shown."""
@@ -170,8 +167,6 @@ class LinePlot(QWidget):
         drawn = [line.draw(frame) for line in self._lines.values()]
         spans = [span for span in drawn if span is not None]
         self._set_span(spans)
-        # Now rather than while it is painted, which would have it painted once more.
-        self._view.box.updateMatrix()
         self._view.annotations.show_marks(self.group.marks, named=self.group.top is self)
         self._empty.setVisible(not any(len(line.x) for line in self._lines.values()))
         self._write_values()
@@ -232,7 +227,7 @@ class LinePlot(QWidget):
         self._empty.setObjectName("muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        view.box.sigRangeChangedManually.connect(self._moved_by_mouse)
+        view.box.moved_by_mouse.connect(self._moved_by_mouse)
         view.scene().sigMouseMoved.connect(self._mouse_moved)
         view.left.connect(lambda: self.group.set_cursor(None))
         view.double_clicked.connect(self.group.follow)
@@ -250,19 +245,16 @@ class LinePlot(QWidget):
 
     def _take_range(self) -> None:
         """Shows the group's range, together with what else has changed, so that all is painted once."""
-        low, high = self.group.range
-        if high > low:
-            self._view.box.setXRange(low, high, padding=0)
+        self._view.box.show_across(*self.group.range)
 
     def _moved_by_mouse(self) -> None:
-        low, high = self._view.box.viewRange()[0]
-        self.group.show_range(low, high)
+        self.group.show_range(*self._view.box.across)
         self.touch()
 
     def _mouse_moved(self, place: QPointF) -> None:
-        view = self._view.box
-        inside = view.sceneBoundingRect().contains(place)
-        pointed = float(view.mapSceneToView(place).x()) if inside else None
+        box = self._view.box
+        inside = box.sceneBoundingRect().contains(place)
+        pointed = box.place_at(box.mapFromScene(place).x()) if inside else None
         mark = self._view.annotations.mark_at(pointed, _NEAR_PX) if pointed is not None else None
         self._view.setToolTip(mark.label if mark is not None else "")
         self.group.set_cursor(pointed)
@@ -287,9 +279,7 @@ class LinePlot(QWidget):
 
     def _cursor_changed(self) -> None:
         cursor = self.group.cursor
-        self._view.cursor_line.setVisible(cursor is not None)
-        if cursor is not None:
-            self._view.cursor_line.setPos(cursor)
+        self._view.annotations.show_cursor(cursor)
         self._write_values()
         self.touch()
 
@@ -305,9 +295,7 @@ class LinePlot(QWidget):
                 self._span = _with_room(lowest, highest)
         else:
             self._span = _with_room(low, high)
-        view = self._view.box
-        if tuple(view.viewRange()[1]) != self._span:
-            view.setYRange(*self._span, padding=0)
+        self._view.box.show_up(*self._span)
 
     @property
     def _place(self) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QMouseEvent, QResizeEvent
-from PySide6.QtWidgets import QGraphicsGridLayout
+from PySide6.QtGui import QMouseEvent, QResizeEvent
+from PySide6.QtWidgets import QGraphicsGridLayout, QGraphicsWidget
 
 from gui import theme
 from gui.plots.annotations import Annotations
 from gui.plots.axes import BottomAxis, LeftAxis
+from gui.plots.box import Box
 from gui.plots.curves import Curves
 from gui.plots.group import PlotGroup
 
@@ -28,26 +29,18 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         super().__init__()
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setFrameShape(PlotView.Shape.NoFrame)
-        self.box = pg.ViewBox(enableMenu=False, defaultPadding=0)
-        self.box.disableAutoRange()
-        self.box.setMouseEnabled(x=True, y=False)
-        self.left_axis = LeftAxis(narrow)
-        self.bottom_axis = BottomAxis(group)
-        place = pg.GraphicsWidget()
+        self.box = Box()
+        self.left_axis = LeftAxis(self.box, narrow)
+        self.bottom_axis = BottomAxis(self.box, group)
+        self.curves = Curves(self.box)
+        self.annotations = Annotations(self.box, self.font())
+        place = QGraphicsWidget()
         grid = QGraphicsGridLayout(place)
         grid.setContentsMargins(0, 6, 10, 0)
         grid.setSpacing(0)
         grid.addItem(self.left_axis, 0, 0)
         grid.addItem(self.box, 0, 1)
         grid.addItem(self.bottom_axis, 1, 1)
-        for axis in (self.left_axis, self.bottom_axis):
-            axis.linkToView(self.box)
-        self.cursor_line = pg.InfiniteLine(angle=90, movable=False)
-        self.cursor_line.hide()
-        # The ranges are set by hand, so that nothing's bounds are ever asked for.
-        self.box.addItem(self.cursor_line, ignoreBounds=True)
-        self.curves = Curves(self.box)
-        self.annotations = Annotations(self.box, self.font())
         self.setCentralItem(place)
         self.recolor()
 
@@ -57,17 +50,13 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
     @property
     def columns(self) -> int:
         """How many columns of pixels the curves have."""
-        return max(2, int(self.box.width()))
+        return max(2, int(self.box.width))
 
     def recolor(self) -> None:
         """Takes on the colours of the present scheme."""
-        scheme = theme.colors()
-        self.setBackground(scheme.panel)
-        for axis in (self.left_axis, self.bottom_axis):
-            axis.setPen(pg.mkPen(scheme.border))
-            axis.setTextPen(pg.mkPen(scheme.muted))
-        self.annotations.renew()
-        self.cursor_line.setPen(pg.mkPen(QColor(scheme.text), width=1, style=Qt.PenStyle.DotLine))
+        self.setBackground(theme.colors().panel)
+        for part in (self.left_axis, self.bottom_axis, self.annotations):
+            part.recolor()
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         self.double_clicked.emit()

@@ -6,7 +6,7 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, QPointF
+from PySide6.QtCore import QPoint
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
@@ -81,7 +81,7 @@ def test_that_thresholds_lie_where_their_values_are(two: Two) -> None:
     (red,), (green,) = rows_of(picture, RED), rows_of(picture, GREEN)
     box = plot._view.box
     for value, row in ((83, red), (17, green)):
-        wanted = plot._view.mapFromScene(box.mapViewToScene(QPointF(50, value))).y()
+        wanted = plot._view.mapFromScene(box.mapToScene(box.pixel_across(50), box.pixel_down(value))).y()
         assert abs(row - wanted) <= 1.5
     assert rows_of(two.picture(1), RED) == []
     plot.set_levels([])
@@ -116,7 +116,8 @@ def test_that_marks_stand_in_every_plot_of_the_group_at_their_place(two: Two) ->
         picture = two.picture(number)
         for place, color in ((30, GREEN), (70, BLUE)):
             (column,) = columns_of(picture, color)
-            wanted = plot._view.mapFromScene(plot._view.box.mapViewToScene(QPointF(place, 50))).x()
+            box = plot._view.box
+            wanted = plot._view.mapFromScene(box.mapToScene(box.pixel_across(place), 0)).x()
             assert abs(column - wanted) <= 1.5
     two.group.set_marks([])
     two.redraw()
@@ -154,7 +155,7 @@ def test_that_the_pointer_on_a_mark_reads_its_name_in_any_plot(two: Two, qtbot: 
     two.group.set_marks([Mark(30, "flowers started", lambda: GREEN)])
     two.redraw()
     view = two.plots[1]._view
-    on = view.mapFromScene(view.box.mapViewToScene(QPointF(30, 50)))
+    on = view.mapFromScene(view.box.mapToScene(view.box.pixel_across(30), view.box.pixel_down(50)))
 
     rows = cycle((0, 1))
 
@@ -191,7 +192,7 @@ def test_that_a_line_may_have_a_scale_and_words_of_its_own(two: Two) -> None:
 
 def test_that_a_dense_plot_leaves_its_words_to_what_stands_around_it(styled: QApplication, qtbot: QtBot) -> None:
     plain, dense = Two(qtbot), Two(qtbot, dense=True, unit="%")
-    assert dense.plots[0]._view.box.width() > plain.plots[0]._view.box.width()
+    assert dense.plots[0]._view.box.width > plain.plots[0]._view.box.width
     assert dense.plots[0]._view.height() > plain.plots[0]._view.height()
     assert dense.plots[0].read("line") == "99 %"
     dense.group.set_cursor(12.3)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QWheelEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui import theme
@@ -69,31 +71,83 @@ def test_that_a_zoomed_plot_stays_where_the_user_put_it_until_home_is_pressed(sh
     assert shown.seen[1] >= 4999
 
 
-def test_that_the_wheel_zooms_around_the_pointer_and_a_double_click_goes_back(shown: Shown) -> None:
+def turn_wheel(viewport: QWidget, place: QPointF, notches: int) -> None:
+    event = QWheelEvent(
+        place,
+        QPointF(viewport.mapToGlobal(place.toPoint())),
+        QPoint(),
+        QPoint(0, 120 * notches),
+        Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QApplication.sendEvent(viewport, event)
+
+
+@pytest.mark.parametrize("height", [0.5, 0.98])
+def test_that_the_wheel_zooms_around_the_pointer_and_a_double_click_goes_back(shown: Shown, height: float) -> None:
+    """In the middle of the plot, and over the numbers underneath."""
     shown.data(1000)
     viewport = shown.plot._view.viewport()
-    place = QPointF(viewport.width() * 0.75, viewport.height() / 2)
-    before = shown.plot._view.box.mapSceneToView(place).x()
-    QApplication.sendEvent(
-        viewport,
-        QWheelEvent(
-            place,
-            QPointF(viewport.mapToGlobal(place.toPoint())),
-            QPoint(),
-            QPoint(0, 480),
-            Qt.MouseButton.NoButton,
-            Qt.KeyboardModifier.NoModifier,
-            Qt.ScrollPhase.NoScrollPhase,
-            False,
-        ),
-    )
+    place = QPointF(viewport.width() * 0.75, viewport.height() * height)
+    box = shown.plot._view.box
+    before = box.place_at(box.mapFromScene(place).x())
+    turn_wheel(viewport, place, 4)
     low, high = shown.seen
     assert high - low < 900
-    assert shown.plot._view.box.mapSceneToView(place).x() == pytest.approx(before, rel=0.01)
+    assert box.place_at(box.mapFromScene(place).x()) == pytest.approx(before, rel=0.01)
     assert shown.group.range == pytest.approx((low, high))
     shown.qtbot.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=place.toPoint())
     assert shown.group.following
     assert shown.seen[0] == pytest.approx(0)
+
+
+@pytest.mark.parametrize("height", [0.5, 0.98])
+@pytest.mark.parametrize("button", [Qt.MouseButton.LeftButton, Qt.MouseButton.MiddleButton])
+def test_that_what_is_under_the_pointer_stays_there_as_it_is_dragged(
+    shown: Shown, button: Qt.MouseButton, height: float
+) -> None:
+    shown.data(1000)
+    shown.group.show_range(400, 600)
+    shown.plot.redraw()
+    viewport, box = shown.plot._view.viewport(), shown.plot._view.box
+    begin = QPoint(viewport.width() // 2, int(viewport.height() * height))
+    held = box.place_at(box.mapFromScene(begin).x())
+    shown.qtbot.mousePress(viewport, button, pos=begin)
+    rows = cycle((0, 1))
+
+    def dragged() -> bool:
+        # A move that follows another too soon is passed over, and so is one to where the pointer is already.
+        at = begin + QPoint(-100, next(rows))
+        local, buttons = QPointF(at), Qt.MouseButton(button)
+        no_keys = Qt.KeyboardModifier.NoModifier
+        move = QMouseEvent(QEvent.Type.MouseMove, local, viewport.mapToGlobal(local), button, buttons, no_keys)
+        QApplication.sendEvent(viewport, move)
+        return box.place_at(box.mapFromScene(at).x()) == pytest.approx(held, abs=2)
+
+    shown.qtbot.waitUntil(dragged, timeout=3000)
+    shown.qtbot.mouseRelease(viewport, button, pos=begin + QPoint(-100, 0))
+    assert not shown.group.following
+    low, high = shown.group.range
+    assert high - low == pytest.approx(200)
+    assert low > 410
+    assert shown.seen == pytest.approx((low, high))
+
+
+def test_that_the_crosshair_stands_at_its_place_and_goes_away(shown: Shown) -> None:
+    shown.data(1000)
+    without = shown.plot._view.grab().toImage()
+    shown.group.set_cursor(300.0)
+    shown.plot.redraw()
+    with_it = shown.plot._view.grab().toImage()
+    changed = {x for x in range(without.width()) if without.copy(x, 0, 1, 200) != with_it.copy(x, 0, 1, 200)}
+    box = shown.plot._view.box
+    (column,) = changed
+    assert abs(column - box.mapToScene(box.pixel_across(300.0), 0).x()) <= 1
+    shown.group.set_cursor(None)
+    shown.plot.redraw()
+    assert shown.plot._view.grab().toImage() == without
 
 
 def test_that_nobody_can_zoom_out_of_sight_of_the_data(shown: Shown) -> None:
