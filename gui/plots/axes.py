@@ -114,7 +114,7 @@ class Axis(QGraphicsWidget):
         self._laid_for = asked
         spacing, ticks = self._ticks(low, high)
         places = [self._pixel(tick) for tick in ticks]
-        self._lines = [self._across(place) for place in places]
+        self._lines = [self._grid_line(place) for place in places]
         texts = self.words(ticks, spacing) if self.shows_numbers else []
         self._texts = [
             (corner, laid_out(text))
@@ -148,7 +148,7 @@ class Axis(QGraphicsWidget):
     def _edge(self) -> QRectF:
         raise NotImplementedError
 
-    def _across(self, place: float) -> QRectF:
+    def _grid_line(self, place: float) -> QRectF:
         raise NotImplementedError
 
     def _corner(self, metrics: QFontMetrics, place: float, text: str) -> Iterator[QPointF]:
@@ -216,7 +216,7 @@ class BottomAxis(Axis):
     def _edge(self) -> QRectF:
         return QRectF(self._area.left(), self._area.bottom(), self._area.width(), 1)
 
-    def _across(self, place: float) -> QRectF:
+    def _grid_line(self, place: float) -> QRectF:
         return QRectF(place, self._area.top(), 1, self._area.height())
 
     def _corner(self, metrics: QFontMetrics, place: float, text: str) -> Iterator[QPointF]:
@@ -289,7 +289,7 @@ class LeftAxis(Axis):
     def _edge(self) -> QRectF:
         return QRectF(self._area.left() - 1, self._area.top(), 1, self._area.height())
 
-    def _across(self, place: float) -> QRectF:
+    def _grid_line(self, place: float) -> QRectF:
         return QRectF(self._area.left(), place, self._area.width(), 1)
 
     def _corner(self, metrics: QFontMetrics, place: float, text: str) -> Iterator[QPointF]:

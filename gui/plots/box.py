@@ -39,13 +39,13 @@ class Box(QGraphicsWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def show_across(self, low: float, high: float) -> None:
-        """Unless there is nothing between the two."""
+        """Shows what lies from `low` to `high`, unless that is nothing."""
         if high > low and (low, high) != self.across:
             self.across = (low, high)
             self.across_changed.emit()
 
     def show_up(self, low: float, high: float) -> None:
-        """Unless there is nothing between the two."""
+        """Shows what lies from `low` to `high`, unless that is nothing."""
         if high > low and (low, high) != self.up:
             self.up = (low, high)
             self.up_changed.emit()

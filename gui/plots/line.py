@@ -124,7 +124,7 @@ class Line:
         """The value at the point nearest to `place`, None where there is none."""
         if not len(self.x):
             return None
-        after = int(np.searchsorted(self.x, place))
+        after = int(self.x.searchsorted(place))
         if after == len(self.x) or (after > 0 and place - self.x[after - 1] < self.x[after] - place):
             after -= 1
         value = float(self.smoothed[after])
@@ -142,8 +142,8 @@ class Line:
         return self._span
 
     def _draw(self, frame: Frame) -> tuple[float, float] | None:
-        first = max(0, int(np.searchsorted(self.x, frame.low)) - 1)
-        end = min(len(self.x), int(np.searchsorted(self.x, frame.high, side="right")) + 1)
+        first = max(0, int(self.x.searchsorted(frame.low)) - 1)
+        end = min(len(self.x), int(self.x.searchsorted(frame.high, side="right")) + 1)
         scale = frame.scale if self.style.scale is None else self.style.scale
         x, y = frame.thin(self.x[first:end], self.smoothed[first:end], scale)
         spans = [self._curve.set_data(x, y)]
