@@ -36,7 +36,7 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
 def test_that_a_pipelines_cut_and_schedule_are_shown(
     open_window: Callable[[], MainWindow], qtbot: QtBot, options: dict[str, object]
 ) -> None:
-    job = msgspec.structs.replace(sample_job(), epochs=2, devices=("cpu", "cpu"), **options)
+    job = msgspec.structs.replace(sample_job(), epochs=1, devices=("cpu", "cpu"), **options)
     seen = train(open_window(), job, qtbot)
     assert seen.headline("cut").startswith("Cut into 2 stages.")
     assert seen.headline("schedule").startswith("Bubble ")
@@ -49,7 +49,7 @@ def test_that_a_pipelines_cut_and_schedule_are_shown(
 def test_that_who_waits_for_whom_is_shown_for_data_parallel_ranks(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
-    job = msgspec.structs.replace(sample_job(), epochs=2, strategy="ddp", devices=("cpu", "cpu"), balance="speed")
+    job = msgspec.structs.replace(sample_job(), epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed")
     window = open_window()
     seen = train(window, job, qtbot)
     assert seen.headline("ranks")

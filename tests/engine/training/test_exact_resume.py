@@ -135,7 +135,7 @@ def test_that_a_run_stopped_in_a_validation_begins_with_it_and_ends_as_if_it_had
 @pytest.mark.parametrize(
     ("strategy", "cpus", "kills"),
     [
-        ("single", 1, 6),
+        ("single", 1, 3),
         pytest.param("single", 1, 150, marks=pytest.mark.long),
         pytest.param("ddp", 2, 50, marks=pytest.mark.long),
     ],
