@@ -68,7 +68,7 @@ def test_that_parts_of_epochs_are_told(show: Callable[..., ComparePage]) -> None
     plot = page.curves.plots["loss"]
     assert plot._view.bottom_axis.words([0.5, 1.0], 0.5) == ["0.5", "1"]
     page.curves.group.show_range(0.0, 1.0)
-    spacing, _ = plot._view.bottom_axis.tickSpacing(0.0, 1.0, 400)[0]
+    spacing, _ = plot._view.bottom_axis.spacing(0.0, 1.0, 400)
     assert spacing == 0.2
     page.curves.group.set_cursor(1.5)
     assert "At epoch 1.50: 1 " in plot.describe()
