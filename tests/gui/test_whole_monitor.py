@@ -26,8 +26,9 @@ pytestmark = [
 ]
 
 PATIENCE_MS = 60_000
-LONGEST_STALL_S = 0.5
-"""A window that takes longer to answer counts as frozen; two cores are shared with other tests."""
+LONGEST_STALL_S = 2.0
+"""A window that takes longer to answer counts as frozen. It would if it waited for NVML, whose silence is told after 5 s;
+that it waits for a core, which other tests share, takes it up to 0.7 s."""
 
 
 @pytest.fixture(scope="module")
