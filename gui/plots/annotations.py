@@ -44,9 +44,9 @@ class _Drawn:
 
 
 class Annotations(QGraphicsItem):
-    """Draws the crosshair, levels and marks over the curves of a box; those out of its range are left out, and so are labels that
-    would lie on others. A mark's flag points the way that time went on: to the right where something began, back
-    where it ended.
+    """Draws the crosshair, levels and marks over the curves of a box; those out of its range are left out, and so are
+    labels that would lie on others. A mark's flag points the way that time went on: to the right where something began,
+    back where it ended.
 
     `named` is whether marks carry their labels here.
     """

@@ -49,13 +49,9 @@ class Curve:
         """Takes copies of nothing; returns the lowest and highest of `y`, None without any."""
         self.x, self.y = x, y
         self._mapped = None
-        lowest, highest = (float(y.min()), float(y.max())) if len(y) else (np.nan, np.nan)
-        self._whole = isfinite(lowest) and isfinite(highest)
-        if self._whole:
-            self._span = (lowest, highest)
-        else:
-            finite = y[np.isfinite(y)]
-            self._span = (float(finite.min()), float(finite.max())) if len(finite) else None
+        span = _span(y)  # which is finite where all is, and need not be looked for again then
+        self._whole = span is None or all(map(isfinite, span))
+        self._span = span if self._whole else _span(y[np.isfinite(y)])
         return self._span
 
     def paint(self, painter: QPainter, mapping: _Mapping) -> None:
@@ -84,6 +80,10 @@ class Curve:
             return [pg.functions.arrayToQPolygonF(x, y)]
         edges = np.flatnonzero(np.diff(np.isfinite(y), prepend=False, append=False))
         return [_piece(x[first:end], y[first:end]) for first, end in edges.reshape(-1, 2)]
+
+
+def _span(y: Floats) -> tuple[float, float] | None:
+    return (float(y.min()), float(y.max())) if len(y) else None
 
 
 def _piece(x: Floats, y: Floats) -> QPolygonF:

@@ -84,19 +84,23 @@ def test_that_the_crosshair_names_the_day_where_it_is_not_today(qapp: QApplicati
     assert place_words(group, -86_400.0) == time.strftime("%a %H:%M:%S", yesterday)
 
 
-def test_that_the_numbers_follow_what_the_axis_counts_where_its_range_stays(styled: QApplication, qtbot: QtBot) -> None:
-    group = PlotGroup("elapsed")
-    plot = LinePlot("Loss", group)
+def on_screen(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:
+    """`plot` with a line from 0 to 100 over as many seconds."""
     qtbot.addWidget(plot)
-    plot.resize(500, 220)
+    plot.resize(500, height)
     plot.add_line("a", LineStyle("a", lambda: "#ff0000"))
     plot.set_data("a", np.arange(101.0), np.arange(101.0))
-    group.set_extent(0, 100)
+    plot.group.set_extent(0, 100)
     plot.show()
     plot.redraw()
+    return plot
+
+
+def test_that_the_numbers_follow_what_the_axis_counts_where_its_range_stays(styled: QApplication, qtbot: QtBot) -> None:
+    plot = on_screen(LinePlot("Loss", PlotGroup("elapsed")), qtbot, 220)
     as_time = plot.grab().toImage()
     assert plot.grab().toImage() == as_time
-    group.axis = "count"
+    plot.group.axis = "count"
     plot.redraw()
     assert plot.grab().toImage() != as_time
 
@@ -105,15 +109,7 @@ def test_that_the_numbers_follow_what_the_axis_counts_where_its_range_stays(styl
 def test_that_a_tall_plot_has_no_numbers_beyond_what_the_values_can_be(
     styled: QApplication, qtbot: QtBot, low: float, high: float | None
 ) -> None:
-    group = PlotGroup("elapsed")
-    plot = LinePlot("Utilization", group, unit="%", low=low, high=high)
-    qtbot.addWidget(plot)
-    plot.resize(500, 1100)
-    plot.add_line("a", LineStyle("a", lambda: "#ff0000"))
-    plot.set_data("a", np.arange(101.0), np.arange(101.0))
-    group.set_extent(0, 100)
-    plot.show()
-    plot.redraw()
+    plot = on_screen(LinePlot("Utilization", PlotGroup("elapsed"), unit="%", low=low, high=high), qtbot, 1100)
     plot.grab()
     numbers = [int(text.text()) for _corner, text in plot._view.left_axis._texts]
     assert numbers == list(range(0, 101 if high else 106, 5))

@@ -294,10 +294,9 @@ def test_that_thousands_of_runs_are_listed_without_holding_up_the_window(page: R
         (folder / "events.jsonl").write_bytes(lines[0] + lines[-1])
     begun = time.perf_counter()
     page.refresh()
-    held_up = time.perf_counter() - begun
+    assert time.perf_counter() - begun < 0.05
     qtbot.waitUntil(lambda: page.model.rowCount() > 0, timeout=10_000)
     qtbot.waitUntil(lambda: page.model.rowCount() == 1501, timeout=20_000)
-    assert held_up < 0.2 * (time.perf_counter() - begun)
     qtbot.waitUntil(lambda: page._summaries._thread is None, timeout=20_000)
     assert "1,501" in texts(page)
 
