@@ -45,7 +45,7 @@ def test_that_eight_gpus_are_told_apart_by_uuid_and_carry_cudas_own_order(
 ) -> None:
     nvml_stub.write(gpu_profile(index) for index in range(8))
     order = (3, 0, 1, 2, 7, 6, 5, 4)
-    sampler = start_sampler(*QUICK, stub=nvml_stub, CUDA_VISIBLE_DEVICES="2", **stubs.cuda_uuids(*order))
+    sampler = start_sampler(*QUICK, stub=nvml_stub, CUDA_VISIBLE_DEVICES="2", **nvml_stub.cuda_order(*order))
     gpus = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
     assert [gpu.uuid for gpu in gpus] == [uuid_of(index) for index in range(8)]
     assert [gpu.utilization_percent for gpu in gpus] == [10 * index + 5 for index in range(8)]
@@ -139,7 +139,7 @@ def test_that_a_gpu_without_memory_of_its_own_tells_none_rather_than_zero(
 
 def test_that_an_old_driver_is_asked_by_older_functions(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
     old_nvml_stub.write([gpu_profile(0, process=["4000001:1024"])])
-    sampler = start_sampler(*QUICK, stub=old_nvml_stub, **stubs.cuda_uuids(0))
+    sampler = start_sampler(*QUICK, stub=old_nvml_stub, **old_nvml_stub.cuda_order(0))
     (gpu,) = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
     assert gpu.memory_used_bytes == GIB + GIB // 2  # version 1 counts what is reserved as used
     assert gpu.memory_reserved_bytes is None

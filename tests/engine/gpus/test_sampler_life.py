@@ -24,7 +24,7 @@ from .conftest import ROOT, Start, has_gpus, readers_of
 
 def test_that_once_waits_for_nvml_and_cuda_and_ends(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0), gpu_profile(1)])
-    sampler = start_sampler("--once", stub=nvml_stub, **stubs.cuda_uuids(1, 0))
+    sampler = start_sampler("--once", stub=nvml_stub, **nvml_stub.cuda_order(1, 0))
     assert [gpu.cuda_index for gpu in sampler.next().gpus] == [1, 0]
     assert sampler.process.wait(10) == 0
 

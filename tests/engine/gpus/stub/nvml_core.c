@@ -7,6 +7,7 @@
  * Keys of a GPU or MIG instance: name, uuid, bus_id, wave (1: what it tells moves with each reading), lost_file (once
  *   that file exists the GPU is lost), lost_after (that many readings). Errors: handle, name, any, and each file's own.
  */
+#include "cuda_state.h"
 #include "nvml_stub.h"
 
 #include <strings.h>
@@ -176,6 +177,13 @@ int index_of(const Device *gpu) {
     for (int i = 0; i < library.gpus; i++)
         if (library.gpu[i] == whole) return i;
     return -1;
+}
+
+const Gpu *cuda_gpu_of(const Device *gpu) {
+    const State *state = cuda_state();
+    for (int i = 0; state && i < state->gpus; i++)
+        if (!gpu->parent && is_named(&state->gpu[i], gpu->uuid)) return &state->gpu[i];
+    return NULL;
 }
 
 long long now_us(void) {

@@ -6,7 +6,10 @@
  *   long_structs  1: version 3 fills longer structs than its callers have room for, as drivers 535.43 to 535.86 do
  * Errors: processes, process_utilization.
  */
+#include "cuda_state.h"
 #include "nvml_stub.h"
+
+#define MAX_ROWS (MAX_PROCESSES * (1 + MAX_INSTANCES) + STATE_USERS)
 
 typedef struct {
     unsigned int pid;
@@ -62,13 +65,18 @@ static unsigned int gather(const Device *gpu, Kind kind, nvmlProcessInfo_t *rows
         rows[count + i].computeInstanceId = gpu->parent ? (unsigned int)gpu->compute_instance : NONE;
     }
     count += from->count;
+    const Gpu *cuda = kind == COMPUTE ? cuda_gpu_of(gpu) : NULL;
+    for (int i = 0; cuda && i < STATE_USERS; i++) {
+        nvmlProcessInfo_t row = {(unsigned int)cuda->user[i].pid, held_by(cuda_state(), &cuda->user[i]), NONE, NONE};
+        if (row.usedGpuMemory && count < MAX_ROWS) rows[count++] = row;
+    }
     /* A GPU with MIG on tells those of all its instances to callers with the privilege. */
     for (int i = 0; i < gpu->instances; i++) count = gather(gpu->instance[i], kind, rows, count);
     return count;
 }
 
 static int list(Device *gpu, Kind kind, unsigned int *count, void *to, int version) {
-    static nvmlProcessInfo_t rows[MAX_PROCESSES * (1 + MAX_INSTANCES)];
+    static nvmlProcessInfo_t rows[MAX_ROWS];
     unsigned int room = *count;
     int error = meets(gpu, "processes");
     if (error) return error;

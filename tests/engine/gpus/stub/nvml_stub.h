@@ -128,6 +128,9 @@ int refuses(Device *gpu, const char *quantity);
 /* `value`, which moves with each reading by up to `span` where the profile says "wave". */
 long long moving(const Device *gpu, long long value, long long span);
 
+/* The GPU as CUDA's stand-in knows it (cuda_state.h), NULL where it does not. */
+const struct Gpu *cuda_gpu_of(const Device *gpu);
+
 /* Which GPU this is, as NVML counts. */
 int index_of(const Device *gpu);
 

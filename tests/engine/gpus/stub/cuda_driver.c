@@ -1,0 +1,72 @@
+/* libcuda.so.1 of the stand-in: as much of the driver's interface as the sampler and torch ask for themselves.
+ *
+ * FOOTPLATE_CUDA_HANG makes cuInit hang. Compiled with -DOLD_DRIVER it lacks what drivers before R510 lack. Whether a context
+ * exists is asked of the preloaded runtime where there is one.
+ */
+#define _GNU_SOURCE
+#include "cuda_state.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#define NOT_SUPPORTED 801
+#define NOT_FOUND 500
+#define NO_DEVICE 100
+
+static Gpu *gpu_at(int ordinal) {
+    Gpu *(*visible)(int) = (Gpu *(*)(int))dlsym(RTLD_DEFAULT, "gpu_at");
+    State *state = cuda_state();
+    if (visible) return visible(ordinal);
+    return state && ordinal < state->gpus && !getenv("CUDA_VISIBLE_DEVICES") ? &state->gpu[ordinal] : NULL;
+}
+
+int cuInit(unsigned flags) {
+    (void)flags;
+    while (getenv("FOOTPLATE_CUDA_HANG")) pause();
+    return gpu_at(0) ? 0 : NO_DEVICE;
+}
+
+int cuDriverGetVersion(int *to) { *to = cuda_state() ? cuda_state()->driver_version : 0; return 0; }
+
+int cuDeviceGetCount(int *count) {
+    for (*count = 0; gpu_at(*count);) ++*count;
+    return 0;
+}
+
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return gpu_at(ordinal) ? 0 : NO_DEVICE; }
+
+#ifdef OLD_DRIVER
+int cuDeviceGetUuid(unsigned char *to, int device) {
+#else
+int cuDeviceGetUuid_v2(unsigned char *to, int device) {
+#endif
+    if (!gpu_at(device)) return NO_DEVICE;
+    memcpy(to, gpu_at(device)->uuid, 16);
+    return 0;
+}
+
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+    const Gpu *gpu = gpu_at(device);
+    *flags = 0;
+    *active = 0;
+    for (int i = 0; gpu && i < STATE_USERS; i++)
+        if (gpu->user[i].pid == getpid()) *active = gpu->user[i].context;
+    return gpu ? 0 : NO_DEVICE;
+}
+
+int cuGetErrorString(int error, const char **to) { (void)error; *to = "an error of the stand-in"; return 0; }
+
+int cuGetProcAddress_v2(const char *name, void **to, int version, unsigned long long flags, void *status) {
+    (void)version, (void)flags, (void)status;
+    *to = dlsym(RTLD_DEFAULT, name);
+    return *to ? 0 : NOT_FOUND;
+}
+
+/* What torch looks up when it first asks the driver for anything. */
+#define MISSING(name) int name(void) { return NOT_SUPPORTED; }
+MISSING(cuCtxGetCurrent) MISSING(cuCtxSetCurrent) MISSING(cuDeviceGetAttribute) MISSING(cuDevicePrimaryCtxRetain)
+MISSING(cuFuncGetAttribute) MISSING(cuFuncSetAttribute) MISSING(cuFuncSetCacheConfig) MISSING(cuLaunchCooperativeKernel)
+MISSING(cuLaunchKernel) MISSING(cuLinkAddData_v2) MISSING(cuLinkComplete) MISSING(cuLinkCreate_v2)
+MISSING(cuModuleGetFunction) MISSING(cuModuleLoad) MISSING(cuModuleLoadData) MISSING(cuModuleLoadDataEx)
+MISSING(cuModuleUnload) MISSING(cuOccupancyMaxActiveBlocksPerMultiprocessor) MISSING(cuPointerGetAttribute)
+MISSING(cuTensorMapEncodeTiled)
