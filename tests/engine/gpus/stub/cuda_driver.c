@@ -62,11 +62,22 @@ int cuGetProcAddress_v2(const char *name, void **to, int version, unsigned long 
     return *to ? 0 : NOT_FOUND;
 }
 
-/* What torch looks up when it first asks the driver for anything. */
+/* The context of a device is a number: its ordinal and one. */
+int cuCtxGetCurrent(void **to) {
+    int (*current)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "current_ordinal");
+    int flags, active = 0;
+    if (current) cuDevicePrimaryCtxGetState(current(), (unsigned *)&flags, &active);
+    *to = active ? (void *)(uintptr_t)(current() + 1) : NULL;
+    return 0;
+}
+
+int cuCtxSetCurrent(void *context) { (void)context; return 0; }
+int cuDevicePrimaryCtxRetain(void **to, int device) { *to = (void *)(uintptr_t)(device + 1); return 0; }
+
+/* What torch looks up besides when it first asks the driver for anything. */
 #define MISSING(name) int name(void) { return NOT_SUPPORTED; }
-MISSING(cuCtxGetCurrent) MISSING(cuCtxSetCurrent) MISSING(cuDeviceGetAttribute) MISSING(cuDevicePrimaryCtxRetain)
-MISSING(cuFuncGetAttribute) MISSING(cuFuncSetAttribute) MISSING(cuFuncSetCacheConfig) MISSING(cuLaunchCooperativeKernel)
-MISSING(cuLaunchKernel) MISSING(cuLinkAddData_v2) MISSING(cuLinkComplete) MISSING(cuLinkCreate_v2)
-MISSING(cuModuleGetFunction) MISSING(cuModuleLoad) MISSING(cuModuleLoadData) MISSING(cuModuleLoadDataEx)
-MISSING(cuModuleUnload) MISSING(cuOccupancyMaxActiveBlocksPerMultiprocessor) MISSING(cuPointerGetAttribute)
-MISSING(cuTensorMapEncodeTiled)
+MISSING(cuDeviceGetAttribute) MISSING(cuFuncGetAttribute) MISSING(cuFuncSetAttribute) MISSING(cuFuncSetCacheConfig)
+MISSING(cuLaunchCooperativeKernel) MISSING(cuLaunchKernel) MISSING(cuLinkAddData_v2) MISSING(cuLinkComplete)
+MISSING(cuLinkCreate_v2) MISSING(cuModuleGetFunction) MISSING(cuModuleLoad) MISSING(cuModuleLoadData)
+MISSING(cuModuleLoadDataEx) MISSING(cuModuleUnload) MISSING(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+MISSING(cuPointerGetAttribute) MISSING(cuTensorMapEncodeTiled)

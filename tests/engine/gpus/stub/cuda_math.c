@@ -1,4 +1,4 @@
-/* cuBLAS and cuDNN of the stand-in for CUDA: handles, answers about algorithms, and kernels that do nothing.
+/* cuBLAS, cuDNN and CUPTI of the stand-in for CUDA: handles, answers about algorithms, and kernels that do nothing.
  *
  * torch is to use cuDNN's older interface (TORCH_CUDNN_V8_API_DISABLED=1). Descriptors are the real library's, which needs no
  * GPU for them.
@@ -123,3 +123,14 @@ int cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     *bytes = 0;
     return 0;
 }
+
+/* CUPTI, by which torch.profiler would see kernels: it says that it is not there. */
+
+#define CUPTI_NOT_INITIALIZED 15
+#define ABSENT(name) int name(void) { return CUPTI_NOT_INITIALIZED; }
+ABSENT(cuptiActivityDisable) ABSENT(cuptiActivityEnable) ABSENT(cuptiActivityEnableCudaEventDeviceTimestamps)
+ABSENT(cuptiActivityEnableDriverApi) ABSENT(cuptiActivityEnableRuntimeApi) ABSENT(cuptiActivityFlushAll)
+ABSENT(cuptiActivityGetNextRecord) ABSENT(cuptiActivityGetNumDroppedRecords)
+ABSENT(cuptiActivityPopExternalCorrelationId) ABSENT(cuptiActivityPushExternalCorrelationId)
+ABSENT(cuptiActivityRegisterCallbacks) ABSENT(cuptiActivityRegisterTimestampCallback) ABSENT(cuptiActivitySetAttribute)
+ABSENT(cuptiGetVersion) ABSENT(cuptiEnableCallback) ABSENT(cuptiEnableDomain) ABSENT(cuptiFinalize) ABSENT(cuptiSubscribe) ABSENT(cuptiUnsubscribe)

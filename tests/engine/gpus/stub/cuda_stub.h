@@ -6,7 +6,7 @@
  * Graphs, IPC, CUPTI and Triton are missing.
  *
  * cuda_state.h: the machine. cuda_devices.c: devices, contexts, memory. cuda_streams.c: what happens when.
- * cuda_math.c: cuBLAS and cuDNN. cuda_nccl.c: NCCL. cuda_driver.c: libcuda.so.1, a library of its own.
+ * cuda_math.c: cuBLAS, cuDNN, CUPTI. cuda_nccl.c: NCCL. cuda_driver.c: libcuda.so.1, a library of its own.
  *
  * What happens is noted in the file FOOTPLATE_CUDA_NOTES, a line "PID THREAD GPU KIND WHAT" each; kinds: context (a context
  * is made, by which call), memory (an allocation or the end of one), pinned (the same of pinned memory), copy (a copy is
