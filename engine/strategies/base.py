@@ -255,9 +255,8 @@ def settled_precision(job: Job) -> str:
 
 def use_fast_kernels() -> None:
     """Lets GPUs multiply matrices of fp32 numbers as TF32, which keeps 10 bits of the mantissa and is torch's default for
-    convolutions alone, and cuDNN try out which of its convolutions is fastest for each shape: batches are all alike."""
+    convolutions alone."""
     torch.backends.cuda.matmul.fp32_precision = "tf32"
-    torch.backends.cudnn.benchmark = True
 
 
 def use_deterministic_kernels() -> None:

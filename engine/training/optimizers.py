@@ -77,7 +77,10 @@ class Updater:
         self._schedule, self._by_epoch = _schedule(job, self.optimizer, job.epochs * steps_per_epoch)
         # It may move before the optimizer's first step, of which torch would warn: where a run goes on, or skips that.
         self.optimizer._opt_called = True  # type: ignore[attr-defined]
-        self._scaler = AgreedScaler(device, over_parts, enabled=job.precision == "fp16")
+        # Beside the parameters: a fused optimizer would read from a copy on its way to shards that are kept on the CPU
+        # whether gradients overflowed, without waiting for it (torch/optim/adam.py, `_fused_adam`).
+        beside = self._own[0].device if self._own else device
+        self._scaler = AgreedScaler(beside, over_parts, enabled=job.precision == "fp16")
         self._averages = Averages(self._own, job.ema_decay) if job.ema_decay is not None else None
 
     @property

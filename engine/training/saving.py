@@ -120,7 +120,10 @@ class Saver:
         chosen = self._job.best_by or measures[0].id
         self._judge: Measure = next(measure for measure in measures if measure.id == chosen)
         self.stopping = EarlyStopping(self._job.patience, self._judge)
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        # Without a device of its own the thread would wake the first GPU as it waits for this rank's.
+        on_gpu = strategy.device.type == "cuda"
+        setup = {"initializer": torch.cuda.set_device, "initargs": (strategy.device,)} if on_gpu else {}
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", **setup)
         self._under_way: _UnderWay | None = None
         self._best: _Best | None = None
         self._best_again = False

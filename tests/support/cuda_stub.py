@@ -61,13 +61,25 @@ class CudaStub:
         compile_library(folder / "libcudart-stub.so", *parts, flags=[f"-I{headers}", "-lpthread"])
         return cls(folder)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes a process and its children load the stand-in. It tells of a machine with `CudaMachine.environment`."""
+        return {
+            "LD_PRELOAD": str(self.folder / "libcudart-stub.so"),
+            "LD_LIBRARY_PATH": str(self.folder),
+            # cuDNN's newer interface builds plans that no stand-in could answer for.
+            "TORCH_CUDNN_V8_API_DISABLED": "1",
+        }
+
     def machine(self, folder: Path, gpus: int = 1, *, memory_mib: int = 8192, **values: Any) -> CudaMachine:
         """A machine with the GPUs 0, 1, … of NVML's stand-in, in this order; `values` as for CudaState.write."""
         folder.mkdir(parents=True, exist_ok=True)
-        machine = CudaMachine(folder, NvmlStub(self.folder, folder / "nvml-profile"), CudaState(folder / "cuda-state"))
+        uuids = tuple(map(uuid_of, range(gpus)))
+        nvml = NvmlStub(self.folder, folder / "nvml-profile")
+        machine = CudaMachine(self, folder, uuids, nvml, CudaState(folder / "cuda-state"))
         profile = {"total": memory_mib * MIB, "used": 0, "reserved": 0}
         machine.nvml.write([gpu_profile(number, **profile) for number in range(gpus)], driver_version="595.58.03")
-        machine.state.write(map(uuid_of, range(gpus)), memory_mib=memory_mib, **values)
+        machine.state.write(uuids, memory_mib=memory_mib, **values)
         return machine
 
 
@@ -75,7 +87,9 @@ class CudaStub:
 class CudaMachine:
     """GPUs that processes under `environment` see, and what happens on them."""
 
+    stub: CudaStub
     folder: Path
+    uuids: tuple[str, ...]
     nvml: NvmlStub
     state: CudaState
 
@@ -83,12 +97,10 @@ class CudaMachine:
     def environment(self) -> dict[str, str]:
         """What makes a process and its children see this machine."""
         return {
+            **self.stub.environment,
             **self.nvml.environment,
             **self.state.environment,
-            "LD_PRELOAD": str(self.nvml.folder / "libcudart-stub.so"),
             "FOOTPLATE_CUDA_NOTES": str(self._notes),
-            # cuDNN's newer interface builds plans that no stand-in could answer for.
-            "TORCH_CUDNN_V8_API_DISABLED": "1",
         }
 
     @property
