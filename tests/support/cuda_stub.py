@@ -58,7 +58,7 @@ class CudaStub:
         assert headers is not None, why_not()
         compile_stub(folder)
         parts = [f"cuda_{part}.c" for part in ("devices", "streams", "math", "nccl")]
-        compile_library(folder / "libcudart-stub.so", *parts, flags=[f"-I{headers}", "-lpthread"])
+        compile_library(folder / "libcudart-stub.so", *parts, flags=[f"-I{headers}", "-lpthread", "-ldl"])
         return cls(folder)
 
     @property

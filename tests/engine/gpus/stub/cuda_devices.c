@@ -1,6 +1,7 @@
 /* Devices, contexts and memory of the stand-in for CUDA. */
 #include "cuda_stub.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdarg.h>
@@ -185,6 +186,20 @@ cudaError_t cudaGetLastError(void) {
 
 cudaError_t cudaDeviceGetPCIBusId(char *to, int size, int of) {
     snprintf(to, (size_t)size, "0000:%02X:00.0", of + 1);
+    return cudaSuccess;
+}
+
+static int not_supported(void) { return cudaErrorNotSupported; }
+
+/* What libcuda.so.1 of the stand-in lacks is there, and is not supported: torch looks up all that it may ever call. */
+cudaError_t cudaGetDriverEntryPointByVersion(
+    const char *name, void **to, unsigned version, unsigned long long flags, enum cudaDriverEntryPointQueryResult *result
+) {
+    (void)version, (void)flags;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+    *to = driver ? dlsym(driver, name) : NULL;
+    if (!*to) *to = (void *)not_supported;
+    if (result) *result = cudaDriverEntryPointSuccess;
     return cudaSuccess;
 }
 

@@ -9,8 +9,6 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#define NOT_SUPPORTED 801
-#define NOT_FOUND 500
 #define NO_DEVICE 100
 
 static Gpu *gpu_at(int ordinal) {
@@ -56,12 +54,6 @@ int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
 
 int cuGetErrorString(int error, const char **to) { (void)error; *to = "an error of the stand-in"; return 0; }
 
-int cuGetProcAddress_v2(const char *name, void **to, int version, unsigned long long flags, void *status) {
-    (void)version, (void)flags, (void)status;
-    *to = dlsym(RTLD_DEFAULT, name);
-    return *to ? 0 : NOT_FOUND;
-}
-
 /* The context of a device is a number: its ordinal and one. */
 int cuCtxGetCurrent(void **to) {
     int (*current)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "current_ordinal");
@@ -73,11 +65,3 @@ int cuCtxGetCurrent(void **to) {
 
 int cuCtxSetCurrent(void *context) { (void)context; return 0; }
 int cuDevicePrimaryCtxRetain(void **to, int device) { *to = (void *)(uintptr_t)(device + 1); return 0; }
-
-/* What torch looks up besides when it first asks the driver for anything. */
-#define MISSING(name) int name(void) { return NOT_SUPPORTED; }
-MISSING(cuDeviceGetAttribute) MISSING(cuFuncGetAttribute) MISSING(cuFuncSetAttribute) MISSING(cuFuncSetCacheConfig)
-MISSING(cuLaunchCooperativeKernel) MISSING(cuLaunchKernel) MISSING(cuLinkAddData_v2) MISSING(cuLinkComplete)
-MISSING(cuLinkCreate_v2) MISSING(cuModuleGetFunction) MISSING(cuModuleLoad) MISSING(cuModuleLoadData)
-MISSING(cuModuleLoadDataEx) MISSING(cuModuleUnload) MISSING(cuOccupancyMaxActiveBlocksPerMultiprocessor)
-MISSING(cuPointerGetAttribute) MISSING(cuTensorMapEncodeTiled)

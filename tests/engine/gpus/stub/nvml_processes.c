@@ -83,8 +83,9 @@ static int list(Device *gpu, Kind kind, unsigned int *count, void *to, int versi
     *count = gather(gpu, kind, rows, 0);
     if (*count == 0) return SUCCESS;
     if (!to || room < *count) return INSUFFICIENT_SIZE;
-    size_t stride = version == 3 && gpu->long_structs ? sizeof(LongProcessInfo) : sizeof(nvmlProcessInfo_t);
-    for (unsigned int i = 0; i < *count; i++) memcpy((char *)to + i * stride, &rows[i], sizeof rows[i]);
+    const size_t size = version == 1 ? offsetof(nvmlProcessInfo_t, gpuInstanceId) : sizeof(nvmlProcessInfo_t);
+    const size_t stride = version == 3 && gpu->long_structs ? sizeof(LongProcessInfo) : size;
+    for (unsigned int i = 0; i < *count; i++) memcpy((char *)to + i * stride, &rows[i], size);
     return SUCCESS;
 }
 
@@ -95,6 +96,11 @@ static int list(Device *gpu, Kind kind, unsigned int *count, void *to, int versi
 LISTS(Compute, COMPUTE)
 LISTS(MPSCompute, MPS)
 LISTS(Graphics, GRAPHICS)
+
+/* As torch asks where memory has run out. */
+int nvmlDeviceGetComputeRunningProcesses(Device *gpu, unsigned int *count, nvmlProcessInfo_t *to) {
+    return list(gpu, COMPUTE, count, to, 1);
+}
 
 #ifndef OLD_DRIVER
 #define NEW_LISTS(name, kind) \
