@@ -52,7 +52,6 @@ class BatchLoader(Loader[Slot]):
         augmentation: str,
         mean: Sequence[float],
         std: Sequence[float],
-        seed: int,
         threads: int,
         device: torch.device,
         on_unreadable: Callable[[str, str], None],
@@ -66,7 +65,6 @@ class BatchLoader(Loader[Slot]):
         self.pictures = pictures
         self.memory_format = memory_format
         self._size = size
-        self._seed = seed
         self._device = device
         self._mark = mark
         self._finishing = finish
@@ -142,7 +140,9 @@ class BatchLoader(Loader[Slot]):
         numbers = slot.numbers[:count]
         numbers[:, SAMPLE] = samples
         if self._margin:
-            numbers[:, CROP] = draw_crops(self._margin, self._seed, epoch, samples, mirror=self.pictures.mirror)
+            numbers[:, CROP] = draw_crops(
+                self._margin, self.sampler.streams, epoch, samples, mirror=self.pictures.mirror
+            )
         slot.send(0 if stored else count, count)
         return Filled(slot, count, share.global_size, stored)
 

@@ -15,6 +15,7 @@ from engine.contract.events import Part
 from engine.data.epochs import Batch, Finish, Loader
 from engine.data.found import wrong
 from engine.data.pictures import DatasetError, UnreadablePicture
+from engine.data.randomness import RandomStreams
 from engine.data.readahead import Filled
 from engine.data.sampler import GlobalBatchSampler, Share
 
@@ -32,6 +33,8 @@ class SampleSet(ABC):
 
     folder = ""
     """The dataset's folder, where the samples are files in it."""
+    streams = RandomStreams(0)
+    """The run's, set by whoever loads the samples."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -86,6 +89,7 @@ class SampleLoader(Loader["_Arriving"]):
         super().__init__(sampler, threads)
         self._finishing = finish
         self.samples = samples
+        samples.streams = sampler.streams
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._mark = mark
         self._on_unreadable = on_unreadable

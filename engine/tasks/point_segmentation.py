@@ -117,8 +117,7 @@ class PointSegmentation(Task):
             assert meaning.code is not None
             classes, code = meaning.classes, meaning.code
         train, val = (
-            PointBlocks(half.split, code, half.folder, points=job.points, seed=job.seed)
-            for half in (splits.train, splits.val)
+            PointBlocks(half.split, code, half.folder, points=job.points) for half in (splits.train, splits.val)
         )
         train.training, train.turned = True, job.augmentation != "none"
         train.statistics = val.statistics = train.surveyed()

@@ -14,6 +14,7 @@ from engine.data.loader import BatchLoader
 from engine.data.masks import NO_CLASS
 from engine.data.opening import open_splits
 from engine.data.pictures import PictureSet, UnreadablePicture
+from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler
 from tests.support import boxed
 from tests.support.boxed import SPLITS, TWO, Drawn, draw, numbered
@@ -29,7 +30,7 @@ def opened(folder: Path, format_: str = "boxes") -> PictureSet:
 
 def batches(pictures: PictureSet, epochs: int, **given: Any) -> list[tuple[Tensor, Tensor]]:
     """Inputs and targets of some epochs, of the loader that training has."""
-    sampler = GlobalBatchSampler(len(pictures), len(pictures), 0, 1, 5, shuffle=True)
+    sampler = GlobalBatchSampler(len(pictures), len(pictures), 0, 1, RandomStreams(5), shuffle=True)
     loader: BatchLoader = loader_of(pictures, sampler, **UNCHANGED | given)
     try:
         return [(batch.inputs, batch.targets) for epoch in range(epochs) for batch in loader.epoch(epoch)]

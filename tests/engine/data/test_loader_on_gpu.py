@@ -14,6 +14,7 @@ from engine.data import resident
 from engine.data.loader import Batch, BatchLoader
 from engine.data.opening import open_splits
 from engine.data.pictures import PictureSet
+from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler
 from tests.support.loaders import loader_of
 from tests.support.pictures import noise
@@ -38,7 +39,7 @@ def loaders() -> Iterator[list[BatchLoader]]:
 
 
 def loader_on(device: str, pictures: PictureSet, **given: Any) -> BatchLoader:
-    sampler = GlobalBatchSampler(len(pictures), 4, 0, 1, 5)
+    sampler = GlobalBatchSampler(len(pictures), 4, 0, 1, RandomStreams(5))
     return loader_of(pictures, sampler, **{"size": 32, "device": torch.device(device)} | given)
 
 
