@@ -76,7 +76,6 @@ class BatchLoader(Loader[Slot]):
             pictures, self._shape[1], channels, threads, on_unreadable, keep=keep, on_chosen=on_chosen
         )
         self._normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
-        self._targets = pictures.targets.to(device)
         self._capacity = max(1, sampler.largest_share)
         self._quick = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -143,13 +142,13 @@ class BatchLoader(Loader[Slot]):
             numbers[:, CROP] = draw_crops(
                 self._margin, self.sampler.streams, epoch, samples, mirror=self.pictures.mirror
             )
-        slot.send(0 if stored else count, count)
+        slot.send(0 if stored else count, count, self.pictures.targets_of(samples))
         return Filled(slot, count, share.global_size, stored)
 
     def _finish(self, filled: Filled[Slot], wait_s: float, epoch: int, place: int) -> Batch:
         """Crops and normalises what has arrived."""
         self._mark("data")
-        pixels, numbers = filled.slot.receive(0 if filled.stored else filled.pictures, filled.pictures)
+        pixels, numbers, rows = filled.slot.receive(0 if filled.stored else filled.pictures, filled.pictures)
         if self._stream is not None:
             self._mark("transfer")
         if filled.stored:
@@ -160,7 +159,6 @@ class BatchLoader(Loader[Slot]):
             pixels = crop(pixels, crops, self._size)
         inputs = self._normalise(pixels[:, : self._channels], self.memory_format)
         planes = pixels[:, self._channels :] if self.pictures.planes else None
-        rows = self._targets[numbers[:, SAMPLE]]
         targets = self.pictures.batch_targets(rows, planes, crops, self._shape[1], self._size)
         filled.slot.leave()
         self._slots.give(filled.slot)

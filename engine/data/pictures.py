@@ -40,8 +40,9 @@ class DatasetError(Exception):
 
 
 class PictureSet(ABC):
-    """A split. `targets` is [N, ...], a row for each picture: int64 [N] of classes where each has one. `mirror` says whether
-    a mirrored picture means the same."""
+    """A split. `targets` is [N, ...], a row for each picture: int64 [N] of classes where each has one; a split whose pictures
+    have rows of different lengths has none, and gives them by `targets_of`. `mirror` says whether a mirrored picture means
+    the same."""
 
     targets: Tensor
     mirror: bool
@@ -70,12 +71,16 @@ class PictureSet(ABC):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         """The picture as uint8 [channels + planes, size, size]. Raises UnreadablePicture; DatasetError where all are gone."""
 
+    def targets_of(self, samples: Labels) -> Tensor:
+        """The rows of `targets` of some pictures [n], on the CPU in memory of their own: all that a device is sent of them."""
+        return torch.from_numpy(self.targets.numpy()[samples])  # torch's own threads are the step's
+
     def batch_targets(
         self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
     ) -> Tensor:
-        """A batch's targets, on the device where its parts are, in memory of their own.
+        """A batch's targets, on the device where its parts are, in memory of their own. Asks a GPU for no answer.
 
-        `rows` [n, ...] are those of `targets`; `planes` uint8 [n, planes, size, size] are cropped already, by `crops`, int64
+        `rows` [n, ...] are those of `targets_of`, which are changed; `planes` uint8 [n, planes, size, size] are cropped already, by `crops`, int64
         [n, 3] (top, left, mirrored), from pictures of side `loaded`, or None where nothing was cropped. Here planes are
         taken for classes, int64 [n, size, size], or [n, planes, size, size] where there are several.
         """

@@ -16,6 +16,7 @@ from engine.data.opening import open_splits
 from engine.data.pictures import PictureSet
 from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler
+from tests.support import boxed
 from tests.support.loaders import loader_of
 from tests.support.pictures import noise
 
@@ -101,3 +102,17 @@ def test_that_the_host_never_waits_for_the_step(loaders: list[BatchLoader], pict
         assert len([*loader.epoch(1), *loader.epoch(2)]) == 28
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_that_boxes_come_as_on_the_cpu_and_without_waiting(loaders: list[BatchLoader], tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, {"train": {name: boxed.TWO for name in "abcdefgh"}, "val": {"z": boxed.ONE}})
+    boxes = open_splits(str(root), val_fraction=0.2, seed=0, formats=("boxes",)).train
+    plain, fast = loader_on("cpu", boxes, augmentation="light"), loader_on("cuda:0", boxes, augmentation="light")
+    loaders += [plain, fast]
+    assert_same(list(fast.epoch(0)), list(plain.epoch(0)))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        batches = list(fast.epoch(1))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert_same(batches, list(plain.epoch(1)))
