@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +81,9 @@ class BoxedPictures(_WholePictures):
         places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         padded[np.repeat(np.arange(len(samples)), counts), places] = self._rows[np.repeat(begins, counts) + places]
         return torch.from_numpy(padded)
+
+    def _numbers(self) -> Iterable[npt.NDArray[Any]]:
+        return self._rows, self._bounds, self._sizes
 
     def batch_targets(
         self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int

@@ -6,6 +6,7 @@ import math
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -97,6 +98,11 @@ class PointBlocks(SampleSet):
 
     def path(self, index: int) -> str:
         return shown(os.path.relpath(self.split.files[self._shares[index][0]], self.folder))
+
+    def identity(self) -> Iterator[bytes | memoryview]:
+        yield f"{self.split.features} {self.code} {self.points}".encode()
+        yield os.fsencode("\0".join(self.split.files)).replace(os.fsencode(self.folder), b"")
+        yield np.array(self._counts).data
 
     def load(self, index: int, epoch: int) -> Sample:
         cloud, part, share = map(int, self._shares[index])

@@ -51,6 +51,11 @@ class SampleSet(ABC):
         Raises UnreadablePicture for a sample that cannot be used, DatasetError where all are gone.
         """
 
+    def identity(self) -> Iterator[bytes | memoryview]:
+        """What tells this split from others, to be hashed: all ranks are to have the same. Here the samples' names and
+        order."""
+        yield "\0".join(self.path(index) for index in range(len(self))).encode(errors="backslashreplace")
+
     def class_counts(self, classes: int) -> Sequence[float]:
         """How often each class occurs in whatever it is that has one: here among all values of whole-numbered targets,
         for which every sample is loaded."""

@@ -15,6 +15,7 @@ from engine.contract.devices import CPU
 from engine.contract.events import Failed, Planned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
+from engine.data.agreement import check_alike
 from engine.data.opening import Splits
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.sampler import GlobalBatchSampler
@@ -72,6 +73,8 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     strategy = STRATEGIES[job.strategy](spec)
     strategy.setup()
     splits = task.splits(job)
+    if spec.world_size > 1:
+        check_alike(splits, job.dataset, strategy.agree, strategy.joined)
     model = _build_model(spec, strategy, task, splits)
     meant = not_finite_buffers(model)
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None

@@ -14,8 +14,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -69,7 +70,7 @@ class Forker:
 
 
 class WorkerGroup:
-    """All workers of one run, each with `threads` intra-op threads.
+    """All workers of one run, each with `threads` intra-op threads; those of the ranks in `datasets` find the dataset there.
 
     `messages` holds (rank, message) in the order of arrival, without heartbeats.
     """
@@ -84,6 +85,7 @@ class WorkerGroup:
         file_limit_bytes: int | None = None,
         threads: int = 1,
         skip_to: int = 0,
+        datasets: Mapping[int, Path] = MappingProxyType({}),
     ) -> None:
         world = 1 if job.strategy == "dp" else len(job.devices)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,7 @@ class WorkerGroup:
         for rank in range(world):
             spec = WorkerSpec(
                 run_folder=str(folder),
-                job=job,
+                job=msgspec.structs.replace(job, dataset=str(datasets.get(rank, job.dataset))),
                 rank=rank,
                 world_size=world,
                 devices=job.devices,

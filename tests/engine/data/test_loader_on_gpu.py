@@ -105,7 +105,7 @@ def test_that_the_host_never_waits_for_the_step(loaders: list[BatchLoader], pict
 
 
 def test_that_boxes_come_as_on_the_cpu_and_without_waiting(loaders: list[BatchLoader], tmp_path: Path) -> None:
-    root = boxed.coco(tmp_path, {"train": {name: boxed.TWO for name in "abcdefgh"}, "val": {"z": boxed.ONE}})
+    root = boxed.coco(tmp_path, {"train": dict.fromkeys("abcdefgh", boxed.TWO), "val": {"z": boxed.ONE}})
     boxes = open_splits(str(root), val_fraction=0.2, seed=0, formats=("boxes",)).train
     plain, fast = loader_on("cpu", boxes, augmentation="light"), loader_on("cuda:0", boxes, augmentation="light")
     loaders += [plain, fast]
