@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from engine.data.boxes import BoxSplit
 from engine.data.decoding import decode_whole
-from engine.data.found import shown
+from engine.data.found import Labels, shown
 from engine.data.idx import Bytes
 from engine.data.instances import InstanceSplit, paint
 from engine.data.letterbox import box_plane
@@ -55,9 +57,9 @@ class _WholePictures(PictureSet):
 class BoxedPictures(_WholePictures):
     """Pictures with boxes.
 
-    `targets` is float32 [N, M, 6]: for each picture as many rows as the one with most boxes has, of x1, y1, x2, y2 in
-    fractions of the square in which it lies, the box's class, and 1 where it is to be ignored; rows of the class PADDING are
-    no boxes.
+    Of each picture `targets_of` gives rows of x1, y1, x2, y2 in fractions of the square in which it lies, the box's class,
+    and 1 where it is to be ignored: float32 [n, m, 6], where the fullest of the n pictures has m boxes. Rows of the class
+    PADDING are no boxes.
     """
 
     kind = "whole"
@@ -66,14 +68,29 @@ class BoxedPictures(_WholePictures):
         super().__init__(split.files, folder)
         self._sizes = split.sizes
         self._counted = torch.from_numpy(split.labels[~split.ignored])
-        self.targets = torch.from_numpy(_rows(split))
+        self._rows, self._bounds = _rows(split), split.bounds
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def targets_of(self, samples: Labels) -> Tensor:
+        begins = self._bounds[samples]
+        counts = self._bounds[samples + 1] - begins
+        padded = np.zeros((len(samples), int(counts.max(initial=0)), 6), np.float32)
+        padded[..., 4] = PADDING
+        places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        padded[np.repeat(np.arange(len(samples)), counts), places] = self._rows[np.repeat(begins, counts) + places]
+        return torch.from_numpy(padded)
+
+    def _numbers(self) -> Iterable[npt.NDArray[Any]]:
+        return self._rows, self._bounds, self._sizes
 
     def batch_targets(
         self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
     ) -> Tensor:
         """float32 [n, M, 6], with x1, y1, x2, y2 in pixels of the square of `size`: moved, mirrored and cut as the crop is.
         What the crop leaves too little of becomes padding."""
-        found = rows.clone()
+        found = rows
         found[..., :4] *= loaded
         if crops is None:
             return found
@@ -86,8 +103,9 @@ class BoxedPictures(_WholePictures):
         x1, y1, x2, y2 = (edges.clamp(0, size) for edges in (x1, y1, x2, y2))
         found[..., :4] = torch.stack((x1, y1, x2, y2), -1)
         gone = (found[..., 4] == PADDING) | ((x2 - x1) * (y2 - y1) < LEAST_LEFT * areas)
-        padding = torch.tensor([0, 0, 0, 0, PADDING, 0], dtype=found.dtype, device=found.device)
-        return torch.where(gone[..., None], padding, found)
+        found.masked_fill_(gone[..., None], 0)
+        found[..., 4].masked_fill_(gone, PADDING)
+        return found
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """Boxes of each class, but for those that are to be ignored."""
@@ -129,18 +147,12 @@ class InstancePictures(_WholePictures):
         return np.concatenate([picture, box_plane(numbers, size, 0)[None], box_plane(classes, size, NO_CLASS)[None]])
 
 
-def _rows(split: BoxSplit) -> np.ndarray:
-    """The targets of all pictures, as BoxedPictures has them."""
-    counts = np.diff(split.bounds)
-    rows = np.zeros((len(counts), int(counts.max(initial=0)), 6), np.float32)
-    rows[..., 4] = PADDING
-    pictures = np.repeat(np.arange(len(counts)), counts)
-    places = np.arange(len(pictures)) - split.bounds[pictures]
+def _rows(split: BoxSplit) -> npt.NDArray[np.float32]:
+    """Those of all boxes, float32 [k, 6], as BoxedPictures has them."""
+    pictures = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
     height, width = split.sizes[pictures].T.astype(np.float64)
     longer = np.maximum(height, width)
     # The picture's long side takes the whole square, and lies in its middle.
     offsets = np.stack([(longer - width) / 2, (longer - height) / 2] * 2, 1)
-    rows[pictures, places, :4] = (split.boxes + offsets) / longer[:, None]
-    rows[pictures, places, 4] = split.labels
-    rows[pictures, places, 5] = split.ignored
-    return rows
+    boxes = (split.boxes + offsets) / longer[:, None]
+    return np.column_stack([boxes, split.labels, split.ignored]).astype(np.float32)

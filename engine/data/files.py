@@ -86,6 +86,15 @@ class Files(Sequence[str]):
             for folder, begin, end in zip(folders, begins, ends, strict=True):
                 yield os.fsdecode(self._folders[folder] + self._names[begin:end])
 
+    def identity(self, root: str) -> Iterator[bytes | memoryview]:
+        """What tells these paths below `root` from others, to be hashed; two of the same paths give the same if they were
+        listed and selected in the same way."""
+        yield b"".join(folder.removeprefix(os.fsencode(root)) for folder in self._folders)
+        yield self._names
+        yield np.array(self._firsts).data
+        if self._rows is not None:
+            yield np.ascontiguousarray(self._rows).data
+
     def select(self, which: slice | npt.NDArray[np.bool_]) -> Files:
         """Those of a slice, or those where the bool [len] is True."""
         if self._rows is not None:

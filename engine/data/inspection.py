@@ -35,6 +35,7 @@ from engine.data.mask_inspection import look_through_masks
 from engine.data.numbering import told_of_numbers
 from engine.data.point_drawing import point_legend
 from engine.data.point_inspection import look_through_points
+from engine.data.randomness import RandomStreams
 from engine.data.reading import quieten_pillow
 from engine.data.sizes import picture_sizes
 from engine.data.tiff import learn_bands
@@ -138,7 +139,7 @@ def _with_crops(example: Example, seed: int, *, mirror: bool) -> Example:
     """`example` with what training of `seed` takes of it, where its place in the split is known."""
     if example.sample is None:
         return example
-    return structs.replace(example, crops=first_crops(EPOCHS, seed, example.sample, mirror=mirror))
+    return structs.replace(example, crops=first_crops(EPOCHS, RandomStreams(seed), example.sample, mirror=mirror))
 
 
 def _legend(found: Recognised) -> tuple[LegendEntry, ...]:

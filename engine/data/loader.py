@@ -52,7 +52,6 @@ class BatchLoader(Loader[Slot]):
         augmentation: str,
         mean: Sequence[float],
         std: Sequence[float],
-        seed: int,
         threads: int,
         device: torch.device,
         on_unreadable: Callable[[str, str], None],
@@ -66,7 +65,6 @@ class BatchLoader(Loader[Slot]):
         self.pictures = pictures
         self.memory_format = memory_format
         self._size = size
-        self._seed = seed
         self._device = device
         self._mark = mark
         self._finishing = finish
@@ -78,7 +76,6 @@ class BatchLoader(Loader[Slot]):
             pictures, self._shape[1], channels, threads, on_unreadable, keep=keep, on_chosen=on_chosen
         )
         self._normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
-        self._targets = pictures.targets.to(device)
         self._capacity = max(1, sampler.largest_share)
         self._quick = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -148,14 +145,16 @@ class BatchLoader(Loader[Slot]):
         numbers = slot.numbers[:count]
         numbers[:, SAMPLE] = samples
         if self._margin:
-            numbers[:, CROP] = draw_crops(self._margin, self._seed, epoch, samples, mirror=self.pictures.mirror)
-        slot.send(0 if stored else count, count)
+            numbers[:, CROP] = draw_crops(
+                self._margin, self.sampler.streams, epoch, samples, mirror=self.pictures.mirror
+            )
+        slot.send(0 if stored else count, count, self.pictures.targets_of(samples))
         return Filled(slot, count, share.global_size, stored)
 
     def _finish(self, filled: Filled[Slot], wait_s: float, epoch: int, place: int) -> Batch:
         """Crops and normalises what has arrived."""
         self._mark("data")
-        pixels, numbers = filled.slot.receive(0 if filled.stored else filled.pictures, filled.pictures)
+        pixels, numbers, rows = filled.slot.receive(0 if filled.stored else filled.pictures, filled.pictures)
         if self._stream is not None:
             self._mark("transfer")
         if filled.stored:
@@ -166,7 +165,6 @@ class BatchLoader(Loader[Slot]):
             pixels = crop(pixels, crops, self._size)
         inputs = self._normalise(pixels[:, : self._channels], self.memory_format)
         planes = pixels[:, self._channels :] if self.pictures.planes else None
-        rows = self._targets[numbers[:, SAMPLE]]
         targets = self.pictures.batch_targets(rows, planes, crops, self._shape[1], self._size)
         filled.slot.leave()
         self._slots.give(filled.slot)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from engine.contract.problems import Problem
 from engine.data.decoding import decode, decode_whole, fit
+from engine.data.files import Files
 from engine.data.found import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, shown, spread_evenly, wrong
 from engine.data.idx import Bytes
 from engine.data.letterbox import box_plane
@@ -40,8 +42,9 @@ class DatasetError(Exception):
 
 
 class PictureSet(ABC):
-    """A split. `targets` is [N, ...], a row for each picture: int64 [N] of classes where each has one. `mirror` says whether
-    a mirrored picture means the same."""
+    """A split. `targets` is [N, ...], a row for each picture: int64 [N] of classes where each has one; a split whose pictures
+    have rows of different lengths has none, and gives them by `targets_of`. `mirror` says whether a mirrored picture means
+    the same."""
 
     targets: Tensor
     mirror: bool
@@ -70,12 +73,31 @@ class PictureSet(ABC):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         """The picture as uint8 [channels + planes, size, size]. Raises UnreadablePicture; DatasetError where all are gone."""
 
+    def targets_of(self, samples: Labels) -> Tensor:
+        """The rows of `targets` of some pictures [n], on the CPU in memory of their own: all that a device is sent of them."""
+        return torch.from_numpy(self.targets.numpy()[samples])  # torch's own threads are the step's
+
+    def identity(self) -> Iterator[bytes | memoryview]:
+        """What tells this split from others by its pictures' names, order and targets, to be hashed."""
+        yield f"{len(self)} {self.kind} {self.bands}".encode()
+        for files in (self.files, self.beside):
+            if isinstance(files, Files):
+                yield from files.identity(self.folder)
+            else:
+                yield os.fsencode("\0".join(files)).replace(os.fsencode(self.folder), b"")
+        for numbers in self._numbers():
+            yield np.ascontiguousarray(numbers).data
+
+    def _numbers(self) -> Iterable[npt.NDArray[Any]]:
+        """All that the targets are made of."""
+        return (self.targets.numpy(),)
+
     def batch_targets(
         self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
     ) -> Tensor:
-        """A batch's targets, on the device where its parts are, in memory of their own.
+        """A batch's targets, on the device where its parts are, in memory of their own. Asks a GPU for no answer.
 
-        `rows` [n, ...] are those of `targets`; `planes` uint8 [n, planes, size, size] are cropped already, by `crops`, int64
+        `rows` [n, ...] are those of `targets_of`, which are changed; `planes` uint8 [n, planes, size, size] are cropped already, by `crops`, int64
         [n, 3] (top, left, mirrored), from pictures of side `loaded`, or None where nothing was cropped. Here planes are
         taken for classes, int64 [n, size, size], or [n, planes, size, size] where there are several.
         """
@@ -207,6 +229,12 @@ class IdxPictures(PictureSet):
     def path(self, index: int) -> str:
         row = index if self._rows is None else int(self._rows[index])
         return f"{self._name} picture {row}"
+
+    def _numbers(self) -> Iterable[npt.NDArray[Any]]:
+        yield self.targets.numpy()
+        yield np.array(self._pixels.shape)
+        if self._rows is not None:
+            yield self._rows
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         return torch.from_numpy(self.load_together(np.array([index]), size, channels)[0])

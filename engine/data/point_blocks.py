@@ -6,6 +6,7 @@ import math
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from engine.data.idx import Bytes
 from engine.data.masks import NO_CLASS
 from engine.data.pictures import UnreadablePicture, is_gone, lost
 from engine.data.points import classes_of, heads
-from engine.data.randomness import draw
+from engine.data.randomness import Purpose
 from engine.data.reading import Unfit, describe_failure
 from engine.data.samples import Sample, SampleSet
 
@@ -67,10 +68,10 @@ class PointBlocks(SampleSet):
     `statistics`.
     """
 
-    def __init__(self, split: PointSplit, code: MaskCode, folder: str, *, points: int = 2048, seed: int = 0) -> None:
+    def __init__(self, split: PointSplit, code: MaskCode, folder: str, *, points: int = 2048) -> None:
         self.folder = folder
         self.code = code
-        self.points, self.seed = points, seed
+        self.points = points
         self.training = self.turned = False
         self.statistics: Statistics | None = None
         self.split = split
@@ -97,6 +98,11 @@ class PointBlocks(SampleSet):
 
     def path(self, index: int) -> str:
         return shown(os.path.relpath(self.split.files[self._shares[index][0]], self.folder))
+
+    def identity(self) -> Iterator[bytes | memoryview]:
+        yield f"{self.split.features} {self.code} {self.points}".encode()
+        yield os.fsencode("\0".join(self.split.files)).replace(os.fsencode(self.folder), b"")
+        yield np.array(self._counts).data
 
     def load(self, index: int, epoch: int) -> Sample:
         cloud, part, share = map(int, self._shares[index])
@@ -154,7 +160,7 @@ class PointBlocks(SampleSet):
         first, last = read.starts[part : part + 2]
         shares = math.ceil(_even(self._counts[cloud], self._parts[cloud])[part] / self.points)
         counters = np.arange(last - first, dtype=np.int64) + (cloud << 40) + (part << 24)
-        order = first + np.argsort(draw(self.seed, epoch, counters, 1)[0], kind="stable")
+        order = first + np.argsort(self.streams.draw(Purpose.POINTS, epoch, counters, 1)[0], kind="stable")
         sizes = _even(len(order), shares)
         begin = sum(sizes[:share])
         rows = np.resize(np.concatenate([order[begin:], order[:begin]]), self.points)
@@ -163,7 +169,8 @@ class PointBlocks(SampleSet):
     def _turn(self, index: int, epoch: int, *, upright: bool) -> Points:
         """A rotation, and by half a chance a mirror image, float32 [3, 3]; `upright` keeps the height, and turns all the way
         round."""
-        first, second, third, mirrored = (draw(self.seed, epoch, np.array([index]), 4)[:, 0] - 0.5).tolist()
+        drawn = self.streams.draw(Purpose.TURN, epoch, np.array([index]), 4)
+        first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()
         if upright:
             turned = _about(2, 2 * math.pi * first)
         else:

@@ -1,6 +1,13 @@
-"""Random numbers that depend on (seed, epoch, sample) alone, for whole batches at once."""
+"""The random streams of a run: each is told apart from all others by the seed, what it is for, and when and where it is used.
+
+Torch-free.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -10,29 +17,94 @@ _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
 _MASK = 0xFFFFFFFFFFFFFFFF
 
+UNMIXED = 1
+"""The rule of checkpoints that name none; see `unmixed_seeds`."""
+MIXED = 2
+"""Streams begin at a hash of all that tells them apart."""
 
-def draw(seed: int, epoch: int, samples: npt.NDArray[np.int64], streams: int) -> npt.NDArray[np.float64]:
-    """Numbers in [0, 1) as [streams, n]: as many per sample, independent of each other.
 
-    SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014) as a hash of the
-    counters, so that neither threads nor the number of workers nor what was drawn before matter.
+class Purpose(IntEnum):
+    """What a stream is for. The numbers are part of what a seed means: they never change."""
+
+    ORDER = 1
+    """The order of an epoch's samples."""
+    CROP = 2
+    """Crops and mirror images of the light augmentation."""
+    MIX = 3
+    """Mixup and CutMix."""
+    TRANSFORM = 4
+    """What a task of the user's own draws in its `transform`."""
+    POINTS = 5
+    """Which points of a block a sample has."""
+    TURN = 6
+    """How a sample of points is turned."""
+    MODEL = 7
+    """What the model draws in training, as dropout does."""
+
+
+class Order(Protocol):
+    """What an epoch's order is drawn from, as a numpy.random.Generator."""
+
+    def permutation(self, length: int, /) -> npt.NDArray[np.int64]: ...
+
+    def random(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class RandomStreams:
+    """The streams of a run with `seed`, 0 to 2**31 - 1.
+
+    By the rule `MIXED` no two streams of any seeds are the same or parts of each other, as far as 64 bits tell them apart;
+    generators of torch's on the CPU go by 32 of them. Fresh weights alone are drawn from the seed as it is, so that they
+    are those of `torch.manual_seed(seed)` in any script.
     """
-    begun = _mix_one(_mix_one(seed & _MASK) ^ (epoch & _MASK))
-    starts = np.array([_mix_one(begun ^ stream) for stream in range(streams)], np.uint64)
-    bits = _mix(samples.astype(np.uint64) ^ starts[:, None])
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    seed: int
+    rule: int = MIXED
+
+    def number(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
+        """What to seed a generator with, 64 bits: numpy's hash (SeedSequence, after O'Neill 2015) of all of them."""
+        if self.rule == UNMIXED:
+            from engine.data.unmixed_seeds import unmixed_number  # which brings torch with it
+
+            return unmixed_number(self.seed, purpose, epoch=epoch, batch=batch, rank=rank)
+        words = np.random.SeedSequence((self.seed, purpose, epoch, batch, rank)).generate_state(1, np.uint64)
+        return int(words[0])
+
+    def generator(self, purpose: Purpose, *, epoch: int, batch: int) -> np.random.Generator:
+        return np.random.default_rng(self.number(purpose, epoch=epoch, batch=batch))
+
+    def order(self, epoch: int) -> Order:
+        number = self.number(Purpose.ORDER, epoch=epoch)
+        if self.rule == UNMIXED:
+            from engine.data.unmixed_seeds import TorchOrder
+
+            return TorchOrder(number)
+        return np.random.default_rng(number)
+
+    def draw(self, purpose: Purpose, epoch: int, samples: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.float64]:
+        """Numbers in [0, 1) as [count, n]: as many per sample, independent of each other, for whole batches at once.
+
+        SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014) as a hash of the
+        counters, so that neither threads nor the number of workers nor what was drawn before matter.
+        """
+        begun = self.number(purpose, epoch=epoch)
+        starts = np.array([mix(begun ^ place) for place in range(count)], np.uint64)
+        bits = _mix_all(samples.astype(np.uint64) ^ starts[:, None])
+        return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _mix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    state = state + np.uint64(_GOLDEN)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(_FIRST)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(_SECOND)
-    return state ^ (state >> np.uint64(31))
-
-
-def _mix_one(state: int) -> int:
-    """`_mix` of one number: Python's own are faster than arrays of one."""
+def mix(state: int) -> int:
+    """SplitMix64's next number after `state`, both of 64 bits."""
     state = (state + _GOLDEN) & _MASK
     state = ((state ^ (state >> 30)) * _FIRST) & _MASK
     state = ((state ^ (state >> 27)) * _SECOND) & _MASK
     return state ^ (state >> 31)
+
+
+def _mix_all(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """`mix` of whole arrays, which of single numbers are slower than Python's own."""
+    state = state + np.uint64(_GOLDEN)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(_FIRST)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(_SECOND)
+    return state ^ (state >> np.uint64(31))

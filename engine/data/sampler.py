@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DistributedSampler
 
+from engine.data.randomness import RandomStreams
+
 
 class Share(NamedTuple):
     """One rank's part of one global batch: `indices` int64 [n], n may be 0; `global_size` counts all ranks' pictures."""
@@ -39,13 +41,14 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         batch_size: int,
         rank: int,
         world_size: int,
-        seed: int,
+        streams: RandomStreams,
         shuffle: bool = True,
         shares: Sequence[float] = (),
         chances: npt.NDArray[np.float64] | None = None,
     ) -> None:
         dataset: Any = range(length)  # all that is asked of it is its length
-        super().__init__(dataset, num_replicas=world_size, rank=rank, shuffle=shuffle, seed=seed)
+        super().__init__(dataset, num_replicas=world_size, rank=rank, shuffle=shuffle, seed=streams.seed)
+        self.streams = streams
         self.length = length
         self.batch_size = batch_size
         self.shares = tuple(shares) or (1.0,) * world_size
@@ -84,19 +87,17 @@ class GlobalBatchSampler(DistributedSampler[Any]):
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:
             return np.arange(self.length, dtype=np.int64)
-        generator = torch.Generator()
-        generator.manual_seed(self.seed + epoch)
-        order: npt.NDArray[np.int64] = torch.randperm(self.length, generator=generator).numpy()
+        drawn = self.streams.order(epoch)
+        order = drawn.permutation(self.length)
         if self._chances is None:
             return order
         # The drawn are those of systematic sampling (Kitagawa 1996, appendix): marks at even distances along all chances, of
         # which those that are alike lie together, so that what is rare comes as often in every single epoch.
         alike = order[np.argsort(self._chances[order], kind="stable")]
-        begun = float(torch.rand((), generator=generator, dtype=torch.float64))
         ends = np.cumsum(self._chances[alike])
-        marks = (np.arange(self.length) + begun) * (ends[-1] / self.length)
+        marks = (np.arange(self.length) + drawn.random()) * (ends[-1] / self.length)
         places = np.minimum(np.searchsorted(ends, marks, side="right"), self.length - 1)
-        return alike[places][torch.randperm(self.length, generator=generator).numpy()]
+        return alike[places][drawn.permutation(self.length)]
 
 
 def even_chances(targets: Tensor) -> npt.NDArray[np.float64]:

@@ -15,6 +15,7 @@ from engine.contract.events import Part
 from engine.data.epochs import Batch, Finish, Loader
 from engine.data.found import wrong
 from engine.data.pictures import DatasetError, UnreadablePicture
+from engine.data.randomness import RandomStreams
 from engine.data.readahead import Filled
 from engine.data.sampler import GlobalBatchSampler, Share
 
@@ -32,6 +33,8 @@ class SampleSet(ABC):
 
     folder = ""
     """The dataset's folder, where the samples are files in it."""
+    streams = RandomStreams(0)
+    """The run's, set by whoever loads the samples."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -47,6 +50,11 @@ class SampleSet(ABC):
 
         Raises UnreadablePicture for a sample that cannot be used, DatasetError where all are gone.
         """
+
+    def identity(self) -> Iterator[bytes | memoryview]:
+        """What tells this split from others, to be hashed: all ranks are to have the same. Here the samples' names and
+        order."""
+        yield "\0".join(self.path(index) for index in range(len(self))).encode(errors="backslashreplace")
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """How often each class occurs in whatever it is that has one: here among all values of whole-numbered targets,
@@ -86,6 +94,7 @@ class SampleLoader(Loader["_Arriving"]):
         super().__init__(sampler, threads)
         self._finishing = finish
         self.samples = samples
+        samples.streams = sampler.streams
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._mark = mark
         self._on_unreadable = on_unreadable

@@ -18,7 +18,7 @@ class Slot:
 
     `pixels` is uint8 [capacity, C, H, W] and `numbers` int64 [capacity, 4]. One thread calls `begin`, fills the first
     rows and calls `send`; another then gets them from `receive`, and calls `leave` when it has asked the device for all
-    that reads them.
+    that reads them. A batch's targets [n, ...] go with them, and are whoever takes them's own.
     """
 
     pixels: Bytes
@@ -32,12 +32,13 @@ class Slot:
     def begin(self) -> None:
         """Waits until what was sent before is no longer read."""
 
-    def send(self, pixels: int, numbers: int) -> None:
-        """Sends the first so many rows of each to the device."""
+    def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
+        """Sends the first so many rows of each, and the `targets`, to the device."""
+        self._targets = targets
 
-    def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor]:
-        """The first rows of each, for what the device is asked for from now on until `leave`."""
-        return self._host_pixels[:pixels], self._host_numbers[:numbers]
+    def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The first rows of each, for what the device is asked for from now on until `leave`; and the targets."""
+        return self._host_pixels[:pixels], self._host_numbers[:numbers], self._targets
 
     def leave(self) -> None:
         """What was received will be read by nothing asked for later."""
@@ -65,6 +66,7 @@ class DeviceSlot(Slot):
         with torch.cuda.device(self._stream.device):
             self._copied.synchronize()
 
+<<<<<<< HEAD
     def send(self, pixels: int, numbers: int) -> None:
         # The device, too, or leaving the stream would make this thread's own one current again, and so wake the first GPU.
         with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
@@ -72,10 +74,22 @@ class DeviceSlot(Slot):
             self._pixels[:pixels].copy_(self._host_pixels[:pixels], non_blocking=True)
             self._numbers[:numbers].copy_(self._host_numbers[:numbers], non_blocking=True)
             self._copied.record(self._stream)
+=======
+    def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
+        self._stream.wait_event(self._read)
+        with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
+            self._pixels[:pixels].copy_(self._host_pixels[:pixels], non_blocking=True)
+            self._numbers[:numbers].copy_(self._host_numbers[:numbers], non_blocking=True)
+            # Torch gives the pinned memory to nobody else before the copy out of it is done.
+            self._targets = targets.pin_memory().to(self._stream.device, non_blocking=True)
+        self._copied.record(self._stream)
+>>>>>>> readings
 
-    def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor]:
-        torch.cuda.current_stream(self._stream.device).wait_event(self._copied)
-        return self._pixels[:pixels], self._numbers[:numbers]
+    def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor]:
+        current = torch.cuda.current_stream(self._stream.device)
+        current.wait_event(self._copied)
+        self._targets.record_stream(current)
+        return self._pixels[:pixels], self._numbers[:numbers], self._targets
 
     def leave(self) -> None:
         self._read.record(torch.cuda.current_stream(self._stream.device))

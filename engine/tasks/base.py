@@ -17,6 +17,7 @@ from engine.contract.problems import Problem
 from engine.data.epochs import Finish
 from engine.data.idx import Bytes
 from engine.data.opening import Splits, Statistics, open_splits
+from engine.data.randomness import RandomStreams
 
 
 class TaskError(Exception):
@@ -188,7 +189,7 @@ class Task(ABC):
             job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats)
         )
 
-    def finish(self, job: Job, rank: int) -> Finish | None:
+    def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
         """What the worker that is the `rank`th of those that load data does last to each batch of training."""
         return None
 

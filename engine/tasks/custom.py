@@ -20,6 +20,7 @@ from engine.data.found import wrong
 from engine.data.idx import Bytes
 from engine.data.opening import Splits, open_splits
 from engine.data.pictures import DatasetError, UnreadablePicture
+from engine.data.randomness import Purpose, RandomStreams
 from engine.data.samples import SampleSet
 from engine.tasks import user_file, weights
 from engine.tasks.adapt import find_head, freeze_all_but
@@ -101,7 +102,7 @@ class Custom(Task):
             return tuple(opened(job).example()[0].shape)
         return super().example_shape(job, channels)
 
-    def finish(self, job: Job, rank: int) -> Finish | None:
+    def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
         own = opened(job)
         if type(own.task).transform is OwnTask.transform:
             return None
@@ -110,7 +111,7 @@ class Custom(Task):
             if not len(targets):
                 return inputs, targets
             with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
-                torch.manual_seed(int(np.random.SeedSequence((job.seed, epoch, place, rank)).generate_state(1)[0]))
+                torch.manual_seed(streams.number(Purpose.TRANSFORM, epoch=epoch, batch=place, rank=rank))
                 made: Any = own.task.transform(inputs, targets)
             if not isinstance(made, tuple) or [type(each) for each in made] != [Tensor, Tensor]:
                 raise own.wrong(f"transform gives {_kind(made)}, not a tuple of inputs and targets")
@@ -153,7 +154,7 @@ class Opened:
             else:
                 size = Custom().image_size(self.job)
                 loaded = torch.zeros((1, train.planes, size, size), dtype=torch.uint8) if train.planes else None
-                targets = train.batch_targets(train.targets[:1], loaded, None, size, size)
+                targets = train.batch_targets(train.targets_of(np.zeros(1, np.int64)), loaded, None, size, size)
                 self._example = torch.zeros(splits.channels, size, size), targets[0]
         return self._example
 

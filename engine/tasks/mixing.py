@@ -12,8 +12,7 @@ from torch.nn import functional
 from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
 from engine.data.loader import Finish
-
-_MASK = (1 << 64) - 1
+from engine.data.randomness import Purpose, RandomStreams
 
 
 class Window(NamedTuple):
@@ -30,12 +29,12 @@ def mixes(job: Job) -> bool:
     return bool(job.mixup or job.cutmix)
 
 
-def mixing(job: Job, entry: TaskEntry, classes: int, *, training: bool) -> Finish | None:
+def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool) -> Finish | None:
     """What a job whose task mixes pictures does to its batches; None where that is nothing. Those of the validation are not
     mixed, but their targets take the same form."""
     if not mixes(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None
-    return Mixing(classes, job.mixup, job.cutmix, job.seed) if training else OneHot(classes)
+    return Mixing(classes, job.mixup, job.cutmix, streams) if training else OneHot(classes)
 
 
 class OneHot:
@@ -61,16 +60,16 @@ class Mixing(OneHot):
     one of them, by chance.
     """
 
-    def __init__(self, classes: int, mixup: float, cutmix: float, seed: int) -> None:
+    def __init__(self, classes: int, mixup: float, cutmix: float, streams: RandomStreams) -> None:
         super().__init__(classes)
-        self._mixup, self._cutmix, self._seed = mixup, cutmix, seed
+        self._mixup, self._cutmix, self._streams = mixup, cutmix, streams
 
     def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, place: int) -> tuple[Tensor, Tensor]:
         """Changes `inputs` in place."""
         shares = self._shares(targets)
         if not len(inputs):
             return inputs, shares
-        random = np.random.default_rng((self._seed & _MASK, epoch, place))
+        random = self._streams.generator(Purpose.MIX, epoch=epoch, batch=place)
         cuts = bool(self._cutmix) and (not self._mixup or random.random() < 0.5)
         alpha = self._cutmix if cuts else self._mixup
         kept = float(random.beta(alpha, alpha))

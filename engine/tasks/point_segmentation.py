@@ -18,6 +18,7 @@ from engine.data.ignoring import labels_without
 from engine.data.opening import Splits, Statistics
 from engine.data.point_blocks import PointBlocks
 from engine.data.point_drawing import draw_points, point_legend
+from engine.data.randomness import RandomStreams
 from engine.tasks import user_file, weights
 from engine.tasks.adapt import freeze_all_but
 from engine.tasks.base import About, Lesson, Measures, Objective, Task, TaskError
@@ -117,9 +118,9 @@ class PointSegmentation(Task):
             assert meaning.code is not None
             classes, code = meaning.classes, meaning.code
         train, val = (
-            PointBlocks(half.split, code, half.folder, points=job.points, seed=job.seed)
-            for half in (splits.train, splits.val)
+            PointBlocks(half.split, code, half.folder, points=job.points) for half in (splits.train, splits.val)
         )
+        train.streams = val.streams = RandomStreams(job.seed)
         train.training, train.turned = True, job.augmentation != "none"
         train.statistics = val.statistics = train.surveyed()
         return replace(splits, classes=classes, train=train, val=val, statistics=train.statistics)

@@ -7,6 +7,7 @@ from engine.contract.worker import WorkerSpec
 from engine.data.loader import BatchLoader
 from engine.data.opening import Splits
 from engine.data.pictures import PictureSet
+from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler, even_chances
 from engine.data.samples import SampleLoader, SampleSet
 from engine.strategies.base import Strategy
@@ -20,11 +21,21 @@ from engine.training.report import Reporter
 class Feeds:
     """Makes the feeds of one worker, after the strategy has laid the model out and the job is settled."""
 
-    def __init__(self, spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        strategy: Strategy,
+        task: Task,
+        splits: Splits,
+        reporter: Reporter,
+        *,
+        streams: RandomStreams,
+    ) -> None:
         self._spec = spec
         self._strategy = strategy
         self._task = task
         self._splits = splits
+        self._streams = streams
         self._reporter = reporter
 
     def train(self) -> Feed:
@@ -58,7 +69,7 @@ class Feeds:
             self._spec.job.batch_size,
             self._strategy.data_rank,
             self._strategy.data_world,
-            self._spec.job.seed,
+            self._streams,
             shuffle=shuffle,
             shares=self._strategy.shares,
             chances=even_chances(samples.targets) if evenly and isinstance(samples, PictureSet) else None,
@@ -91,7 +102,7 @@ class Feeds:
                 self._reporter.send(Chosen(field="picture_cache", choice=choice, why=why))
 
         training = sampler.shuffle
-        finish = self._task.finish(job, strategy.data_rank) if training else None
+        finish = self._task.finish(job, self._streams, strategy.data_rank) if training else None
         if isinstance(samples, SampleSet):
             loader = SampleLoader(
                 samples,
@@ -112,7 +123,6 @@ class Feeds:
             augmentation=augmentation,
             mean=mean,
             std=std,
-            seed=job.seed,
             threads=threads,
             device=strategy.device,
             on_unreadable=on_unreadable,
@@ -120,6 +130,6 @@ class Feeds:
             on_chosen=on_chosen,
             mark=strategy.watch.mark,
             memory_format=strategy.memory_format,
-            finish=finish or mixing(job, self._task.entry, len(self._splits.classes), training=training),
+            finish=finish or mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=training),
         )
         return Feed(len(sampler), len(samples), pictures)

@@ -16,6 +16,7 @@ from torch import Tensor
 from engine.contract.events import Predicted, PredictedSample, Warned
 from engine.contract.worker import WorkerSpec
 from engine.data.drawing import png
+from engine.data.found import Labels
 from engine.data.idx import Bytes
 from engine.data.pictures import PictureSet, UnreadablePicture
 from engine.data.samples import Sample, SampleSet
@@ -48,8 +49,13 @@ class Picked(PictureSet):
             except UnreadablePicture:
                 continue  # validation leaves it out, too, and has told of it
             self.indices.append(index)
-        self.targets = pictures.targets[self.indices]
         self._channels = channels
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def targets_of(self, samples: Labels) -> Tensor:
+        return self._pictures.targets_of(np.array(self.indices, np.int64)[samples])
 
     def path(self, index: int) -> str:
         return self._pictures.path(self.indices[index])

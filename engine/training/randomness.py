@@ -12,9 +12,12 @@ import torch
 
 
 def seed(number: int) -> None:
-    """Begins the streams of Python, numpy and torch, that of the CPU and those of all GPUs, at `number`, 0 to 2**32 - 1."""
+    """Begins the streams of Python, numpy and torch, that of the CPU and those of all GPUs, at `number`, of 64 bits.
+
+    Numpy's and the CPU's go by its lower 32 bits.
+    """
     random.seed(number)
-    np.random.seed(number)
+    np.random.seed(number & 0xFFFFFFFF)
     torch.manual_seed(number)
 
 

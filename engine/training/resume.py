@@ -15,6 +15,7 @@ from engine.contract import paths
 from engine.contract.cut import Cut
 from engine.contract.events import Warned
 from engine.contract.job import Job
+from engine.data.randomness import MIXED, UNMIXED, RandomStreams
 from engine.strategies.base import Strategy, settled_precision
 from engine.tasks.base import TaskError
 from engine.training.checkpoints import DamagedCheckpoint, older_checkpoints, read_checkpoint, whole_checksum
@@ -65,6 +66,12 @@ class Checkpoint:
         """The fields of the job that it was trained by, with what that had left open decided."""
         fields: dict[str, Any] = self._content["job"]
         return fields
+
+    @property
+    def streams(self) -> RandomStreams:
+        """The job's random streams: by the rule of the checkpoint's run, where they are to go on."""
+        same = self.job["seed"] == self._job.seed
+        return RandomStreams(self._job.seed, self._content.get("seed_rule", UNMIXED) if same else MIXED)
 
     def place(self, steps: int) -> Place:
         """Where the job goes on, with `steps` steps an epoch: after `done` steps of `epoch`.

@@ -17,6 +17,7 @@ from torch import Tensor
 from engine.contract.catalogue import Measure
 from engine.contract.events import CheckpointSaved, Warned
 from engine.contract.worker import WorkerSpec
+from engine.data.randomness import RandomStreams
 from engine.strategies.base import Strategy
 from engine.training.checkpoints import CheckpointError, Written, drop_older, older_name, write_checkpoint
 from engine.training.early_stopping import EarlyStopping
@@ -102,6 +103,7 @@ class Saver:
         reporter: Reporter,
         classes: Sequence[str],
         *,
+        streams: RandomStreams,
         meant: Collection[str] = (),
     ) -> None:
         self.best: dict[str, float] = {}
@@ -115,6 +117,7 @@ class Saver:
         self._updater = updater
         self._reporter = reporter
         self._classes = tuple(classes)
+        self._streams = streams
         self._meant = frozenset(meant)
         measures = strategy.objective.entry.measures
         chosen = self._job.best_by or measures[0].id
@@ -205,6 +208,7 @@ class Saver:
                 "model": model,
                 "optimizer": optimizer,
                 "random": random,
+                "seed_rule": self._streams.rule,
                 "epoch": place.epoch,
                 "done": place.done,
                 "steps": place.steps,

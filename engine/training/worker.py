@@ -15,7 +15,9 @@ from engine.contract.devices import CPU
 from engine.contract.events import Failed, Planned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
+from engine.data.agreement import check_alike
 from engine.data.opening import Splits
+from engine.data.randomness import Purpose, RandomStreams
 from engine.data.sampler import GlobalBatchSampler
 from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
@@ -66,17 +68,17 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
 def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone:
     job = spec.job
     reporter.phase("preparing")
-    torch.set_num_threads(spec.threads)
-    if CPU in spec.devices:
-        torch.set_num_threads(job.cpu_threads or spec.threads)
-        linux.keep_freed_memory()
+    _use_cores(spec)
     task = TASKS[job.task]
     strategy = STRATEGIES[job.strategy](spec)
     strategy.setup()
     splits = task.splits(job)
+    if spec.world_size > 1:
+        check_alike(splits, job.dataset, strategy.agree, strategy.joined)
     model = _build_model(spec, strategy, task, splits)
     meant = not_finite_buffers(model)
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
+    streams = RandomStreams(job.seed) if checkpoint is None else checkpoint.streams
     parameters = list(model.parameters())
     counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
     held = hold(model) if job.unfreeze_after is not None else frozenset()
@@ -94,12 +96,12 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     del model, parameters  # a pipeline's rank keeps its own stage alone
     trials.compile()
     spec, job = strategy.spec, strategy.spec.job  # in which what was left open is decided
-    feeds = Feeds(spec, strategy, task, splits, reporter)
+    feeds = Feeds(spec, strategy, task, splits, reporter, streams=streams)
     train, val = feeds.train(), feeds.val()
     read_in_turn(train, val, job.epochs)
     try:
         updater = _updater(strategy, train.steps, held)
-        saver = Saver(spec, strategy, updater, reporter, splits.classes, meant=meant)
+        saver = Saver(spec, strategy, updater, reporter, splits.classes, streams=streams, meant=meant)
         begin = _begin(checkpoint, train.steps)
         if spec.rank == 0:
             reporter.send(
@@ -120,7 +122,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
             )
             for remark in (*strategy.remarks, *(checkpoint.remarks(train.steps) if checkpoint is not None else ())):
                 reporter.send(remark)
-        seed(job.seed + spec.rank)  # dropout draws differently on every rank
+        seed(streams.number(Purpose.MODEL, rank=spec.rank))  # dropout draws differently on every rank
         if checkpoint is not None:
             checkpoint.take_over(strategy, updater, saver, begin)
             del checkpoint
@@ -143,6 +145,13 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
         val.close()
     strategy.teardown()
     return done
+
+
+def _use_cores(spec: WorkerSpec) -> None:
+    torch.set_num_threads(spec.threads)
+    if CPU in spec.devices:
+        torch.set_num_threads(spec.job.cpu_threads or spec.threads)
+        linux.keep_freed_memory()
 
 
 def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits) -> nn.Module:
@@ -183,7 +192,7 @@ def _lesson(splits: Splits) -> Lesson:
 
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
     """How many steps the run will make."""
-    each = len(GlobalBatchSampler(len(splits.train), job.batch_size, 0, 1, job.seed))
+    each = len(GlobalBatchSampler(len(splits.train), job.batch_size, 0, 1, RandomStreams(job.seed)))
     return each * job.epochs - _begin(checkpoint, each).step
 
 

@@ -32,6 +32,7 @@ from engine.data.epochs import Batch
 from engine.data.opening import Splits, open_splits
 from engine.data.orientation import DIRECTIONS, LINE
 from engine.data.pictures import PictureSet
+from engine.data.randomness import RandomStreams
 from engine.strategies import STRATEGIES
 from engine.supervisor.environment import usable_cores
 from engine.tasks import TASKS, Lesson, Task
@@ -174,7 +175,7 @@ def batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
         run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=usable_cores()
     )
     strategy = STRATEGIES["single"](spec)
-    return Feeds(spec, strategy, task, splits, _Silent()).val().epoch(1)  # type: ignore[arg-type]
+    return Feeds(spec, strategy, task, splits, _Silent(), streams=RandomStreams(job.seed)).val().epoch(1)
 
 
 class _Silent:

@@ -58,10 +58,11 @@ def recognise(folder: str) -> object:
 
 def start(folder: str) -> object:
     from engine.data.opening import open_splits
+    from engine.data.randomness import RandomStreams
     from engine.data.sampler import GlobalBatchSampler
 
     splits = open_splits(folder, val_fraction=0.2, seed=0)
-    sampler = GlobalBatchSampler(len(splits.train), 64, 0, 1, 0)
+    sampler = GlobalBatchSampler(len(splits.train), 64, 0, 1, RandomStreams(0))
     return splits, next(iter(sampler))
 
 

@@ -20,7 +20,6 @@ def loader_of(pictures: PictureSet, sampler: GlobalBatchSampler, **given: Any) -
         "augmentation": "light",
         "mean": (0.4, 0.5, 0.6),
         "std": (0.2, 0.25, 0.3),
-        "seed": 5,
         "threads": 2,
         "device": torch.device("cpu"),
         "on_unreadable": lambda path, reason: pytest.fail(f"{path}: {reason}"),

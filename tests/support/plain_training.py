@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from engine.contract.job import Job
 from engine.data.loader import BatchLoader
 from engine.data.opening import Splits, open_splits
+from engine.data.randomness import Purpose, RandomStreams
 from engine.data.sampler import GlobalBatchSampler
 from engine.tasks import TASKS
 
@@ -127,13 +128,12 @@ def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
 
     return BatchLoader(
         pictures,
-        GlobalBatchSampler(len(pictures), job.batch_size, 0, 1, job.seed, shuffle=training),
+        GlobalBatchSampler(len(pictures), job.batch_size, 0, 1, RandomStreams(job.seed), shuffle=training),
         size=task.image_size(job),
         channels=splits.channels,
         augmentation="none",
         mean=mean,
         std=std,
-        seed=job.seed,
         threads=0,
         device=torch.device("cpu"),
         on_unreadable=unreadable,
@@ -141,16 +141,16 @@ def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
 
 
 class _Streams:
-    """Random streams that are drawn from in turns; stream n begins at the seed + n, as rank n's."""
+    """Random streams that are drawn from in turns; stream n begins as rank n's."""
 
     def __init__(self, seed: int) -> None:
-        self._seed = seed
+        self._streams = RandomStreams(seed)
         self._states: dict[int, Tensor] = {}
 
     @contextmanager
     def of(self, number: int) -> Iterator[None]:
         if number not in self._states:
-            torch.manual_seed(self._seed + number)
+            torch.manual_seed(self._streams.number(Purpose.MODEL, rank=number))
         else:
             torch.set_rng_state(self._states[number])
         yield

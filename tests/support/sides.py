@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -158,7 +159,7 @@ def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Ra
     mean, std = (torch.tensor(values) for values in task.normalisation(job, splits.channels))
     inputs = Normalisation(mean, std, torch.device(setting.device))(pixels[:, : splits.channels], layout)
     planes = pixels[:, splits.channels :] if splits.train.planes else None
-    rows = splits.train.targets[: setting.batch].to(setting.device)
+    rows = splits.train.targets_of(np.arange(setting.batch)).to(setting.device)
     targets = splits.train.batch_targets(rows, planes, None, size, size)
     torch.manual_seed(0)
     model = task.build_model(job, len(splits.classes), splits.channels).train()

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -45,13 +46,13 @@ class Order(msgspec.Struct):
 class Forker:
     """The process that workers are forked from."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
             )
 
     @property
@@ -73,7 +74,7 @@ class Forker:
 
 
 class WorkerGroup:
-    """All workers of one run, each with `threads` intra-op threads.
+    """All workers of one run, each with `threads` intra-op threads; those of the ranks in `datasets` find the dataset there.
 
     `messages` holds (rank, message) in the order of arrival, without heartbeats.
     """
@@ -88,8 +89,9 @@ class WorkerGroup:
         file_limit_bytes: int | None = None,
         threads: int = 1,
         skip_to: int = 0,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
         prepare: str = "",
+        datasets: Mapping[int, Path] = MappingProxyType({}),
     ) -> None:
         world = 1 if job.strategy == "dp" else len(job.devices)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -104,7 +106,7 @@ class WorkerGroup:
         for rank in range(world):
             spec = WorkerSpec(
                 run_folder=str(folder),
-                job=job,
+                job=msgspec.structs.replace(job, dataset=str(datasets.get(rank, job.dataset))),
                 rank=rank,
                 world_size=world,
                 devices=job.devices,
@@ -113,7 +115,7 @@ class WorkerGroup:
                 skip_to=skip_to,
             )
             ours, end = forker.start(
-                Order(spec, every_step, file_limit_bytes, dict(environment or {}), prepare)
+                Order(spec, every_step, file_limit_bytes, dict(environment), prepare)
             )
             ours.setblocking(False)
             self._selector.register(ours, selectors.EVENT_READ, rank)

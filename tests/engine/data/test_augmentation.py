@@ -9,6 +9,7 @@ from torchvision.transforms.v2 import functional
 
 from engine.data.augmentation import Normalisation, crop, gather_crops
 from engine.data.crops import draw_crops
+from engine.data.randomness import RandomStreams
 
 CPU = torch.device("cpu")
 
@@ -21,7 +22,7 @@ def pixels(count: int, channels: int, side: int) -> torch.Tensor:
 @pytest.mark.parametrize(("count", "channels"), [(7, 3), (5, 1), (0, 3)])
 def test_that_a_device_gathers_the_crops_that_the_cpu_copies(count: int, channels: int, mirror: bool) -> None:
     whole = pixels(count, channels, 20)
-    crops = torch.from_numpy(draw_crops(4, 3, 2, np.arange(count), mirror=mirror))
+    crops = torch.from_numpy(draw_crops(4, RandomStreams(3), 2, np.arange(count), mirror=mirror))
     by_torchvision = [
         functional.crop(picture, top, left, 16, 16).flip(-1)
         if mirrored
@@ -34,19 +35,19 @@ def test_that_a_device_gathers_the_crops_that_the_cpu_copies(count: int, channel
 
 
 def test_that_crops_reach_every_place_and_half_are_mirrored() -> None:
-    crops = draw_crops(4, 0, 0, np.arange(4000), mirror=True)
+    crops = draw_crops(4, RandomStreams(0), 0, np.arange(4000), mirror=True)
     counts = np.stack([np.bincount(crops[:, column], minlength=5) for column in range(2)])
     assert counts.shape == (2, 5)
     assert abs(counts - 800).max() < 120
     assert abs(crops[:, 2].sum() - 2000) < 150
-    assert not draw_crops(4, 0, 0, np.arange(4000), mirror=False)[:, 2].any()
+    assert not draw_crops(4, RandomStreams(0), 0, np.arange(4000), mirror=False)[:, 2].any()
 
 
 def test_that_a_samples_crop_does_not_depend_on_the_others_of_its_batch() -> None:
     samples = np.array([5, 900, 17, 2**40])
-    together = draw_crops(8, 7, 3, samples, mirror=True)
-    assert np.array_equal(together[[2, 0]], draw_crops(8, 7, 3, samples[[2, 0]], mirror=True))
-    assert not np.array_equal(together, draw_crops(8, 7, 4, samples, mirror=True))
+    together = draw_crops(8, RandomStreams(7), 3, samples, mirror=True)
+    assert np.array_equal(together[[2, 0]], draw_crops(8, RandomStreams(7), 3, samples[[2, 0]], mirror=True))
+    assert not np.array_equal(together, draw_crops(8, RandomStreams(7), 4, samples, mirror=True))
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])

@@ -5,18 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.data.boxed_pictures import PADDING, BoxedPictures
 from engine.data.loader import BatchLoader
 from engine.data.masks import NO_CLASS
 from engine.data.opening import open_splits
 from engine.data.pictures import PictureSet, UnreadablePicture
+from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler
 from tests.support import boxed
-from tests.support.boxed import SPLITS, TWO, Drawn, draw, numbered
+from tests.support.boxed import SPLITS, TWO, Drawn, Rectangle, draw, numbered
 from tests.support.loaders import loader_of
 
 SIZE = 64
@@ -29,7 +33,7 @@ def opened(folder: Path, format_: str = "boxes") -> PictureSet:
 
 def batches(pictures: PictureSet, epochs: int, **given: Any) -> list[tuple[Tensor, Tensor]]:
     """Inputs and targets of some epochs, of the loader that training has."""
-    sampler = GlobalBatchSampler(len(pictures), len(pictures), 0, 1, 5, shuffle=True)
+    sampler = GlobalBatchSampler(len(pictures), len(pictures), 0, 1, RandomStreams(5), shuffle=True)
     loader: BatchLoader = loader_of(pictures, sampler, **UNCHANGED | given)
     try:
         return [(batch.inputs, batch.targets) for epoch in range(epochs) for batch in loader.epoch(epoch)]
@@ -50,8 +54,9 @@ def extent(where: Tensor) -> list[float]:
 
 def test_that_targets_are_fractions_of_the_square_in_which_a_picture_lies_whole(tmp_path: Path) -> None:
     pictures = opened(boxed.coco(tmp_path, SPLITS))
-    assert pictures.targets.shape == (2, 2, 6)
-    wide, tall = pictures.targets
+    targets = pictures.targets_of(np.arange(2))
+    assert targets.shape == (2, 2, 6)
+    wide, tall = targets
     expected = [[8 / 80, 14 / 80, 40 / 80, 38 / 80, 1, 0], [50 / 80, 40 / 80, 74 / 80, 66 / 80, 0, 0]]
     assert torch.allclose(wide, torch.tensor(expected))
     assert torch.allclose(tall[0], torch.tensor([20 / 80, 20 / 80, 40 / 80, 70 / 80, 0, 0]))
@@ -111,16 +116,59 @@ def test_that_boxes_of_which_a_crop_leaves_under_a_quarter_are_none(tmp_path: Pa
 
 def test_that_the_stored_targets_stay_as_they_are(tmp_path: Path) -> None:
     pictures = opened(boxed.coco(tmp_path, SPLITS))
-    before = pictures.targets.clone()
+    before = pictures.targets_of(np.arange(2))
     for _, targets in batches(pictures, epochs=2, augmentation="none"):
         targets.zero_()
-    assert torch.equal(pictures.targets, before)
+    assert torch.equal(pictures.targets_of(np.arange(2)), before)
+
+
+def test_that_a_rank_is_given_the_boxes_of_its_own_pictures_alone(tmp_path: Path) -> None:
+    cat = Rectangle(2, 2, 20, 20, "cat")
+    one, many = Drawn(40, 40, (cat,)), Drawn(40, 40, (cat,) * 30)
+    pictures = opened(boxed.coco(tmp_path, {"train": {"a": one, "b": many, "c": TWO, "d": one}, "val": {"e": one}}))
+    shapes = []
+    for rank in range(4):
+        sampler = GlobalBatchSampler(4, 4, rank, 4, RandomStreams(5), shuffle=False)
+        loader: BatchLoader = loader_of(pictures, sampler, **UNCHANGED)
+        try:
+            (batch,) = loader.epoch(1)
+        finally:
+            loader.close()
+        shapes.append(tuple(batch.targets.shape))
+    assert shapes == [(1, 1, 6), (1, 30, 6), (1, 2, 6), (1, 1, 6)]
+
+
+class _FromTheHost(TorchDispatchMode):
+    """Notes the operations that take a tensor of the CPU's, which a GPU would be waited for to take it, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(isinstance(given, Tensor) and given.device.type == "cpu" for given in args):
+            self.noted.append(str(func))
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("augmentation", ["none", "light"])
+def test_that_the_boxes_of_a_batch_are_made_on_the_device_without_waiting_for_it(
+    tmp_path: Path, augmentation: str
+) -> None:
+    """FakeTensorMode's tensors have no values, and refuse whatever would ask for them."""
+    pictures = opened(boxed.coco(tmp_path, SPLITS))
+    with FakeTensorMode(), _FromTheHost() as host:
+        rows = torch.empty((2, 2, 6), device="cuda")
+        crops = torch.empty((2, 3), dtype=torch.int64, device="cuda") if augmentation == "light" else None
+        made = pictures.batch_targets(rows, None, crops, SIZE + 8, SIZE)
+    assert (made.shape, made.device) == (rows.shape, rows.device)
+    assert not host.noted
 
 
 def test_that_pictures_without_any_box_have_targets_without_rows(tmp_path: Path) -> None:
     nothing = Drawn(20, 30, ())
     pictures = opened(boxed.yolo(tmp_path, {"train": {"a": nothing, "b": nothing}, "val": {"c": TWO}}))
-    assert pictures.targets.shape == (2, 0, 6)
+    assert pictures.targets_of(np.arange(2)).shape == (2, 0, 6)
     (_, targets), *_ = batches(pictures, epochs=1)
     assert targets.shape == (2, 0, 6)
     assert pictures.class_counts(2) == [0, 0]

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler, divide, even_chances
 
 sizes = {"length": st.integers(1, 200), "batch": st.integers(1, 64), "seed": st.integers(0, 2**31 - 1)}
@@ -14,7 +15,9 @@ sizes = {"length": st.integers(1, 200), "batch": st.integers(1, 64), "seed": st.
 
 def steps(length: int, batch: int, world: int, seed: int, *, epoch: int = 0, shuffle: bool) -> list[list[np.ndarray]]:
     """For each step the shares of all ranks."""
-    samplers = [GlobalBatchSampler(length, batch, rank, world, seed, shuffle=shuffle) for rank in range(world)]
+    samplers = [
+        GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed), shuffle=shuffle) for rank in range(world)
+    ]
     for sampler in samplers:
         sampler.set_epoch(epoch)
     found = []
@@ -81,13 +84,15 @@ def test_that_the_union_is_the_same_with_unequal_shares(
 ) -> None:
     alone = steps(length, batch, 1, seed, shuffle=True)
     world = len(weights)
-    samplers = [GlobalBatchSampler(length, batch, rank, world, seed, shares=weights) for rank in range(world)]
+    samplers = [
+        GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed), shares=weights) for rank in range(world)
+    ]
     together = [np.concatenate([share.indices for share in shares]) for shares in zip(*samplers, strict=True)]
     assert [part.tolist() for part in together] == [part.tolist() for [part] in alone]
 
 
 def test_that_the_steps_before_the_start_are_passed_over() -> None:
-    sampler = GlobalBatchSampler(100, 8, 0, 2, 0)
+    sampler = GlobalBatchSampler(100, 8, 0, 2, RandomStreams(0))
     everything = [share.indices.tolist() for share in sampler]
     assert [share.indices.tolist() for share in sampler.epoch_from(0, 5)] == everything[5:]
     assert len(sampler) == 12
@@ -103,14 +108,16 @@ def test_that_the_steps_before_the_start_are_passed_over() -> None:
 def test_that_no_share_is_larger_than_the_largest(
     *, length: int, batch: int, seed: int, weights: list[float], rank: int, shuffle: bool
 ) -> None:
-    sampler = GlobalBatchSampler(length, batch, rank % len(weights), len(weights), seed, shuffle, weights)
+    sampler = GlobalBatchSampler(
+        length, batch, rank % len(weights), len(weights), RandomStreams(seed), shuffle, weights
+    )
     assert sampler.largest_share == max((len(share.indices) for share in sampler), default=0)
 
 
 @settings(deadline=None, max_examples=50)
 @given(**sizes, world=st.integers(1, 5), epoch=st.integers(0, 9))
 def test_that_what_is_left_out_completes_the_epoch(length: int, batch: int, seed: int, world: int, epoch: int) -> None:
-    samplers = [GlobalBatchSampler(length, batch, rank, world, seed) for rank in range(world)]
+    samplers = [GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed)) for rank in range(world)]
     shares = [share.indices for sampler in samplers for share in sampler.epoch_from(epoch)]
     left_out = [sampler.left_out(epoch) for sampler in samplers]
     assert sum(map(len, left_out)) < batch
@@ -130,7 +137,9 @@ def test_that_with_even_chances_classes_come_equally_often_in_every_epoch(
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(5))]
     chances = even_chances(labels)
-    samplers = [GlobalBatchSampler(len(labels), batch, rank, world, 3, chances=chances) for rank in range(world)]
+    samplers = [
+        GlobalBatchSampler(len(labels), batch, rank, world, RandomStreams(3), chances=chances) for rank in range(world)
+    ]
     steps = zip(*(sampler.epoch_from(epoch) for sampler in samplers), strict=True)
     drawn = np.concatenate([share.indices for shares in steps for share in shares])
     left = np.concatenate([sampler.left_out(epoch) for sampler in samplers])
@@ -148,7 +157,12 @@ def test_that_with_even_chances_classes_come_equally_often_in_every_epoch(
 def test_that_chances_leave_the_order_to_seed_and_epoch_alone_and_give_all_samples_their_turn() -> None:
     chances = even_chances(torch.tensor([0] * 90 + [1] * 10))
     orders = [
-        np.concatenate([share.indices for share in GlobalBatchSampler(100, 10, 0, 1, 7, chances=chances).epoch_from(e)])
+        np.concatenate(
+            [
+                share.indices
+                for share in GlobalBatchSampler(100, 10, 0, 1, RandomStreams(7), chances=chances).epoch_from(e)
+            ]
+        )
         for e in (*range(30), 0)
     ]
     assert orders[0].tolist() == orders[-1].tolist() != orders[1].tolist()

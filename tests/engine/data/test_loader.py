@@ -17,7 +17,7 @@ from engine.data.crops import draw_crops
 from engine.data.loader import Batch, BatchLoader
 from engine.data.opening import open_splits
 from engine.data.pictures import DatasetError, PictureSet
-from engine.data.randomness import draw
+from engine.data.randomness import Purpose, RandomStreams
 from engine.data.sampler import GlobalBatchSampler
 from tests.support.loaders import loader_of
 from tests.support.pictures import noise
@@ -38,7 +38,7 @@ def make() -> Iterator[Make]:
             given.pop("batch", 4),
             given.pop("rank", 0),
             given.pop("world", 1),
-            5,
+            RandomStreams(5),
             given.pop("shuffle", True),
         )
         settings: dict[str, Any] = {
@@ -107,7 +107,7 @@ def test_that_digits_are_cropped_but_never_mirrored(make: Make, digits: Path) ->
     assert not split.mirror
     ramp = torch.arange(20, dtype=torch.uint8).expand(50, 1, 20, 20)
     for mirror in (False, True):
-        crops = torch.from_numpy(draw_crops(4, 1, 2, np.arange(50), mirror=mirror))
+        crops = torch.from_numpy(draw_crops(4, RandomStreams(1), 2, np.arange(50), mirror=mirror))
         cropped = crop(ramp, crops, 16).numpy().astype(int)
         steps = np.diff(cropped, axis=-1)
         assert set(np.unique(steps)) == ({1, -1} if mirror else {1})
@@ -118,10 +118,13 @@ def test_that_digits_are_cropped_but_never_mirrored(make: Make, digits: Path) ->
 
 def test_that_draws_are_even_and_independent_of_each_other() -> None:
     samples = np.arange(20_000)
-    draws = np.concatenate([draw(seed, epoch, samples, 2) for seed in (0, 1) for epoch in (0, 1)])
+    draws = np.concatenate(
+        [RandomStreams(seed).draw(Purpose.CROP, epoch, samples, 2) for seed in (0, 1) for epoch in (0, 1)]
+    )
     assert abs(np.corrcoef(draws) - np.eye(8)).max() < 0.03
     assert abs(np.histogram(draws, 10, (0, 1))[0] / draws.size - 0.1).max() < 0.005
-    assert np.array_equal(draw(3, 4, samples[70:80], 2), draw(3, 4, samples, 2)[:, 70:80])
+    some, whole = (RandomStreams(3).draw(Purpose.CROP, 4, which, 2) for which in (samples[70:80], samples))
+    assert np.array_equal(some, whole[:, 70:80])
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from engine.data import resident
 from engine.data.loader import Batch, BatchLoader
 from engine.data.opening import open_splits
 from engine.data.pictures import PictureSet
+from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler
+from tests.support import boxed
 from tests.support.loaders import loader_of
 from tests.support.pictures import noise
 
@@ -38,7 +40,7 @@ def loaders() -> Iterator[list[BatchLoader]]:
 
 
 def loader_on(device: str, pictures: PictureSet, **given: Any) -> BatchLoader:
-    sampler = GlobalBatchSampler(len(pictures), 4, 0, 1, 5)
+    sampler = GlobalBatchSampler(len(pictures), 4, 0, 1, RandomStreams(5))
     return loader_of(pictures, sampler, **{"size": 32, "device": torch.device(device)} | given)
 
 
@@ -100,3 +102,17 @@ def test_that_the_host_never_waits_for_the_step(loaders: list[BatchLoader], pict
         assert len([*loader.epoch(1), *loader.epoch(2)]) == 28
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_that_boxes_come_as_on_the_cpu_and_without_waiting(loaders: list[BatchLoader], tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, {"train": dict.fromkeys("abcdefgh", boxed.TWO), "val": {"z": boxed.ONE}})
+    boxes = open_splits(str(root), val_fraction=0.2, seed=0, formats=("boxes",)).train
+    plain, fast = loader_on("cpu", boxes, augmentation="light"), loader_on("cuda:0", boxes, augmentation="light")
+    loaders += [plain, fast]
+    assert_same(list(fast.epoch(0)), list(plain.epoch(0)))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        batches = list(fast.epoch(1))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert_same(batches, list(plain.epoch(1)))

@@ -19,6 +19,7 @@ from engine.data.opening import open_splits
 from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.data.point_blocks import DRAWN, PointBlocks
 from engine.data.point_drawing import BACKGROUND, draw_points, point_legend
+from engine.data.randomness import RandomStreams
 from engine.data.reading import Unfit
 from tests.support.clouds import make_clouds, scene, write_las, write_ply
 
@@ -39,7 +40,8 @@ def blocks(folder: Path, points: int, *, training: bool = True) -> PointBlocks:
     recognised = found(folder)
     assert recognised.code is not None
     assert isinstance(recognised.train, PointSplit)
-    made = PointBlocks(recognised.train, recognised.code, str(folder), points=points, seed=3)
+    made = PointBlocks(recognised.train, recognised.code, str(folder), points=points)
+    made.streams = RandomStreams(3)
     made.training = training
     return made
 

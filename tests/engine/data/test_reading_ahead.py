@@ -16,6 +16,7 @@ from engine.data.epochs import AHEAD, Batch
 from engine.data.loader import BatchLoader
 from engine.data.opening import Splits, open_splits
 from engine.data.pictures import PictureSet
+from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler
 from engine.data.slots import Slot
 from engine.training.feed import Feed, read_in_turn
@@ -32,7 +33,7 @@ def make() -> Iterator[Make]:
     made: list[BatchLoader] = []
 
     def build(pictures: PictureSet, *, batch: int = 4, shuffle: bool = True, **given: Any) -> BatchLoader:
-        sampler = GlobalBatchSampler(len(pictures), batch, 0, 1, 5, shuffle)
+        sampler = GlobalBatchSampler(len(pictures), batch, 0, 1, RandomStreams(5), shuffle)
         made.append(loader_of(pictures, sampler, **given))
         return made[-1]
 

@@ -15,6 +15,7 @@ import torch
 from engine.data import resident
 from engine.data.loader import Batch, BatchLoader
 from engine.data.opening import open_splits
+from engine.data.randomness import RandomStreams
 from engine.data.resident import bring
 from engine.data.sampler import GlobalBatchSampler
 from engine.data.slots import Slot
@@ -54,13 +55,12 @@ def test_that_the_batches_are_the_same_as_those_that_are_sent_whole(
         chosen: list[str] = []
         loader = BatchLoader(
             pictures,
-            GlobalBatchSampler(10, 4, 0, 1, 5, shuffle),
+            GlobalBatchSampler(10, 4, 0, 1, RandomStreams(5), shuffle),
             size=16,
             channels=3,
             augmentation=augmentation,
             mean=(0.5, 0.4, 0.3),
             std=(0.2, 0.25, 0.3),
-            seed=5,
             threads=2,
             device=CPU,
             on_unreadable=lambda path, reason: None,

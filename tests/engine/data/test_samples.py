@@ -11,6 +11,7 @@ import torch
 
 from engine.data.epochs import AHEAD, Batch
 from engine.data.pictures import DatasetError, UnreadablePicture
+from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler
 from engine.data.samples import Sample, SampleLoader, SampleSet
 from engine.training.feed import Feed, read_in_turn
@@ -47,7 +48,7 @@ def make() -> Iterator[Make]:
 
     def build(samples: SampleSet, **given: Any) -> SampleLoader:
         rank, world, shuffle = given.pop("rank", 0), given.pop("world", 1), given.pop("shuffle", True)
-        sampler = GlobalBatchSampler(len(samples), given.pop("batch", 4), rank, world, 5, shuffle)
+        sampler = GlobalBatchSampler(len(samples), given.pop("batch", 4), rank, world, RandomStreams(5), shuffle)
         settings: dict[str, Any] = {
             "threads": 2,
             "device": torch.device("cpu"),

@@ -15,6 +15,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.checks import problems
 from engine.contract.job import Job
 from engine.data.inspection import inspect
+from engine.data.randomness import RandomStreams
 from engine.tasks import TASKS, Lesson, TaskError
 from engine.tasks.custom import as_picture
 from tests.support.pictures import noise
@@ -75,13 +76,13 @@ def test_that_measures_are_the_same_however_the_samples_are_divided(things: Path
     assert objective.measures().compute() == {}
 
 
-def test_that_what_transform_draws_depends_on_seed_and_place_alone(things: Path, tmp_path: Path) -> None:
+def test_that_what_transform_draws_depends_on_seed_rank_and_place_alone(things: Path, tmp_path: Path) -> None:
     file = changed(
         tmp_path,
         "return (inputs.flip(3) if torch.rand(()) < 0.5 else inputs), targets",
         "return inputs + torch.rand(()), targets",
     )
-    finish = TASK.finish(job(things, file), rank=0)
+    finish = TASK.finish(job(things, file), RandomStreams(0), rank=0)
     assert finish is not None
     given = torch.zeros(2, 3, 48, 48), torch.zeros(2, 1)
     state = torch.get_rng_state()
@@ -89,7 +90,10 @@ def test_that_what_transform_draws_depends_on_seed_and_place_alone(things: Path,
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) == 3
     assert torch.equal(torch.get_rng_state(), state)
-    assert TASK.finish(job(things, file, seed=1), rank=0)(*given, 1, 0)[0][0, 0, 0, 0].item() not in drawn  # type: ignore[misc]
+    for seed, rank in ((1, 0), (0, 1)):
+        other = TASK.finish(job(things, file), RandomStreams(seed), rank=rank)
+        assert other is not None
+        assert other(*given, 1, 0)[0][0, 0, 0, 0].item() not in drawn
 
 
 @pytest.mark.parametrize(
@@ -169,7 +173,7 @@ def test_that_a_folder_of_a_known_format_needs_no_dataset_class(tmp_path: Path) 
     assert TASK.splits(asked).classes == ("ant", "bee")
     assert (TASK.image_size(asked), TASK.normalisation(asked, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
     assert TASK.build_model(asked, 2, 3)(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
-    assert TASK.finish(asked, rank=0) is None
+    assert TASK.finish(asked, RandomStreams(0), rank=0) is None
     objective = TASK.objective(asked, Lesson(("ant", "bee"), 3))
     assert objective.entry.measures[0].id == "loss"
     assert objective.blank_targets(torch.zeros(5, 3, 32, 32)).dtype == torch.int64

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from engine.contract.job import Job
+from engine.data.randomness import RandomStreams
 from engine.tasks import TASKS
 from engine.tasks.mixing import Mixing, OneHot, cut_window, mixing
 
@@ -21,7 +22,7 @@ def batch(count: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_that_mixup_takes_one_mean_of_pictures_and_of_classes() -> None:
     inputs, targets = batch()
-    mixed, shares = Mixing(CLASSES, 0.4, 0.0, 3)(inputs.clone(), targets, 2, 5)
+    mixed, shares = Mixing(CLASSES, 0.4, 0.0, RandomStreams(3))(inputs.clone(), targets, 2, 5)
     other = targets.roll(1)
     differing = int((targets != other).nonzero()[0])
     kept = shares[differing, targets[differing]].item()
@@ -33,7 +34,7 @@ def test_that_mixup_takes_one_mean_of_pictures_and_of_classes() -> None:
 
 def test_that_cutmix_mixes_classes_as_the_pasted_pixels() -> None:
     inputs, targets = batch()
-    mixed, shares = Mixing(CLASSES, 0.0, 1.0, 3)(inputs.clone(), targets, 1, 0)
+    mixed, shares = Mixing(CLASSES, 0.0, 1.0, RandomStreams(3))(inputs.clone(), targets, 1, 0)
     pasted = (mixed != inputs).any(1)
     assert (mixed == torch.where(pasted[:, None], inputs.roll(1, 0), inputs)).all()
     share = pasted[0].float().mean()
@@ -46,14 +47,14 @@ def test_that_cutmix_mixes_classes_as_the_pasted_pixels() -> None:
 def test_that_the_draws_go_by_seed_epoch_and_place_alone_and_vary_with_each() -> None:
     def shares(seed: int, epoch: int, place: int) -> list[float]:
         torch.manual_seed(np.random.default_rng().integers(99))
-        return Mixing(CLASSES, 0.3, 0.7, seed)(*batch(), epoch, place)[1].flatten().tolist()
+        return Mixing(CLASSES, 0.3, 0.7, RandomStreams(seed))(*batch(), epoch, place)[1].flatten().tolist()
 
     assert shares(1, 2, 3) == shares(1, 2, 3)
     assert len({str(shares(*which)) for which in ((1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4))}) == 4
 
 
 def test_that_both_are_used_where_both_are_asked_for() -> None:
-    mixer = Mixing(CLASSES, 0.3, 0.7, 0)
+    mixer = Mixing(CLASSES, 0.3, 0.7, RandomStreams(0))
     cut = []
     for place in range(20):
         inputs, targets = batch()
@@ -74,20 +75,20 @@ def test_that_windows_take_their_share_of_the_area_and_lie_within_the_picture() 
 
 
 def test_that_few_and_soft_targets_are_borne() -> None:
-    mixer = Mixing(CLASSES, 0.4, 0.4, 0)
+    mixer = Mixing(CLASSES, 0.4, 0.4, RandomStreams(0))
     inputs, targets = batch(1)
     mixed, shares = mixer(inputs.clone(), targets, 1, 0)
     torch.testing.assert_close(mixed, inputs)
     assert shares.tolist() == OneHot(CLASSES)(inputs, targets, 1, 0)[1].tolist()
     assert mixer(inputs[:0], targets[:0], 1, 0)[1].shape == (0, CLASSES)
     several = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    assert Mixing(CLASSES, 0.4, 0, 0)(batch(2)[0], several, 1, 0)[1].sum().item() == pytest.approx(3)
+    assert Mixing(CLASSES, 0.4, 0, RandomStreams(0))(batch(2)[0], several, 1, 0)[1].sum().item() == pytest.approx(3)
 
 
 def test_that_only_tasks_that_mix_do_and_validations_are_never_mixed() -> None:
-    job, plain = Job(mixup=0.2), Job()
+    job, plain, streams = Job(mixup=0.2), Job(), RandomStreams(0)
     classification, segmentation = TASKS["classification"].entry, TASKS["segmentation"].entry
-    assert isinstance(mixing(job, classification, 3, training=True), Mixing)
-    assert type(mixing(job, classification, 3, training=False)) is OneHot
-    assert mixing(plain, classification, 3, training=True) is None
-    assert mixing(job, segmentation, 3, training=True) is None
+    assert isinstance(mixing(job, classification, 3, streams, training=True), Mixing)
+    assert type(mixing(job, classification, 3, streams, training=False)) is OneHot
+    assert mixing(plain, classification, 3, streams, training=True) is None
+    assert mixing(job, segmentation, 3, streams, training=True) is None

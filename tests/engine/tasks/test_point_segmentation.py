@@ -159,7 +159,7 @@ def test_that_splits_are_prepared_for_the_job_and_a_label_can_be_left_out(tmp_pa
     prepared = TASK.prepared(job(points=80, seed=7, augmentation="light"), splits)
     assert isinstance(prepared.train, PointBlocks)
     assert isinstance(prepared.val, PointBlocks)
-    assert (len(prepared.train), len(prepared.val), prepared.train.seed) == (6, 3, 7)
+    assert (len(prepared.train), len(prepared.val), prepared.train.streams.seed) == (6, 3, 7)
     assert (prepared.train.training, prepared.train.turned) == (True, True)
     assert (prepared.val.training, prepared.val.turned) == (False, False)
     assert prepared.train.statistics == prepared.val.statistics == prepared.statistics
