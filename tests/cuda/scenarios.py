@@ -83,7 +83,7 @@ def batches_by_two_slots() -> list[list[int]]:
             slot.begin()
             slot.pixels[:] = number
             slot.numbers[:] = np.arange(4) + 10 * number
-            slot.send(2, 2)
+            slot.send(2, 2, torch.full((2,), number))
             sent.release()
 
     reader = threading.Thread(target=read)
@@ -92,13 +92,13 @@ def batches_by_two_slots() -> list[list[int]]:
     for number in range(1, 7):
         sent.acquire()
         slot = slots[number % 2]
-        pixels, numbers = slot.receive(2, 2)
+        pixels, numbers, targets = slot.receive(2, 2)
         torch.ones(1, device=device).add_(1)  # a kernel, which takes a while, before what reads the slot
-        kept.append((pixels.clone(), numbers.clone()))
+        kept.append((pixels.clone(), numbers.clone(), targets.clone()))
         slot.leave()
         free.release()
     reader.join()
-    return [[int(pixels.cpu()[1, 0, 0, 3]), int(numbers.cpu()[1, 3])] for pixels, numbers in kept]
+    return [[int(pixels.cpu()[1, 0, 0, 3]), int(numbers.cpu()[1, 3]), int(of.cpu()[1])] for pixels, numbers, of in kept]
 
 
 def step_of_offloaded_shards(optimizer: str) -> list[float]:

@@ -12,7 +12,7 @@ from .conftest import Machine
 def test_that_a_slot_is_filled_again_only_once_its_batch_was_read(machine: Machine) -> None:
     """Copies take longer than filling a slot, and kernels, longer than copies: whoever does not wait is seen."""
     host = machine(2, copy_ms=5, kernel_ms=15, exact=True)
-    assert host.call(scenarios.batches_by_two_slots) == [[number, 10 * number + 3] for number in range(1, 7)]
+    assert host.call(scenarios.batches_by_two_slots) == [[number, 10 * number + 3, number] for number in range(1, 7)]
     assert {note.gpu for note in host.notes()} == {1}
 
 
