@@ -24,6 +24,7 @@ from engine.strategies.recompute import BuffersAsBefore
 from engine.strategies.relay import Relay
 from engine.strategies.stage_state import PlainState, share_buffers
 from engine.strategies.timeline import Recorder, idle_share, simulated, traced
+from engine.torch_compat import prepare_pipelines
 from engine.training.optimizers import joined
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class Pipeline(Distributed):
         from engine.strategies import schedules
         from engine.strategies.stage import RecordedStage, StageModule
 
+        prepare_pipelines()
         options = {
             "recompute": self.spec.job.activation_checkpointing,
             "divided_backward": self.schedule in ZERO_BUBBLE,

@@ -13,7 +13,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from engine.strategies.recompute import recomputed
 from engine.strategies.timeline import Recorder
-from engine.torch_compat import send_nothing_to_oneself
+from engine.torch_compat import greet_no_own_rank
 
 
 class StageModule(nn.Module):
@@ -73,7 +73,7 @@ class RecordedStage(PipelineStage):
         recorder: Recorder,
     ) -> None:
         super().__init__(module, number, stages, device, received, made, group=group)
-        send_nothing_to_oneself(self)
+        greet_no_own_rank(self)
         self._recorder = recorder
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:
