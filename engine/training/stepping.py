@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torch.nn.modules.batchnorm import _BatchNorm
-
 from engine.contract.events import Chosen, Event, Warned
 from engine.strategies.base import StepResult, Strategy
 from engine.strategies.memory import device_name, in_parts_that_fit
-from engine.strategies.single import SingleDevice, undo_compiling
+from engine.strategies.single import SingleDevice
+from engine.torch_compat import BatchNorm, undo_compiling
 from engine.training.kept_buffers import KeptBuffers
 from engine.training.optimizers import Updater
 from engine.training.randomness import KeptStreams
@@ -118,7 +117,7 @@ class Stepper:
     def _halved(self, number: int, parts: int, pictures: int) -> str:
         part = -(-pictures // parts)
         but = ""
-        if any(isinstance(module, _BatchNorm) and module.training for module in self._strategy.model.modules()):
+        if any(isinstance(module, BatchNorm) and module.training for module in self._strategy.model.modules()):
             but = ", but for BatchNorm, which sees one part at a time"
         return (
             f"{device_name(self._strategy)} ran out of memory at step {number:,}: each batch is now gone through in "

@@ -19,9 +19,10 @@ from torch import nn
 
 from engine.contract.events import Chosen
 from engine.strategies.base import Strategy, StrategyError, settled_precision
-from engine.strategies.single import SingleDevice, undo_compiling
+from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
 from engine.tasks.base import Objective
+from engine.torch_compat import compile_in_this_process, undo_compiling
 
 SHARE = 0.04
 """Of a run's steps, trials may take the time of so many."""
@@ -267,10 +268,8 @@ class Trials:
 
     def _compiled(self, rehearsal: Rehearsal, model: nn.Module, mode: str) -> list[float]:
         """Compiles the model and warms it up; [the seconds of a pass then], [] where that failed on any rank."""
-        import torch._inductor.config
-
         if self._strategy.device.type == "cpu":
-            torch._inductor.config.compile_threads = 1  # in this process, so that it leaves no others behind
+            compile_in_this_process()
         model.compile(mode=mode)
         return self._compare(rehearsal, _as_it_is, warm_up=2)  # CUDA graphs are recorded in the second pass
 
