@@ -8,7 +8,6 @@ import time
 from functools import lru_cache
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess
-from engine.contract.devices import gpu_title as gpu_title
 
 GIB = 1 << 30
 NOT_KNOWN = "–"
