@@ -35,11 +35,12 @@ class PublishedBuild(NamedTuple):
 
 PUBLISHED = (
     PublishedBuild((12, 6), newest_torch=(2, 14), oldest_gpu=(5, 0), newest_gpu=(9, 9)),
+    PublishedBuild((12, 8), newest_torch=(2, 11), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
     PublishedBuild((13, 0), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
     PublishedBuild((13, 2), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
 )
-"""Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch; pytorch/pytorch#190385 and #196249, with which
-the builds for CUDA 12.6 ended after torch 2.14."""
+"""Those for torch 2.11 and newer. Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch; its issues
+#178665, by which 12.8 ended with torch 2.11, and #190385 and #196249, by which 12.6 ended with torch 2.14."""
 
 INSTALL = "pip install --force-reinstall torch torchvision --index-url https://download.pytorch.org/whl/cu{}{}"
 """Without --force-reinstall pip is content with any build of the same version."""

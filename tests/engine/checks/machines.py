@@ -25,6 +25,9 @@ def gpu(index: int = 0, **changes: object) -> Gpu:
     return msgspec.structs.replace(plain, **changes)
 
 
+PASCAL = gpu(1, name="NVIDIA GeForce GTX 1080", compute_capability=(6, 1))
+
+
 def instance(number: int, parent: Gpu) -> Gpu:
     """A MIG instance of `parent`, as NVML shows it."""
     uuid = f"MIG-{number}bbbbbbb-1111-2222-3333-444444444444"

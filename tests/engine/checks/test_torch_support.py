@@ -13,11 +13,16 @@ from engine.checks.torch_build import TorchBuild
 from engine.contract.devices import Nvml, Snapshot
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from tests.engine.checks.machines import CU132, NEWEST, driver, gpu, instance, machine
+from tests.engine.checks.machines import CU132, NEWEST, PASCAL, driver, gpu, instance, machine
 
 INSTALL = "pip install --force-reinstall torch torchvision --index-url https://download.pytorch.org/whl/"
 CPU_BUILD = TorchBuild("2.15.0+cpu")
-PASCAL = gpu(1, name="NVIDIA GeForce GTX 1080", compute_capability=(6, 1))
+
+
+@pytest.fixture(autouse=True)
+def _newest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Footplate as if it ran with torch 2.15 alone, whatever the project says."""
+    monkeypatch.setattr(torch_support, "OLDEST_TORCH", (2, 15))
 
 
 def problems(found: Snapshot, torch: TorchBuild | None = CU132) -> list[Problem]:
@@ -37,14 +42,18 @@ def test_that_a_driver_which_is_too_old_is_told_with_that_which_is_needed() -> N
     )
 
 
-def test_that_a_torch_which_fits_the_driver_is_named_where_footplate_runs_with_it(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("oldest_torch", "capability", "build"),
+    [((2, 14), (9, 0), "cu126"), ((2, 11), (9, 0), "cu126"), ((2, 11), (12, 0), "cu128"), ((2, 14), (12, 0), None)],
+)
+def test_that_the_newest_torch_which_fits_the_driver_is_named_where_footplate_runs_with_it(
+    monkeypatch: pytest.MonkeyPatch, oldest_torch: tuple[int, int], capability: tuple[int, int], build: str | None
 ) -> None:
-    monkeypatch.setattr(torch_support, "OLDEST_TORCH", (2, 14))
-    (problem,) = problems(machine(nvml=driver("570.86.15", "12.8")))
-    assert problem.remedy == (
-        f"Update the driver to 580.65.06 or newer, or install a torch that fits it: {INSTALL}cu126"
-    )
+    monkeypatch.setattr(torch_support, "OLDEST_TORCH", oldest_torch)
+    (problem,) = problems(machine(gpu(compute_capability=capability), nvml=driver("570.86.15", "12.8")))
+    command = problem.remedy.partition("install a torch that fits it: ")[2]
+    assert command == (f"{INSTALL}{build}" if build else "")
+    assert problem.remedy.startswith("Update the driver to 580.65.06 or newer")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,8 @@ def test_that_what_is_lost_or_not_chosen_or_not_known_is_not_judged() -> None:
     assert gpu_problems(Job(devices=(gpu().uuid,)), None, CU132, {}) == []
 
 
-def test_that_the_oldest_torch_is_that_of_the_project() -> None:
+def test_that_the_oldest_torch_is_that_of_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     (torch,) = (requirement for requirement in project["dependencies"] if requirement.startswith("torch>"))
     assert torch == f"torch>={'.'.join(map(str, torch_support.OLDEST_TORCH))}"
