@@ -66,6 +66,7 @@ class JobForm(QWidget):
         self.asked = False
         self._ahead: ahead.Ahead = {}
         self._machine: Snapshot | None = None
+        self._hardware: tuple[Any, ...] = ()
         self._start_problems: list[Problem] = []
         self._starting = False
         self.card = DatasetCard()
@@ -122,9 +123,9 @@ class JobForm(QWidget):
 
     def set_machine(self, snapshot: Snapshot) -> None:
         """What the machine has; judged anew only where that differs from before."""
-        known = self._machine
         self._machine = snapshot
-        if known is None or _hardware(known) != _hardware(snapshot):
+        known, self._hardware = self._hardware, _hardware(snapshot)
+        if known != self._hardware:
             self._judge_soon.start()
 
     def set_report(self, report: DatasetReport | None) -> None:
