@@ -17,6 +17,7 @@ from engine.contract.job import Job
 from tests.engine.checks.machines import gpu, machine
 from tests.engine.cli.terminal import ROOT, Answer, footplate
 from tests.engine.supervisor.supervised import Start
+from tests.gui.run.written import a_run
 from tests.support.nvml_profiles import MACHINES, Machine, consumer_gpu
 from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile, instance_uuid_of, uuid_of
 from tests.support.torch_builds import torch_build
@@ -120,6 +121,14 @@ def test_that_of_a_machine_without_gpus_or_with_lost_ones_nothing_is_said_of_tra
 def test_that_the_terminal_refuses_a_job_on_gpus_that_cannot_be_trained_on(stubbed: NvmlStub, tmp_path: Path) -> None:
     stubbed.write([gpu_profile(0), gpu_profile(1)], **OLD_DRIVER)
     answer = footplate("train", str(tmp_path), "--devices", uuid_of(1))
+    assert answer.code == 2
+    assert "--devices: torch" in answer.err
+    assert "for which NVIDIA driver 570.86.15 is too old.\n  Update the driver to 580.65.06" in answer.err
+
+
+def test_that_the_terminal_refuses_to_resume_a_run_on_such_gpus(stubbed: NvmlStub) -> None:
+    stubbed.write([gpu_profile(0)], **OLD_DRIVER)
+    answer = footplate("resume", a_run(8, "failed", cause="a fault").run_id, "--devices", uuid_of(0))
     assert answer.code == 2
     assert "--devices: torch" in answer.err
     assert "for which NVIDIA driver 570.86.15 is too old.\n  Update the driver to 580.65.06" in answer.err
