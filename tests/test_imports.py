@@ -20,6 +20,7 @@ def modules_after(statement: str) -> set[str]:
     "statement",
     [
         "import engine.contract.checks, engine.contract.runs, engine.contract.connection, engine.contract.launch",
+        "import engine.checks.gpu_support",
         "import engine.gpus.__main__",
         "import engine.supervisor.__main__",
         "import engine.data.__main__",

@@ -7,12 +7,12 @@ import time
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from engine.contract.devices import Snapshot
+from engine.contract.devices import Snapshot, gpu_title
 from engine.contract.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
 from engine.contract.runs import RunFolder
 from gui import icons, theme
 from gui.background import Background, in_background
-from gui.devices.words import gib, gpu_title
+from gui.devices.words import gib
 from gui.runs.words import title
 
 LOOK_EVERY_S = 10.0

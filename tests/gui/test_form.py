@@ -13,9 +13,9 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.checks import model_file_sha256
 from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
+from engine.contract.devices import gpu_title
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
-from gui.devices.words import gpu_title
 from gui.form.form import JobForm
 from tests.gui.devices.snapshots import gpu, snapshot
 

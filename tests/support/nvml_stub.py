@@ -58,7 +58,7 @@ class NvmlStub:
 
     def write(self, gpus: Iterable[Profile] = (), **library: object) -> None:
         """Writes the profile: each of `gpus` from `gpu_profile`, and the library's own keys."""
-        lines = [*_lines({"driver_version": "570.86.15", "cuda_version": 12080} | library)]
+        lines = [*_lines({"driver_version": "595.58.03", "cuda_version": 13020} | library)]
         for gpu in gpus:
             lines += ["gpu", *_lines(gpu)]
         temporary = self.profile.with_suffix(".new")
@@ -117,6 +117,7 @@ def gpu_profile(index: int, **changes: object) -> Profile:
         "name": "NVIDIA H200",
         "uuid": uuid_of(index),
         "bus_id": f"000000FF:{index + 1:02X}:00.0",  # a domain that no machine has in sysfs
+        "compute_capability": 90,
         "total": 140 * GIB,
         "used": (index + 1) * GIB,
         "reserved": GIB // 2,

@@ -14,7 +14,7 @@ from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, uuid_of
 from .conftest import Start, has_gpus, readers_of
 
 ASKED = (
-    "memory", "utilization", "encoder", "decoder", "temperature", "thresholds", "margin", "power", "power_limit", "fan",
+    "compute_capability", "memory", "utilization", "encoder", "decoder", "temperature", "thresholds", "margin", "power", "power_limit", "fan",
     "clocks", "throttle", "pstate", "compute_mode", "persistence", "ecc_mode", "pcie", "pcie_throughput", "fields",
     "nvlink_state", "gpm", "events", "mig", "processes", "process_utilization", "topology", "affinity", "nvlink_remote",
 )  # fmt: skip
@@ -28,9 +28,9 @@ def test_that_one_gpu_is_told_with_its_use_and_its_processes(nvml_stub: NvmlStub
     (gpu,) = snapshot.gpus
     assert snapshot.nvml.status == "ok"
     assert snapshot.nvml.message == ""
-    assert (snapshot.nvml.driver_version, snapshot.nvml.cuda_version) == ("570.86.15", "12.8")
+    assert (snapshot.nvml.driver_version, snapshot.nvml.cuda_version) == ("595.58.03", "13.2")
     assert (gpu.uuid, gpu.name, gpu.nvml_index) == (uuid_of(0), "NVIDIA H200", 0)
-    assert gpu.pci_bus_id == "000000FF:01:00.0"
+    assert (gpu.pci_bus_id, gpu.compute_capability) == ("000000FF:01:00.0", (9, 0))
     assert gpu.utilization_percent == 87
     assert (gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_reserved_bytes) == (GIB, 140 * GIB, GIB // 2)
     assert gpu.memory_free_bytes == 140 * GIB - GIB - GIB // 2

@@ -58,6 +58,7 @@ struct Device {
     /* nvml_core.c */
     char name[96], uuid[96], bus_id[32], lost_file[512];
     int wave;                           /* 1: utilisation and what goes with it moves with each reading */
+    long long compute_capability;
     int lost_after, readings;           /* -1: never lost; readings are counted by nvmlDeviceGetUtilizationRates */
     struct { char of[32]; int code; } errors[MAX_ERRORS];
     /* nvml_quantities.c. A long long is -1 unless the profile sets it, which is what a GPU does not tell. */
