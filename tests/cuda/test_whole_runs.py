@@ -144,12 +144,13 @@ def test_that_a_killed_rank_gives_its_memory_back_and_the_run_goes_on(use: Use, 
 
 
 def test_that_several_ranks_without_memory_go_on_with_smaller_parts(use: Use, job: Make, begin: Begin) -> None:
-    fields = {"batch_size": 64, "image_size": 128, "model": "resnet18", "precision": "fp32", "strategy": "ddp"}
-    host = use(2, memory_mib=900)
+    fields = {"batch_size": 64, "image_size": 320, "model": "resnet18", "precision": "fp32", "strategy": "ddp"}
+    host = use(2, memory_mib=400)
     run = begin(job(host, **fields)).completed()
-    (restarting,) = run.all(Restarting)
-    assert "memory" in restarting.cause
-    assert restarting.changes["accumulation"] == 2
+    restarts = run.all(Restarting)
+    assert [each.changes["accumulation"] for each in restarts] == [2 ** (1 + number) for number in range(len(restarts))]
+    assert restarts
+    assert all("memory" in each.cause for each in restarts)
 
 
 def test_that_a_hung_gpu_ends_the_attempt_in_the_time_that_a_collective_may_take(
@@ -161,7 +162,7 @@ def test_that_a_hung_gpu_ends_the_attempt_in_the_time_that_a_collective_may_take
     host.state.set(0, hangs=True)
     finished = run.finished()
     assert finished.outcome == "failed"
-    assert "Nothing has gone on" in finished.cause
+    assert "Nothing has gone on" in finished.cause or "Rank 0 holds up the run" in finished.cause
     assert free(host)
 
 
