@@ -1,4 +1,7 @@
-"""Work that must not hold up the window: one function on a thread, its outcome back on the GUI thread."""
+"""Work that must not hold up the window: one function on a thread, its outcome back on the GUI thread.
+
+An exception that `failed` is given and does not expect is to be raised there: it is then told of as a fault of the window.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,29 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtCore import QObject, Qt, Signal, SignalInstance, Slot
+
+
+def emitted(signal: SignalInstance, *values: Any) -> bool:
+    """Emits a signal from a thread. False where the window, and the signal's object with it, is gone already."""
+    try:
+        signal.emit(*values)
+    except RuntimeError:
+        return False
+    return True
+
+
+def expected_of_a_disk(error: Exception) -> None:
+    """What to do about a failure that only means that there is nothing to show: nothing, or to raise what is a fault."""
+    if not isinstance(error, OSError):
+        raise error
+
+
+def why(error: Exception) -> str:
+    """What went wrong with a file, in words."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error}"
 
 
 class Background(QObject):
@@ -41,10 +66,7 @@ class Background(QObject):
             self._result = self._function()
         except Exception as error:
             self._fault = error
-        try:
-            self._answered.emit()
-        except RuntimeError:
-            return  # the window, and this object with it, is gone already
+        emitted(self._answered)
 
     @Slot()
     def _deliver(self) -> None:

@@ -16,7 +16,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.background import in_background
+from gui.background import expected_of_a_disk, in_background
 from gui.form.form import JobForm
 from gui.header import PAGES, Header
 from gui.inspector import Inspector
@@ -303,11 +303,11 @@ class MainWindow(QMainWindow):
         self.show_message(f"The list of runs cannot be read: {error}")
 
     def _look_ahead(self) -> None:
-        in_background(runs_ahead, self, self.form.set_ahead, lambda _error: None)
+        in_background(runs_ahead, self, self.form.set_ahead, expected_of_a_disk)
 
     def _count_running(self) -> None:
         self._look_ahead()
-        in_background(count_going_on, self, lambda counts: self.header.show_running(*counts), lambda _error: None)
+        in_background(count_going_on, self, lambda counts: self.header.show_running(*counts), expected_of_a_disk)
 
     def _stop(self) -> None:
         if self.track is not None and self.status.stop.isEnabled():

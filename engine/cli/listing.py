@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 import msgspec
 
@@ -18,7 +19,9 @@ from engine.contract.runs import RunSummary
 
 def runs(options: argparse.Namespace) -> int:
     """Lists all runs, newest first."""
-    summaries = list(RunIndex().summaries())
+    summaries = list(
+        RunIndex().summaries(lambda run_id, error: print(f"{run_id} cannot be read: {error}", file=sys.stderr))
+    )
     if options.json:
         for summary in summaries:
             print(ENCODE.encode(summary).decode())

@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,8 +52,11 @@ class RunIndex:
     def file() -> Path:
         return paths.home() / "runs.index"
 
-    def summaries(self) -> Iterator[RunSummary]:
-        """Each run there is, newest first. Folders that hold no readable job, or are not ours to read, are passed over.
+    def summaries(
+        self, unreadable: Callable[[str, Exception], None] = lambda _run_id, _error: None
+    ) -> Iterator[RunSummary]:
+        """Each run there is, newest first. Folders that hold no readable job, or are not ours to read, are passed over;
+        so is one that anything else is wrong with, of which `unreadable` is told.
 
         Once all have been gone through, what can be kept is written to the index, where that can be done.
         """
@@ -71,7 +74,10 @@ class RunIndex:
             run = RunFolder(self._root / name)
             try:
                 summary = run.summary() if run.job_file.is_file() else None
-            except OSError:
+            except (FileNotFoundError, PermissionError):
+                continue
+            except Exception as error:  # whatever one run's files hold, the others are to be seen
+                unreadable(name, error)
                 continue
             if summary is None:
                 continue

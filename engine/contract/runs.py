@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import psutil
@@ -65,7 +65,7 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Who runs a run. `start_time` is the process's own as `process_start` gives it, so that a pid used
     again is not taken for it. `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`."""
 
-    pid: int
+    pid: Annotated[int, msgspec.Meta(gt=0)]
     start_time: float
     endpoint: str
     execution: int = 1

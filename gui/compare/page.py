@@ -33,6 +33,7 @@ from gui.compare.reading import Reading
 from gui.compare.saving import CurvesTable, RowsTable
 from gui.files import choose_target
 from gui.monitor.export import ExportError, Table, export_png, write_csv
+from gui.runs.words import unread_words
 from gui.tab_order import order_tabs
 
 _EMPTY = "Nothing to compare yet.\n\nUnder Runs, choose two runs or more and press Compare."
@@ -62,7 +63,7 @@ class ComparePage(QWidget):
         self.setAccessibleName("Compared runs page")
         self.runs: dict[int, ComparedRun] = {}
         self._wanted: dict[int, RunFolder] = {}
-        self._missing: list[str] = []
+        self._unread: dict[str, str] = {}
         self._began = 0.0
         self._reading = Reading(self)
         self._again = QTimer(self, singleShot=True)
@@ -97,7 +98,7 @@ class ComparePage(QWidget):
     def clear(self) -> None:
         """Compares nothing any more, and lets go of what was read."""
         self.close_reading()
-        self.runs, self._wanted, self._missing = {}, {}, []
+        self.runs, self._wanted, self._unread = {}, {}, {}
         self.legend.clear()
         self._show()
         self._stack.setCurrentIndex(0)
@@ -195,7 +196,7 @@ class ComparePage(QWidget):
         self.legend.changed.connect(self._show_curves)
         self.model.modelReset.connect(self._fit_columns)
         self._reading.read.connect(self._take)
-        self._reading.missing.connect(self._miss)
+        self._reading.unread.connect(self._miss)
         self._reading.complete.connect(self._read_whole)
         self._again.timeout.connect(self._read_on)
 
@@ -208,15 +209,17 @@ class ComparePage(QWidget):
 
     def _take(self, run: ComparedRun) -> None:
         self.runs[run.place] = run
+        self._unread.pop(run.summary.run_id, None)
         added = self.legend.add_run(run)
         self._show()
         if added:
             self._order_tabs()
         self._tell()
 
-    def _miss(self, run_id: str) -> None:
-        self._missing.append(run_id)
-        self._wanted = {place: run for place, run in self._wanted.items() if run.run_id != run_id}
+    def _miss(self, run_id: str, why: str) -> None:
+        self._unread[run_id] = why
+        if not why:
+            self._wanted = {place: run for place, run in self._wanted.items() if run.run_id != run_id}
         self._tell()
 
     def _read_whole(self) -> None:
@@ -260,9 +263,13 @@ class ComparePage(QWidget):
     def _tell(self) -> None:
         count = len(self._wanted)
         self._title.setText(f"Compare {count:,} runs" if count != 1 else "Compare 1 run")
-        gone = f"{', '.join(self._missing)} cannot be read any more." if self._missing else ""
-        reading = f"Reading {len(self.runs) + 1} of {count} …" if len(self.runs) < count else ""
-        self._state.setText(" ".join(filter(None, (reading, gone))))
+        gone = [f"{run_id} cannot be read any more." for run_id, why in self._unread.items() if not why]
+        unread = {run_id: why for run_id, why in self._unread.items() if why}
+        left = [
+            place for place, run in self._wanted.items() if place not in self.runs and run.run_id not in self._unread
+        ]
+        reading = [f"Reading {count - len(left) + 1} of {count} …"] if left else []
+        self._state.setText(" ".join([*reading, *gone, unread_words(unread)]).strip())
         self.controls.save.setEnabled(bool(self.runs))
 
     # Saving

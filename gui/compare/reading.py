@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import QObject, Signal
 
 from engine.contract.runs import RunFolder
+from gui.background import emitted, why
 from gui.compare.compared import ComparedRun
 from gui.run.data import RunData
 from gui.run.reading import LogReader
@@ -18,12 +19,12 @@ class Reading(QObject):
 
     Signals:
         read(ComparedRun): one of them, whole.
-        missing(str): the id of one that is gone or cannot be read.
+        unread(str, str): the id of one that cannot be read, and why; "" where it is gone.
         complete(): all have been read.
     """
 
     read = Signal(object)
-    missing = Signal(str)
+    unread = Signal(str, str)
     complete = Signal()
     _said = Signal(int, object, object)
 
@@ -56,33 +57,34 @@ class Reading(QObject):
             self._thread = None
 
     def _work(self, turn: int, runs: list[tuple[int, RunFolder]], ended: threading.Event) -> None:
-        try:
-            for place, run in runs:
-                compared = read_run(place, run, ended)
-                if ended.is_set():
-                    return
-                self._said.emit(turn, run.run_id, compared)
-            self._said.emit(turn, None, None)
-        except RuntimeError:
-            return  # the window, and this object with it, is gone already
+        for place, run in runs:
+            said: ComparedRun | str
+            try:
+                said = read_run(place, run, ended) or ""
+            except Exception as error:  # whatever one run's files hold, the others are to be seen
+                said = why(error)
+            if ended.is_set() or not emitted(self._said, turn, run.run_id, said):
+                return
+        emitted(self._said, turn, None, None)
 
-    def _pass_on(self, turn: int, run_id: str | None, compared: ComparedRun | None) -> None:
+    def _pass_on(self, turn: int, run_id: str | None, said: ComparedRun | str) -> None:
         if turn != self._turn:
             return
         if run_id is None:
             self._thread = None
             self.complete.emit()
-        elif compared is None:
-            self.missing.emit(run_id)
+        elif isinstance(said, str):
+            self.unread.emit(run_id, said)
         else:
-            self.read.emit(compared)
+            self.read.emit(said)
 
 
 def read_run(place: int, run: RunFolder, ended: threading.Event) -> ComparedRun | None:
-    """All that `run` has said; None where there is no such run. Stops in between once `ended` is set."""
+    """All that `run` has said; None where there is no such run. Stops in between once `ended` is set. Raises OSError, and
+    whatever damaged files may lead to."""
     try:
         summary = run.summary()
-    except OSError:
+    except FileNotFoundError:
         return None
     if summary is None:
         return None

@@ -11,6 +11,7 @@ from gui import shades, theme
 from gui.cut import words
 from gui.cut.geometry import Bar, lay_out
 from gui.cut.handle import GRIP_HEIGHT, WIDTH, Handle
+from gui.format import size
 from gui.ticks import round_ticks
 
 STRIP = 10
@@ -188,7 +189,7 @@ class CutPicture(QWidget):
 
         What fits nowhere is in the tool tip and in the table.
         """
-        share, needed = words.share_words(stage), words.bytes_words(stage.memory_bytes)
+        share, needed = words.share_words(stage), size(stage.memory_bytes)
         count = words.count_words(stage.parameters)
         title = ((f"{number} · {self._titles[stage.place]}", str(number)), True)
         time = ((f"{share} · {words.milliseconds(stage.seconds)}", share), False)
@@ -242,8 +243,8 @@ class CutPicture(QWidget):
     def _handle_words(self, cut: Cut, number: int) -> str:
         before, after = self._bar.stages[number], self._bar.stages[number + 1]
         here, there = self._titles[before.place], self._titles[after.place]
-        size = words.bytes_words(words.travels(self._bar.stages, number))
-        journey = f"{size} of each microbatch travel from {here} to {there}, and as much comes back."
+        sent = size(words.travels(self._bar.stages, number))
+        journey = f"{sent} of each microbatch travel from {here} to {there}, and as much comes back."
         if before.place == after.place:
             journey = f"Nothing travels, since both stages are on {here}."
         return (

@@ -10,6 +10,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersisten
 
 from engine.contract.cut import Cut, Stage, stages
 from gui.cut import words
+from gui.format import size
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -49,7 +50,7 @@ COLUMNS: tuple[_Column, ...] = (
     _Column("Share", lambda row: words.share_words(row.stage), "Of the time of all stages"),
     _Column(
         "Memory",
-        lambda row: ("⚠ " if row.stage.over_memory else "") + words.bytes_words(row.stage.memory_bytes),
+        lambda row: ("⚠ " if row.stage.over_memory else "") + size(row.stage.memory_bytes),
         "Parameters' state and the activations of the microbatches in flight; ⚠ where the device has less",
     ),
     _Column(

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.contract.cut import Cut, Stage
-
-NOT_KNOWN = "–"
-
-
-def bytes_words(count: float) -> str:
-    """ "812 B", "3.1 MiB", "12 GiB": three figures at most."""
-    value, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1000:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+from gui.format import NOT_KNOWN, size
 
 
 def count_words(count: int) -> str:
@@ -34,10 +23,10 @@ def milliseconds(seconds: float) -> str:
 def memory_words(stage: Stage, cut: Cut) -> str:
     """ "1.2 GiB", "1.2 of 8.0 GiB free", or that it is over."""
     limit = cut.memory_bytes[stage.place]
-    needed = bytes_words(stage.memory_bytes)
+    needed = size(stage.memory_bytes)
     if limit is None:
         return needed
-    return f"{needed}, over {bytes_words(limit)}" if stage.over_memory else f"{needed} of {bytes_words(limit)}"
+    return f"{needed}, over {size(limit)}" if stage.over_memory else f"{needed} of {size(limit)}"
 
 
 def share_words(stage: Stage) -> str:
@@ -54,7 +43,7 @@ def sent_words(held: Sequence[Stage], number: int) -> str:
     """ "3.1 MiB", or that it stays on the device; a dash for the last stage."""
     if number + 1 >= len(held):
         return NOT_KNOWN
-    return bytes_words(travels(held, number)) if travels(held, number) else "stays"
+    return size(travels(held, number)) if travels(held, number) else "stays"
 
 
 def span_words(stage: Stage) -> str:
@@ -68,7 +57,7 @@ def describe_stage(number: int, held: Sequence[Stage], cut: Cut, title: str) -> 
     """A sentence on stage `number` of `held` for tool tips and screen readers."""
     stage = held[number]
     on = travels(held, number)
-    sent = f", sends {bytes_words(on)} of each microbatch on" if on else ""
+    sent = f", sends {size(on)} of each microbatch on" if on else ""
     over = " This is more than its device has." if stage.over_memory else ""
     return (
         f"Stage {number} on {title}: {span_words(stage)}, {stage.layers} layers, "

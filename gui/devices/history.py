@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class DeviceHistory:
 
     `titles` names each device as its card does now (CUDA's numbers come a little after the first snapshot), with the
     host's name before it where that is another; this machine first, in the order of the cards, those no longer there
-    last. `additions` counts the snapshots taken in. `origin` is where `places` count from, in seconds since the epoch.
+    last, until nothing is left of them. `additions` counts the snapshots taken in. `origin` is where `places` count from, in seconds since the epoch.
     """
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
@@ -72,9 +72,7 @@ class DeviceHistory:
     def forget(self, host: str) -> None:
         """Gives up all of a host that is not watched any more."""
         if self._timelines.pop(host, None) is not None:
-            for key in self._titles.pop(host):
-                for kept in (self._hosts, self._gpus, self._cpus):
-                    kept.pop(key, None)
+            self._forget(self._titles.pop(host))
             self._join_titles()
             self.additions += 1
             self._share_out()
@@ -126,17 +124,27 @@ class DeviceHistory:
         return row
 
     def _name(self, snapshot: Snapshot, host: str) -> None:
-        """Sets the titles of this host's devices: those in `snapshot` first, then those no longer there."""
+        """Sets the titles of this host's devices: those in `snapshot` first, then those no longer there of which something
+        is left."""
         before = f"{host} " if host else ""
         gpus = sorted(snapshot.gpus, key=card_order)
         titles = {device_key(host, gpu.uuid): before + gpu_title(gpu) for gpu in gpus}
         titles[device_key(host, CPU)] = before + "CPU"
         known = self._titles[host]
-        titles |= {key: title for key, title in known.items() if key not in titles}
+        titles |= {key: title for key, title in known.items() if key not in titles and self._is_left(key)}
         if list(titles.items()) != list(known.items()):
             self._titles[host] = titles
+            self._forget(known.keys() - titles)
             self._hosts |= dict.fromkeys(titles, host)
             self._join_titles()
+
+    def _is_left(self, key: str) -> bool:
+        return any(self.tells(key, quantity.id) for quantity in QUANTITIES)
+
+    def _forget(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            for kept in (self._hosts, self._gpus, self._cpus):
+                kept.pop(key, None)
 
     def _join_titles(self) -> None:
         hosts = sorted(self._titles, key=lambda host: host != "")

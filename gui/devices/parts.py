@@ -9,8 +9,8 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QSizePolicy, QWidget
 
 from gui import theme
-from gui.devices import words
 from gui.devices.sparkline import Sparkline
+from gui.format import size_of
 from gui.plots.columns import Floats
 
 CARD_SPAN_S = 120.0
@@ -83,7 +83,7 @@ class MemoryBar(QWidget):
     def set_memory(self, used_bytes: int | None, total_bytes: int | None) -> None:
         """What is not known is None."""
         self._bar.set_share(used_bytes / total_bytes if used_bytes is not None and total_bytes else None)
-        text = words.used_of(used_bytes, total_bytes)
+        text = size_of(used_bytes, total_bytes)
         self._text.setText(text)
         self._text.setAccessibleName(f"Memory in use: {text}")
 

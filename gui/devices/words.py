@@ -8,9 +8,8 @@ import time
 from functools import lru_cache
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess
+from gui.format import NOT_KNOWN, size, size_of
 
-GIB = 1 << 30
-NOT_KNOWN = "–"
 _JOULES_PER_KWH = 3_600_000
 _FIGURE_SPACE = "\u2007"
 """As wide as a digit, so that a number keeps its place as it gains and loses digits."""
@@ -28,18 +27,6 @@ def number(value: float | None, digits: int = 0, width: int = 0) -> str:
 
 def percent(value: float | None, width: int = 0) -> str:
     return f"{number(value, width=width)} %"
-
-
-def gib(value: float | None, digits: int = 1) -> str:
-    """Bytes in binary gigabytes, as NVIDIA's own tools and product names count."""
-    return f"{number(value / GIB if value is not None else None, digits)} GiB"
-
-
-def used_of(used: float | None, total: float | None) -> str:
-    """ "41.2 of 140.4 GiB"."""
-    if total is None:
-        return gib(used)
-    return f"{number(used / GIB if used is not None else None, 1)} of {gib(total)}"
 
 
 def share(used: float | None, total: float | None) -> str:
@@ -102,7 +89,7 @@ def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str
 
 
 def _holding(who: str, held_bytes: int | None) -> str:
-    return who if held_bytes is None else f"{who}, {gib(held_bytes)}"
+    return who if held_bytes is None else f"{who}, {size(held_bytes)}"
 
 
 @lru_cache(maxsize=1)
@@ -142,7 +129,7 @@ def describe_gpu(gpu: Gpu) -> str:
         return f"{gpu.name} {gpu.uuid}: asleep, not woken"
     parts = [
         f"utilization {percent(gpu.utilization_percent)}" if gpu.utilization_percent is not None else "",
-        f"memory {used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}" if gpu.memory_used_bytes is not None else "",
+        f"memory {size_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}" if gpu.memory_used_bytes is not None else "",
         celsius(gpu.temperature_c) if gpu.temperature_c is not None else "",
         watts(gpu.power_w) if gpu.power_w is not None else "",
         busy(gpu.processes, own_user()),
@@ -154,5 +141,5 @@ def describe_cpu(cpu: Cpu) -> str:
     """A sentence for screen readers."""
     return (
         f"{cpu.name}, {len(cpu.core_load_percent)} cores: load {percent(cpu.load_percent)}, "
-        f"memory {used_of(cpu.memory_used_bytes, cpu.memory_total_bytes)}"
+        f"memory {size_of(cpu.memory_used_bytes, cpu.memory_total_bytes)}"
     )

@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 from engine.contract.devices import Gpu
 from engine.contract.quantities import BY_ID
 from gui import shades, theme
-from gui.devices import words
 from gui.devices.states import joined
+from gui.format import size_of
 from gui.monitor.watched import WatchedGpu
 from gui.tab_order import order_tabs
 
@@ -71,7 +71,7 @@ def _used_share(gpu: Gpu) -> float | None:
 
 
 def _memory(gpu: Gpu) -> str:
-    return "" if gpu.memory_used_bytes is None else words.used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    return "" if gpu.memory_used_bytes is None else size_of(gpu.memory_used_bytes, gpu.memory_total_bytes)
 
 
 def _power(gpu: Gpu) -> str:

@@ -14,6 +14,7 @@ from gui.devices import words
 from gui.devices.history import DeviceHistory
 from gui.devices.parts import ElidedLabel, set_kind
 from gui.devices.states import joined
+from gui.format import size, size_of
 from gui.monitor.energy import EnergyMarks
 from gui.monitor.facts import GROUPS, Group, at_place, groups, now
 from gui.monitor.figures import Figures
@@ -219,7 +220,7 @@ def _is_instance(one: WatchedGpu, whole: WatchedGpu) -> bool:
 
 
 def _process_row(process: GpuProcess) -> list[str]:
-    memory = "" if process.memory_used_bytes is None else words.gib(process.memory_used_bytes)
+    memory = "" if process.memory_used_bytes is None else size(process.memory_used_bytes)
     share = "" if process.sm_percent is None else words.percent(process.sm_percent)
     return [
         f"{process.pid}", process.user or "", process.command or process.name or "", process.kind.capitalize(), memory, share,
@@ -229,7 +230,7 @@ def _process_row(process: GpuProcess) -> list[str]:
 def _instance_row(one: WatchedGpu) -> list[str]:
     gpu = one.gpu
     profile = gpu.mig.profile if gpu.mig is not None else ""
-    return [one.title, profile, words.used_of(gpu.memory_used_bytes, gpu.memory_total_bytes), one.who]
+    return [one.title, profile, size_of(gpu.memory_used_bytes, gpu.memory_total_bytes), one.who]
 
 
 def _link_row(link: NvLink) -> list[str]:

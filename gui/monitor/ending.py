@@ -12,7 +12,7 @@ from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
-from gui.devices.words import gib
+from gui.format import size
 from gui.monitor.process_lines import Line
 from gui.monitor.topology_words import gpu_names
 from gui.question import QuestionBar
@@ -196,7 +196,7 @@ def _stop_words(line: Line) -> str:
 
 def _end_words(line: Line) -> str:
     whose = "" if line.mine or line.user is None else f" of {line.user}"
-    held = f"{gib(line.memory_used_bytes)} of " if line.memory_used_bytes is not None else ""
+    held = f"{size(line.memory_used_bytes)} of " if line.memory_used_bytes is not None else ""
     since = f" and has run for {duration(line.running_s)}" if line.running_s is not None else ""
     how = (
         "It is ended at once and loses what it has not saved."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
@@ -47,6 +48,8 @@ def executions(run: RunFolder) -> list[Execution]:
     except FileNotFoundError:
         return []
     with log:
+        if not os.fstat(log.fileno()).st_size:
+            return []
         places = _places(log) if _went_on(run) else [0]
         found = [_execution(log, place) for place in places]
         ends = [_last_before(log, place) for place in places[1:]]

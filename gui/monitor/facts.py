@@ -12,6 +12,7 @@ from engine.contract.quantities import BY_ID, THROTTLE_WORDS
 from gui import theme
 from gui.devices import words
 from gui.devices.history import DeviceHistory
+from gui.format import size
 from gui.monitor.energy import Used
 from gui.monitor.figures import Figure
 from gui.monitor.watched import WatchedGpu
@@ -276,7 +277,7 @@ def _number(name: str, label: str, value: float | None, unit: str, meaning: str,
 
 
 def _bytes(name: str, label: str, value: int | None, meaning: str) -> Figure | None:
-    return None if value is None else Figure(name, label, words.gib(value), meaning)
+    return None if value is None else Figure(name, label, size(value, "GiB"), meaning)
 
 
 def _of(name: str, label: str, value: int | None, highest: int | None, meaning: str) -> Figure | None:
@@ -295,7 +296,7 @@ def _flag(
 def _reserved(gpu: Gpu) -> str:
     if gpu.memory_reserved_bytes is None:
         return ""
-    return f"The driver keeps {words.gib(gpu.memory_reserved_bytes)} besides."
+    return f"The driver keeps {size(gpu.memory_reserved_bytes, 'GiB')} besides."
 
 
 def _limits(gpu: Gpu) -> str:

@@ -14,7 +14,7 @@ from gui.devices.history import DeviceHistory
 from gui.monitor.facts import line_color, line_scale, lines_of
 from gui.monitor.watched import WatchedGpu
 from gui.plots.annotations import Level
-from gui.plots.group import PlotGroup
+from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 
@@ -36,11 +36,13 @@ class GpuPlot(LinePlot):
         self._unread = dense
         self._labelled = False
         self._scales: tuple[tuple[str, float], ...] = ()
+        self._key = ""
         self._limits: tuple[float | None, float | None] = (None, None)
         self.setToolTip(MEANING)
 
     def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
         """Takes over what the history holds of that GPU."""
+        self._key = each.key
         told = [(line, line_scale(each.gpu, line)) for line in lines_of(partial(history.tells, each.key))]
         scales = tuple((line, scale) for line, scale in told if scale is not None)
         self.set_empty_text("Asleep" if each.gpu.asleep else "Nothing told that could be drawn")
@@ -54,6 +56,9 @@ class GpuPlot(LinePlot):
         for line, _ in scales:
             self.set_data(line, places, history.values(each.key, line))
         self._show_levels(each)
+
+    def has(self, mark: Mark) -> bool:
+        return mark.of is None or self._key in mark.of
 
     def forget(self) -> None:
         """Another GPU is to be shown."""

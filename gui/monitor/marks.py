@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from engine.contract.devices import is_gpu
 from engine.contract.events import RunFinished
 from engine.contract.runs import ENDED, RunFolder, State, list_runs
-from gui.background import Background, in_background
+from gui.background import Background, expected_of_a_disk, in_background, why
 from gui.monitor.executions import executions
 from gui.runs.words import title
 
@@ -48,7 +48,9 @@ class RunMark:
 class RunMarks(QObject):
     """The executions of the last 24 hours and those going on, oldest first; read on a thread every few seconds.
 
-    Signals: changed() - `marks` are others.
+    `unread` says of runs whose files could not be understood, by their ids, why; what was known of them before stands.
+
+    Signals: changed() - `marks` or `unread` are others.
     """
 
     changed = Signal()
@@ -56,6 +58,7 @@ class RunMarks(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.marks: tuple[RunMark, ...] = ()
+        self.unread: dict[str, str] = {}
         self._reader = _Reader()
         self._reading: Background | None = None
         self._again = False
@@ -90,8 +93,8 @@ class RunMarks(QObject):
 
     def _read(self, marks: tuple[RunMark, ...]) -> None:
         self._reading = None
-        if marks != self.marks:
-            self.marks = marks
+        if (marks, self._reader.unread) != (self.marks, self.unread):
+            self.marks, self.unread = marks, self._reader.unread
             self.changed.emit()
         if self._again:
             self._again = False
@@ -99,11 +102,13 @@ class RunMarks(QObject):
 
     def _could_not_read(self, error: Exception) -> None:
         self._read(())  # a home that cannot be read has no runs to mark
+        expected_of_a_disk(error)
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What was read of a run, and of when its supervisor's file was: another one means that somebody goes on with it."""
+    """What was read of a run, and of when its folder was: a supervisor's file, a job or notes that are put into it mean that
+    somebody goes on with the run, or names it otherwise."""
 
     stamp: int
     marks: tuple[RunMark, ...]
@@ -118,18 +123,24 @@ class _Reader:
 
     def __init__(self) -> None:
         self._known: dict[Path, _Known] = {}
+        self.unread: dict[str, str] = {}
 
     def read(self) -> tuple[RunMark, ...]:
         """All marks, oldest first. Raises OSError where the runs' folder cannot be read."""
         runs = list_runs()
         present = {run.path for run in runs}
         self._known = {path: known for path, known in self._known.items() if path in present}
+        unread: dict[str, str] = {}
         for run in runs:
             known = self._known.get(run.path)
-            if known is None or not known.still_so(run):
-                known = _marks_of(run)
+            try:
+                if known is None or not known.still_so(run):
+                    known = _marks_of(run)
+            except Exception as error:  # whatever one run's files hold, the others are to be seen
+                unread[run.run_id] = why(error)
             if known is not None:
                 self._known[run.path] = known
+        self.unread = unread
         oldest = time.time() - SHOWN_S
         all_of_them = (mark for known in self._known.values() for mark in known.marks)
         shown = (mark for mark in all_of_them if mark.end is None or mark.end >= oldest)
@@ -138,18 +149,18 @@ class _Reader:
 
 def _stamp(run: RunFolder) -> int:
     try:
-        return run.supervisor_file.stat().st_mtime_ns
+        return run.path.stat().st_mtime_ns
     except OSError:
         return 0
 
 
 def _marks_of(run: RunFolder) -> _Known | None:
-    """None for a run that cannot be read."""
+    """None for a run that is gone or not ours to read. Raises OSError, and whatever damaged files may lead to."""
     stamp, state, last = _stamp(run), run.state(), run.last_event()
     try:
         summary = run.summary()
         told = executions(run)
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return None
     if summary is None:
         return None

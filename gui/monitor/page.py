@@ -26,6 +26,7 @@ from gui.monitor.topology import TopologyView
 from gui.monitor.troubles import TroubleBanner, trouble_words
 from gui.monitor.watched import LastSeen, watched_gpus
 from gui.plots.group import Mark, PlotGroup
+from gui.runs.words import unread_words
 from gui.settings import Settings
 
 _NO_GPU = "No NVIDIA GPU is installed in this machine."
@@ -129,7 +130,8 @@ class MonitorPage(QWidget):
         if not self.isVisible():
             return
         latest = self._last_seen.fill(self._hosts.latest)
-        self.troubles.show_troubles(trouble_words(latest, self._hosts.troubles))
+        unread = [unread_words(self._marks.unread)] if self._marks.unread else []
+        self.troubles.show_troubles([*trouble_words(latest, self._hosts.troubles), *unread])
         found = watched_gpus(latest, self._hosts.troubles, self._history.titles, self._marks.holding())
         gpus = [each for each in found if each.key in self._history.titles]
         theme.register_devices(each.key for each in gpus)
@@ -254,12 +256,13 @@ class MonitorPage(QWidget):
 
 
 def _marks_of(run: RunMark, origin: float) -> list[Mark]:
-    """Where a run began to work and, if it has, ended."""
+    """Where a run began to work and, if it has, ended, on the devices of this machine that it used."""
     if run.state == "waiting":
         return []
-    marks = [Mark(run.start - origin, run.name, _accent)]
+    devices = frozenset(run.devices)
+    marks = [Mark(run.start - origin, run.name, _accent, of=devices)]
     if run.end is not None:
-        marks.append(Mark(run.end - origin, f"{run.name}: {run.state}", _muted, ends=True))
+        marks.append(Mark(run.end - origin, f"{run.name}: {run.state}", _muted, ends=True, of=devices))
     return marks
 
 

@@ -11,9 +11,8 @@ from typing import Any
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPainter, QPixmap
 
-from engine.contract.quantities import GIB, MIB
 from gui import theme
-from gui.devices.words import NOT_KNOWN, gib
+from gui.format import NOT_KNOWN, size
 from gui.icons import icon, pixmap
 from gui.monitor.process_lines import Key, Line
 from gui.monitor.topology_words import gpu_names
@@ -48,13 +47,6 @@ def _percent(value: float | None) -> str:
     return f"{value:,.0f} %" if value is not None else NOT_KNOWN
 
 
-def _memory(value: int | None) -> str:
-    """ "41.2 GiB", or "4 MiB" where that says more."""
-    if value is None:
-        return NOT_KNOWN
-    return gib(value) if value >= GIB else f"{value / MIB:.0f} MiB"
-
-
 def _running(seconds: int | None) -> str:
     if seconds is None:
         return NOT_KNOWN
@@ -76,7 +68,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("GPU", lambda line: gpu_names(line.gpus), lambda line: gpu_names(line.gpus)),
     Column(
         "GPU memory",
-        lambda line: _memory(line.memory_used_bytes),
+        lambda line: size(line.memory_used_bytes),
         lambda line: line.memory_used_bytes,
         number=True,
         widest="140.4 GiB",
@@ -100,7 +92,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "Host memory",
-        lambda line: _memory(line.host_memory_bytes),
+        lambda line: size(line.host_memory_bytes),
         lambda line: line.host_memory_bytes,
         number=True,
         widest="140.4 GiB",

@@ -38,7 +38,7 @@ class TroubleBanner(QFrame):
         self._mark = QLabel()
         self._mark.setAccessibleName("Warning")
         self._text = QLabel(wordWrap=True)
-        self._text.setAccessibleName("Trouble with hosts")
+        self._text.setAccessibleName("Troubles")
         self._text.setTextFormat(Qt.TextFormat.PlainText)
         self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         layout = QHBoxLayout(self)

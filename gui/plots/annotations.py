@@ -48,14 +48,14 @@ class Annotations(QGraphicsItem):
     labels that would lie on others. A mark's flag points the way that time went on: to the right where something began,
     back where it ended.
 
-    `named` is whether marks carry their labels here.
+    `named` are the marks that carry their labels here.
     """
 
     def __init__(self, box: Box, font: QFont) -> None:
         super().__init__(box)
         self.levels: tuple[Level, ...] = ()
         self.marks: tuple[Mark, ...] = ()
-        self.named = False
+        self.named: frozenset[Mark] = frozenset()
         self.log = False
         self._cursor: float | None = None
         self._box = box
@@ -87,14 +87,14 @@ class Annotations(QGraphicsItem):
         self.levels = tuple(sorted(levels, key=lambda level: -level.value))
         self._renew_levels()
 
-    def show_marks(self, marks: tuple[Mark, ...], named: bool) -> None:
-        """`named` is whether they carry their labels here."""
+    def show_marks(self, marks: tuple[Mark, ...], named: frozenset[Mark]) -> None:
+        """`named` are those of them that carry their labels here."""
         if (marks, named) != (self.marks, self.named):
             self.marks, self.named = marks, named
             self._renew_marks()
 
     def mark_at(self, place: float, within_px: float) -> Mark | None:
-        """The mark nearest to `place` on the horizontal axis, None where none is so close."""
+        """The mark that is nearest to `place` on the horizontal axis, None where none is so close."""
         within = self._box.place_at(within_px) - self._box.place_at(0)
         near = min(self.marks, key=lambda mark: abs(mark.place - place), default=None)
         return near if near is not None and abs(near.place - place) <= within else None
@@ -162,7 +162,7 @@ class Annotations(QGraphicsItem):
             top, tip = rect.top(), -_FLAG if mark.ends else _FLAG
             flag = QPolygonF([QPointF(x, top), QPointF(x + tip, top + _FLAG / 2), QPointF(x, top + _FLAG)])
             line = QLineF(x, top, x, rect.bottom())
-            room = _free(self._beside(mark, x, rect), taken) if self.named else None
+            room = _free(self._beside(mark, x, rect), taken) if mark in self.named else None
             yield _Drawn(line, QPen(QColor(mark.color()), 1), flag, mark.label, room)
 
     def _beside(self, mark: Mark, x: float, rect: QRectF) -> QRectF:

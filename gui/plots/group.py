@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -35,16 +36,20 @@ class Drawable(Protocol):
 
     def isVisible(self) -> bool: ...
 
+    def has(self, mark: Mark) -> bool: ...
+
 
 @dataclass(frozen=True)
 class Mark:
-    """A vertical line in every plot of a group, at `place` on the horizontal axis: something began there, or, with
-    `ends`, came to its end. `color` is asked anew when the scheme changes."""
+    """A vertical line in the plots of a group, at `place` on the horizontal axis: something began there, or, with `ends`,
+    came to its end. `color` is asked anew when the scheme changes. It stands in every plot, or where `of` is given in
+    those alone that show something of it."""
 
     place: float
     label: str
     color: Callable[[], str]
     ends: bool = False
+    of: frozenset[str] | None = None
 
 
 class PlotGroup(QObject):
@@ -89,11 +94,10 @@ class PlotGroup(QObject):
         """Where the data begins and ends."""
         return self._first, self._last
 
-    @property
-    def top(self) -> Drawable | None:
-        """The first plot in sight, which names the marks."""
-        self._plots = [plot for plot in self._plots if isValid(plot)]
-        return next((plot for plot in self._plots if plot.isVisible()), None)
+    def above(self, plot: Drawable) -> list[Drawable]:
+        """The plots in sight that joined before `plot`; each mark is named by the first that has it."""
+        self._plots = [each for each in self._plots if isValid(each)]
+        return [each for each in takewhile(lambda each: each is not plot, self._plots) if each.isVisible()]
 
     def join(self, plot: Drawable) -> None:
         """Takes in another plot, below those there are."""

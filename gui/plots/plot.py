@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 from gui import theme
 from gui.plots.annotations import Level
 from gui.plots.columns import Floats
-from gui.plots.group import PlotGroup
+from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
 from gui.plots.readout import Readout, place_words
 from gui.plots.view import PlotView
@@ -28,7 +28,7 @@ class LinePlot(QWidget):
     The mouse wheel zooms around the pointer, dragging pans, a double click goes back to the newest data. With
     the keyboard: Left and Right move the crosshair, Shift+Left and Shift+Right pan, + and - zoom, Home goes back
     to the newest, Escape puts the crosshair away. The title row reads the values at the crosshair, or the newest.
-    The group's marks stand in every plot; the topmost names them, and so does the pointer.
+    The group's marks stand in every plot that `has` them; the topmost of those names them, and so does the pointer.
     """
 
     def __init__(
@@ -167,9 +167,19 @@ class LinePlot(QWidget):
         drawn = [line.draw(frame) for line in self._lines.values()]
         spans = [span for span in drawn if span is not None]
         self._set_span(spans)
-        self._view.annotations.show_marks(self.group.marks, named=self.group.top is self)
+        self._show_marks()
         self._empty.setVisible(not any(len(line.x) for line in self._lines.values()))
         self._write_values()
+
+    def has(self, mark: Mark) -> bool:
+        """Whether a mark stands here: it is of everything, or of something that has a line."""
+        return mark.of is None or not mark.of.isdisjoint(self._lines)
+
+    def _show_marks(self) -> None:
+        marks = tuple(filter(self.has, self.group.marks))
+        above = self.group.above(self) if marks else []
+        named = frozenset(mark for mark in marks if not any(plot.has(mark) for plot in above))
+        self._view.annotations.show_marks(marks, named)
 
     def describe(self) -> str:
         """The latest values in words."""
@@ -304,8 +314,9 @@ class LinePlot(QWidget):
         if cursor is None:
             return ""
         words = place_words(self.group, cursor)
-        mark = self._view.annotations.mark_at(cursor, _NEAR_PX) if self._view.annotations.named else None
-        return f"{words} · {mark.label}" if mark is not None else words
+        annotations = self._view.annotations
+        mark = annotations.mark_at(cursor, _NEAR_PX)
+        return f"{words} · {mark.label}" if mark is not None and mark in annotations.named else words
 
     def _write_values(self) -> None:
         if self._dense:

@@ -9,8 +9,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QVBoxLayout, QWidget
 
 from engine.contract.catalogue import load_catalogue
+from engine.contract.quantities import GIB
 from gui import theme
-from gui.devices import words
+from gui.format import size
 from gui.plots.columns import Column, Floats
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
@@ -176,7 +177,7 @@ def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
     plots = {
         "utilization_percent": LinePlot("Utilization", group, unit="%", low=0, high=100, write=lambda v: f"{v:.0f} %"),
         "memory_used_bytes": LinePlot(
-            "Memory", group, unit="GiB", scale=1 / words.GIB, low=0, write=lambda v: f"{v:.1f} GiB"
+            "Memory", group, unit="GiB", scale=1 / GIB, low=0, write=lambda v: size(v * GIB, "GiB")
         ),
         "power_w": LinePlot("Power", group, unit="W", low=0, write=lambda v: f"{v:.0f} W"),
         "temperature_c": LinePlot("Temperature", group, unit="°C", write=lambda v: f"{v:.0f} °C"),

@@ -21,6 +21,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui import theme
+from gui.format import size
 
 MOST = 32.0
 _STEP = 1.25
@@ -45,7 +46,7 @@ def read_picture(folder: Path, name: str) -> QImage | str:
     why = _damage(content)
     image = QImage() if why else QImage.fromData(content)
     if not why and image.isNull():
-        why = f"it is damaged within, or takes more than {QImageReader.allocationLimit()} MB"
+        why = f"it is damaged within, or takes more than {size(QImageReader.allocationLimit() << 20)}"
     return f"{name} cannot be shown: {why}." if why else image
 
 

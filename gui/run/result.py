@@ -12,6 +12,7 @@ from engine.contract.events import RunFinished
 from engine.contract.measures import measure_words
 from engine.contract.runs import RunFolder
 from gui.files import reveal
+from gui.format import size
 from gui.run.data import RunData
 from gui.run.loading import loading_code
 from gui.run.status import RunStatus, cause_of
@@ -99,9 +100,7 @@ def _facts(run: RunFolder, data: RunData, finished: RunFinished | None) -> list[
         where = f" (epoch {finished.best_epoch})" if finished.best_epoch is not None else ""
         facts.append(f"Best: {measures_words(finished.best, data)}{where}")
     if data.checkpoints:
-        files = [
-            f"{Path(saved.path).name} ({saved.bytes / 1e6:.1f} MB)" for _, saved in sorted(data.checkpoints.items())
-        ]
+        files = [f"{Path(saved.path).name} ({size(saved.bytes)})" for _, saved in sorted(data.checkpoints.items())]
         facts.append(f"{' and '.join(files)} in {run.checkpoints}")
     if data.failure is not None and data.failure.traceback_file:
         facts.append(f"The full report: {run.path / data.failure.traceback_file}")

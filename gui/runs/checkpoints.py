@@ -9,7 +9,8 @@ from pathlib import Path
 from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, CheckpointSaved
 from engine.contract.runs import OLDER_CHECKPOINT, RunFolder
-from gui.runs.words import lately, size_words
+from gui.format import size
+from gui.runs.words import lately
 
 BEST = "best.pt"
 LAST = "last.pt"
@@ -51,7 +52,7 @@ class Checkpoint:
     def words(self) -> str:
         """ "epoch 3, step 345 · 14:05 · 44.9 MiB"; without the place where the name tells it."""
         place = "" if OLDER_CHECKPOINT.fullmatch(self.name) else self.place
-        return " · ".join(filter(None, (place, lately(self.written), size_words(self.bytes))))
+        return " · ".join(filter(None, (place, lately(self.written), size(self.bytes))))
 
 
 def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:

@@ -14,8 +14,9 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.runs import RunFolder, RunSummary
 from engine.contract.trash import CannotTrash, Holding, Trashed, holding, put_back, trash_run
 from gui.background import Background, in_background
+from gui.format import size
 from gui.question import QuestionBar
-from gui.runs.words import many, size_words, title
+from gui.runs.words import many, title
 
 GOING_ON = ("starting", "waiting", "running")
 
@@ -85,8 +86,8 @@ class DeletingBar(QuestionBar):
             return  # it is not asked any more
         self._held = held
         hold = "It holds" if len(self._runs) == 1 else "Together they hold"
-        of_them = f", {size_words(held.checkpoint_bytes)} of it checkpoints" if held.checkpoint_bytes else ""
-        freed = f"{size_words(held.freed_bytes)} of the disk are free again once the trash is emptied."
+        of_them = f", {size(held.checkpoint_bytes)} of it checkpoints" if held.checkpoint_bytes else ""
+        freed = f"{size(held.freed_bytes)} of the disk are free again once the trash is emptied."
         going = (
             f" {many(left_out)} of the chosen ones {'goes' if left_out == 1 else 'go'} on and would stay."
             if left_out
@@ -94,7 +95,7 @@ class DeletingBar(QuestionBar):
         )
         self.say(
             "warning",
-            f"Move {_named(self._runs)} to the trash? {hold} {size_words(held.bytes)}{of_them}; {freed}{going}",
+            f"Move {_named(self._runs)} to the trash? {hold} {size(held.bytes)}{of_them}; {freed}{going}",
             "Move to trash",
             "Cancel",
         )

@@ -10,9 +10,10 @@ from typing import Any
 from engine.contract.job import FIELDS, changed_fields
 from engine.contract.runs import RunFolder
 from engine.contract.trash import Holding, holding
+from gui.format import size
 from gui.run.words import SCHEDULES, devices_words
 from gui.runs.checkpoints import Checkpoint, checkpoints_of
-from gui.runs.words import model_title, size_words, strategy_title
+from gui.runs.words import model_title, strategy_title
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def job_lines(facts: Facts) -> Lines:
 def disk_lines(facts: Facts) -> Lines:
     """The whole folder, and that there is no checkpoint where there is none."""
     none = [] if facts.checkpoints else [("Checkpoints", "none yet")]
-    return [*none, ("The whole folder", size_words(facts.held.bytes))]
+    return [*none, ("The whole folder", size(facts.held.bytes))]
 
 
 _TITLES: dict[str, Callable[[Any], str]] = {

@@ -13,7 +13,7 @@ from PySide6.QtGui import QIcon
 from engine.contract.measures import best_measure, best_words
 from engine.contract.runs import RunSummary
 from gui import theme
-from gui.devices.words import NOT_KNOWN
+from gui.format import NOT_KNOWN
 from gui.icons import icon, pixmap
 from gui.run.words import devices_words, duration
 from gui.runs.wanted import Wanted

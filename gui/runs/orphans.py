@@ -12,7 +12,7 @@ from engine.contract.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, f
 from engine.contract.runs import RunFolder
 from gui import icons, theme
 from gui.background import Background, in_background
-from gui.devices.words import gib
+from gui.format import size
 from gui.runs.words import title
 
 LOOK_EVERY_S = 10.0
@@ -101,7 +101,7 @@ class Orphans(QFrame):
     def words(self, orphan: Orphan) -> str:
         """ "A worker of dusk (rank 0, pid 123) is left without its supervisor and holds 4.1 GiB of GPU 0."."""
         held = " and ".join(
-            name if used is None else f"{gib(used)} of {name}" for name, used in self._memory.get(orphan.pid, [])
+            name if used is None else f"{size(used)} of {name}" for name, used in self._memory.get(orphan.pid, [])
         )
         holds = f" and holds {held}" if held else ""
         return f"A worker of {self._orphans[orphan]} (rank {orphan.rank}, pid {orphan.pid}) is left without its supervisor{holds}."

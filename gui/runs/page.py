@@ -29,7 +29,7 @@ from gui.runs.queue_view import QueueView
 from gui.runs.summaries import Summaries
 from gui.runs.table import RunsTable
 from gui.runs.wanted import Wanted
-from gui.runs.words import many
+from gui.runs.words import many, unread_words
 
 _EMPTY = (
     "No runs yet.\n\n"
@@ -83,6 +83,12 @@ class RunsPage(QWidget):
         self._count = QLabel()
         self._count.setObjectName("muted")
         self._count.setAccessibleName("Runs shown")
+        self.unread = QLabel(wordWrap=True)
+        self.unread.setObjectName("muted")
+        self.unread.setAccessibleName("Runs that cannot be read")
+        self.unread.setTextFormat(Qt.TextFormat.PlainText)
+        self.unread.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.unread.hide()
         self._empty = QLabel("Looking for runs …")
         self._empty.setObjectName("muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -160,6 +166,7 @@ class RunsPage(QWidget):
         layout.setSpacing(8)
         layout.addLayout(top)
         layout.addWidget(self.filters)
+        layout.addWidget(self.unread)
         layout.addWidget(self.orphans)
         layout.addWidget(self.interrupted)
         layout.addWidget(self.queue)
@@ -214,7 +221,7 @@ class RunsPage(QWidget):
             self.model.merge(runs)
         self._show_all()
 
-    def _complete(self, run_ids: list[str]) -> None:
+    def _complete(self, run_ids: list[str], unread: dict[str, str]) -> None:
         with self.table.holding_place():
             self.model.keep_only(run_ids)
         self._empty.setText(_EMPTY)
@@ -224,6 +231,8 @@ class RunsPage(QWidget):
         if not self._read_before and not self.isVisible():
             self._tell_of_interrupted()
         self._read_before = True
+        self.unread.setText(unread_words(unread))
+        self.unread.setVisible(bool(unread))
 
     def _tell_of_interrupted(self) -> None:
         count = self.interrupted.count

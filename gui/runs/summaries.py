@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.contract.run_index import RunIndex
 from engine.contract.runs import RunSummary
+from gui.background import emitted, expected_of_a_disk, why
 
 _TELL_AFTER_S = 0.1
 """What has been found by then is shown at once; each wait after it is twice as long, since every telling sorts anew."""
@@ -19,12 +20,13 @@ class Summaries(QObject):
 
     Signals:
         found(list[RunSummary]): some of the runs, newest first, as they are read.
-        complete(list[str]): the ids of all runs that could be read, once all have been.
+        complete(list[str], dict[str, str]): the ids of all runs that could be read, once all have been; and why others
+            could not be, by their ids.
         failed(str): the runs' folder cannot be read; why.
     """
 
     found = Signal(list)
-    complete = Signal(list)
+    complete = Signal(list, dict)
     failed = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -62,22 +64,23 @@ class Summaries(QObject):
     def _read(self) -> None:
         try:
             self._tell_all()
-        except OSError as error:
-            self.failed.emit(f"{error.strerror} ({error.filename})")
-        except RuntimeError:
-            return  # the window, and this object with it, is gone already
+        except Exception as error:
+            emitted(self.failed, why(error))
+            expected_of_a_disk(error)
 
     def _tell_all(self) -> None:
         batch: list[RunSummary] = []
         run_ids = []
+        unread: dict[str, str] = {}
         told, wait_s = time.monotonic(), _TELL_AFTER_S
-        for run in self._index.summaries():
+        for run in self._index.summaries(lambda run_id, error: unread.update({run_id: why(error)})):
             if self._ended.is_set():
                 return
             batch.append(run)
             run_ids.append(run.run_id)
             if time.monotonic() - told > wait_s:
-                self.found.emit(batch)
+                if not emitted(self.found, batch):
+                    return
                 batch, told, wait_s = [], time.monotonic(), 2 * wait_s
-        self.found.emit(batch)
-        self.complete.emit(run_ids)
+        emitted(self.found, batch)
+        emitted(self.complete, run_ids, unread)

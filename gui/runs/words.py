@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
 from engine.contract.runs import RunSummary
 from gui.run import words
 
-_KIB = 1024
+MOST_UNREAD = 3
 _DOING = {
     "starting": "starting",
     "preparing": "preparing",
@@ -40,22 +41,19 @@ def lately(seconds: float) -> str:
     return time.strftime("%H:%M" if day[:3] == now[:3] else "%Y-%m-%d", day)
 
 
-def size_words(count: int) -> str:
-    """ "812 B", "44.9 MiB": bytes in binary units."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < _KIB:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= _KIB
-    return f"{value:.1f} TiB"
-
-
 def doing(run: RunSummary) -> str:
     """What a run that has not finished was at, by the end of its log: "training, epoch 3 of 5, step 345"."""
     parts = [_DOING.get(run.phase, "starting")]
     if run.epoch is not None and run.step is not None:
         parts += [f"epoch {run.epoch} of {run.epochs}", f"step {run.step:,}"]
     return ", ".join(parts)
+
+
+def unread_words(unread: Mapping[str, str]) -> str:
+    """Which runs cannot be read and why, a line each; at most `MOST_UNREAD` of them."""
+    lines = [f"{run_id} cannot be read: {why}." for run_id, why in list(unread.items())[:MOST_UNREAD]]
+    left = len(unread) - len(lines)
+    return "\n".join([*lines, *([f"{many(left)} more cannot be read."] if left else [])])
 
 
 def many(count: int) -> str:

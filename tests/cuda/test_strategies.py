@@ -37,7 +37,9 @@ def own_gpus(strategy: str, rank: int, gpus: int) -> set[int]:
     return set(range(gpus)) if strategy == "dp" else {rank}
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "torch.bfloat16"), ("fp16", "torch.float16"), ("fp32", "torch.float32")])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("bf16", "torch.bfloat16"), ("fp16", "torch.float16"), ("fp32", "torch.float32")]
+)
 def test_that_replicas_of_dataparallel_compute_in_the_jobs_precision(
     machine: Machine, job: Make, start: Start, precision: str, dtype: str
 ) -> None:
@@ -52,7 +54,9 @@ def test_that_replicas_of_dataparallel_compute_in_the_jobs_precision(
 def test_that_no_step_waits_for_the_gpu(machine: Machine, job: Make, start: Start, strategy: str) -> None:
     host = machine(1 if strategy == "single" else 2)
     group = start(
-        host, job(host, strategy=strategy, epochs=2, clip_norm=1.0, ema_decay=0.9), prepare="tests.cuda.watching:note_synchronisation"
+        host,
+        job(host, strategy=strategy, epochs=2, clip_norm=1.0, ema_decay=0.9),
+        prepare="tests.cuda.watching:note_synchronisation",
     )
     group.completed()
     assert {path.name: path.read_text() for path in group.folder.glob("waits-*")} == {

@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -82,28 +83,37 @@ def test_that_the_whole_window_opens_without_torch_and_keeps_the_number_format()
     assert {"torch", "torchvision"} & set(modules) == set()
 
 
-def test_that_an_unexpected_exception_is_one_line_in_the_window_and_a_traceback_in_the_log(
-    open_window: Callable[[], MainWindow],
-    qtbot: QtBot,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@pytest.fixture
+def told(open_window: Callable[[], MainWindow], monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
+    """A window that tells of its own faults, as the program's does."""
     window = open_window()
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    hook = sys.excepthook
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     faults.install(window.show_message)
-    try:
-        raise_in_slot = QTimer(singleShot=True)
-        raise_in_slot.timeout.connect(lambda: {}["gone"])
-        raise_in_slot.start(0)
-        qtbot.waitUntil(window.message.isVisible)
-    finally:
-        sys.excepthook = hook
-        faults.open_log.cache_clear()
-        log = logging.getLogger(faults.LOG_NAME)
-        for handler in log.handlers[:]:
-            handler.close()
-            log.removeHandler(handler)
+    yield window
+    monkeypatch.undo()
+    faults.open_log.cache_clear()
+    log = logging.getLogger(faults.LOG_NAME)
+    for handler in log.handlers[:]:
+        handler.close()
+        log.removeHandler(handler)
+
+
+def raise_in_slot() -> None:
+    QTimer.singleShot(0, lambda: {}["gone"])
+
+
+def raise_on_thread() -> None:
+    threading.Thread(target=lambda: {}["gone"], name="a reader").start()
+
+
+@pytest.mark.parametrize("go_wrong", [raise_in_slot, raise_on_thread])
+def test_that_an_unexpected_exception_is_one_line_in_the_window_and_a_traceback_in_the_log(
+    told: MainWindow, qtbot: QtBot, caplog: pytest.LogCaptureFixture, go_wrong: Callable[[], None]
+) -> None:
+    window = told
+    go_wrong()
+    qtbot.waitUntil(window.message.isVisible)
     assert "KeyError" in window.message.text()
     assert str(faults.log_file()) in window.message.text()
     assert "Traceback" in faults.log_file().read_text()

@@ -53,7 +53,12 @@ class CudaState:
         """A machine with these GPUs, in CUDA's order, of which nobody holds anything."""
         rows = [
             _GPU.pack(
-                bytes.fromhex(uuid.removeprefix("GPU-").replace("-", "")), memory_mib * MIB, *capability, 0, 0, exclusive
+                bytes.fromhex(uuid.removeprefix("GPU-").replace("-", "")),
+                memory_mib * MIB,
+                *capability,
+                0,
+                0,
+                exclusive,
             ).ljust(_GPU_BYTES, b"\0")
             for uuid in uuids
         ]

@@ -114,9 +114,7 @@ class WorkerGroup:
                 threads=threads,
                 skip_to=skip_to,
             )
-            ours, end = forker.start(
-                Order(spec, every_step, file_limit_bytes, dict(environment), prepare)
-            )
+            ours, end = forker.start(Order(spec, every_step, file_limit_bytes, dict(environment), prepare))
             ours.setblocking(False)
             self._selector.register(ours, selectors.EVENT_READ, rank)
             self.sockets.append(ours)

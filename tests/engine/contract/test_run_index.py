@@ -16,7 +16,7 @@ from engine.contract import paths
 from engine.contract.run_index import RunIndex, find_run
 from engine.contract.run_notes import change_notes
 from engine.contract.runs import RunFolder, RunSummary, SupervisorFile, process_start
-from tests.gui.run.written import a_run, story, write
+from tests.gui.run.written import NESTED_TOO_DEEP, a_run, story, write
 
 
 def read() -> dict[str, RunSummary]:
@@ -51,6 +51,23 @@ def test_that_the_logs_of_runs_that_have_ended_are_read_once(logs_read: list[str
     logs_read.clear()
     assert read() == first
     assert logs_read == []
+
+
+def test_that_a_run_whose_files_lead_astray_is_told_of_and_the_others_are_read() -> None:
+    good, damaged = a_run(8), a_run(8, None)
+    damaged.job_file.write_text(NESTED_TOO_DEEP)
+    told: dict[str, Exception] = {}
+    found = [run.run_id for run in RunIndex().summaries(lambda run_id, error: told.update({run_id: error}))]
+    assert found == [good.run_id]
+    assert [(run_id, type(error)) for run_id, error in told.items()] == [(damaged.run_id, RecursionError)]
+    assert read().keys() == {good.run_id}
+
+
+def test_that_a_pid_that_cannot_be_one_is_nobodys() -> None:
+    run = a_run(8, None)
+    run.supervisor_file.write_text('{"pid":-5,"start_time":1.0,"endpoint":"unix:/nowhere"}')
+    assert run.supervisor() is None
+    assert run.state() in ("starting", "interrupted")
 
 
 def test_that_a_log_that_has_grown_is_read_again(logs_read: list[str]) -> None:

@@ -75,9 +75,7 @@ def test_that_a_hanging_cuda_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not order.pending  # asked once, not again and again
 
 
-def test_that_cuda_is_asked_again_when_a_new_gpu_appears(
-    stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_cuda_is_asked_again_when_a_new_gpu_appears(stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
     news = threading.Event()
     order = CudaOrder(news)
     answered(order, news, [gpu(0)])

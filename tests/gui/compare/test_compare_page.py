@@ -22,6 +22,7 @@ from gui.compare.model import CompareModel
 from gui.compare.page import ComparePage
 from gui.main_window import MainWindow
 from tests.gui.compare.runs import compared, run_of, validating
+from tests.gui.run.written import NESTED_TOO_DEEP
 
 SOON_MS = 20_000
 _NAME = QAccessible.Text.Name
@@ -115,6 +116,16 @@ def test_that_a_run_that_is_gone_is_named_and_the_others_are_shown(page: Compare
         page.show_runs([gone.run_id, kept.run_id])
     assert f"{gone.run_id} cannot be read" in page._state.text()
     assert [run.summary.run_id for run in page.runs.values()] == [kept.run_id]
+
+
+def test_that_a_run_whose_files_lead_astray_is_named_with_why_and_the_others_are_shown(
+    show: Callable[..., ComparePage],
+) -> None:
+    first, damaged, last = run_of(40), run_of(40, None), run_of(20)
+    damaged.job_file.write_text(NESTED_TOO_DEEP)
+    page = show(first, damaged, last)
+    assert page._state.text().startswith(f"{damaged.run_id} cannot be read: RecursionError")
+    assert [run.summary.run_id for run in page.runs.values()] == [first.run_id, last.run_id]
 
 
 def test_that_a_run_that_has_said_nothing_yet_is_told_by_its_job(show: Callable[..., ComparePage]) -> None:

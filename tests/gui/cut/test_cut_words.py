@@ -38,21 +38,6 @@ def test_that_the_bar_stands_without_any_measured_time() -> None:
     assert lay_out(a_cut(segments=still)).edges == pytest.approx((0.0, 0.5, 1.0))
 
 
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1024, "1.0 KiB"),
-        (3_250_586, "3.1 MiB"),
-        (150 << 20, "150 MiB"),
-        (8 << 30, "8.0 GiB"),
-    ],
-)
-def test_that_bytes_are_written_with_three_figures_at_most(count: int, said: str) -> None:
-    assert words.bytes_words(count) == said
-
-
 def test_that_the_balance_names_the_slowest_share_and_the_even_one() -> None:
     even, uneven = a_cut(), a_cut(("block3",))
     assert words.balance_words(even, stages(even)) == "All devices take the same time (50 % each)."

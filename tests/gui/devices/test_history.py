@@ -69,6 +69,16 @@ def test_that_devices_stand_in_the_order_of_cuda_with_the_cpu_last() -> None:
     assert [history.titles[device] for device in history.devices] == ["GPU 0", "GPU 1", "CPU"]
 
 
+def test_that_devices_that_come_and_go_are_forgotten_once_nothing_is_left_of_them() -> None:
+    history = DeviceHistory(budget_bytes=1)
+    for hour in range(300):
+        history.add(snapshot(gpu(0), gpu(1, uuid=f"MIG-{hour}"), time=1000.0 + 3600 * hour))
+    assert 24 <= len(history.devices) < 100
+    assert "MIG-299" in history.devices
+    assert "MIG-0" not in history.devices
+    assert history.gpu("MIG-0") is None
+
+
 def test_that_another_hosts_devices_are_kept_apart_and_come_after_this_machines() -> None:
     history = DeviceHistory()
     history.add(snapshot(gpu(0, utilization_percent=5.0), time=100.0), host="ws2")

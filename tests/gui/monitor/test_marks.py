@@ -6,16 +6,18 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract import paths
 from engine.contract.events import PhaseChanged, RunFinished, Waiting
+from engine.contract.run_notes import change_notes
 from engine.contract.runs import RunFolder, SupervisorFile, create_run, process_start
 from gui.monitor.marks import RunMarks
 from tests.gui.devices.snapshots import UUIDS
-from tests.gui.run.written import a_run, job, story, write
+from tests.gui.run.written import NESTED_TOO_DEEP, a_run, job, story, write
 
 
 @pytest.fixture
@@ -28,6 +30,13 @@ def marks(qtbot: QtBot) -> Iterator[RunMarks]:
 def read(marks: RunMarks, qtbot: QtBot) -> None:
     with qtbot.waitSignal(marks.changed, timeout=20_000):
         marks.refresh()
+
+
+def replace(file: Path, content: str) -> None:
+    """As whoever writes a run's files does."""
+    temporary = file.with_suffix(".part")
+    temporary.write_text(content)
+    temporary.replace(file)
 
 
 def going_on(**changes: object) -> RunFolder:
@@ -121,6 +130,33 @@ def test_that_a_home_that_cannot_be_read_has_no_marks(marks: RunMarks, qtbot: Qt
     folder.write_text("not a folder")
     read(marks, qtbot)
     assert marks.marks == ()
+
+
+def test_that_a_run_whose_files_lead_astray_keeps_its_marks_and_the_others_are_read_on(
+    marks: RunMarks, qtbot: QtBot
+) -> None:
+    damaged, empty = a_run(40, None, name="damaged"), going_on(name="empty")
+    read(marks, qtbot)
+    assert [mark.name for mark in marks.marks] == ["damaged", "empty"]
+    whole = damaged.job_file.read_text()
+    replace(damaged.job_file, NESTED_TOO_DEEP)
+    replace(empty.events_file, "")
+    a_run(40, name="new")
+    read(marks, qtbot)
+    assert [mark.name for mark in marks.marks] == ["damaged", "new", "empty"]
+    assert list(marks.unread) == [damaged.run_id]
+    assert marks.unread[damaged.run_id].startswith("RecursionError")
+    replace(damaged.job_file, whole)
+    read(marks, qtbot)
+    assert not marks.unread
+
+
+def test_that_a_run_that_is_named_otherwise_has_marks_of_that_name(marks: RunMarks, qtbot: QtBot) -> None:
+    run = a_run(40, name="flowers")
+    read(marks, qtbot)
+    change_notes(run.path, name="roses")
+    read(marks, qtbot)
+    assert [mark.name for mark in marks.marks] == ["roses"]
 
 
 def test_that_every_execution_of_a_run_has_a_beginning_and_an_end_of_its_own(marks: RunMarks, qtbot: QtBot) -> None:

@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Mig, Nvml, Shown
 from gui.devices import words
+from gui.devices.history import device_key
 from gui.monitor.alerts.view import AlertsView
 from gui.monitor.bar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, VIEWS
 from gui.monitor.gpus import GpusView
@@ -24,6 +25,7 @@ from gui.monitor.page import MonitorPage
 from gui.monitor.processes import ProcessesView
 from gui.monitor.topology import TopologyView
 from gui.plots.group import Mark
+from gui.plots.plot import LinePlot
 from gui.settings import Settings
 from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
 
@@ -129,9 +131,47 @@ def test_that_runs_are_marked_where_they_began_and_ended(watching: Watching) -> 
         (-20.0, "flowers: finished", True),
         (-10.0, "birds", False),
     ]
+    assert [mark.of for mark in marks] == [frozenset({full_gpu(number).uuid}) for number in (0, 0, 1)]
     held = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
     assert held.who.text() == "Run birds"
     assert watching.page.gpus.tiles.tiles[full_gpu(0).uuid].who.text() == ""
+
+
+def test_that_a_run_is_marked_on_the_devices_that_it_used_alone(watching: Watching, qtbot: QtBot) -> None:
+    for second in range(60):
+        watching.see(full_gpu(0), full_gpu(1), at=second)
+        watching.see(full_gpu(0), at=second, host="ws2")
+    watching.marks.marks = (
+        RunMark("r1", "flowers", (full_gpu(1).uuid,), "running", START + 10),
+        RunMark("r2", "birds", ("cpu",), "running", START + 20),
+        RunMark("r3", "cars", (full_gpu(0).uuid, full_gpu(1).uuid), "running", START + 30),
+    )
+    watching.marks.changed.emit()
+    watching.page.refresh()
+
+    def marked(plot: LinePlot) -> tuple[list[str], list[str]]:
+        """The labels of the marks that stand in a plot, and of those that it names."""
+        plot.redraw()
+        shown = plot._view.annotations
+        return [mark.label for mark in shown.marks], sorted(mark.label for mark in shown.named)
+
+    tiles = watching.page.gpus.tiles.tiles
+    assert marked(tiles[full_gpu(0).uuid].plot) == (["cars"], ["cars"])
+    assert marked(tiles[full_gpu(1).uuid].plot) == (["flowers", "cars"], ["flowers"])
+    assert marked(tiles[device_key("ws2", full_gpu(0).uuid)].plot) == ([], [])
+    watching.page.show_view(GRAPHS)
+    plots = watching.page.graphs.plots
+    qtbot.waitUntil(plots["power_w"].isVisible)
+    assert marked(plots["utilization_percent"]) == (["flowers", "birds", "cars"], ["birds", "cars", "flowers"])
+    assert marked(plots["power_w"]) == (["flowers", "cars"], [])
+
+
+def test_that_a_run_that_cannot_be_read_is_named_on_the_page(watching: Watching) -> None:
+    watching.see(full_gpu(0))
+    watching.marks.unread = {"20260101-a-run": "a fault"}
+    watching.marks.changed.emit()
+    watching.page.refresh()
+    assert watching.page.troubles.text() == "20260101-a-run cannot be read: a fault."
 
 
 def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watching) -> None:

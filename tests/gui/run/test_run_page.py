@@ -73,7 +73,7 @@ def test_that_a_completed_run_shows_what_it_was_and_what_came_of_it(show: Open) 
     assert "Completed · 4 epochs · best top-1 80.0 %" in shown
     assert "Top-1 accuracy 80.0 %" in shown
     assert "(epoch 3)" in shown
-    assert "best.pt (" in shown
+    assert "best.pt (42.9 MiB)" in shown
     assert f"in {run.path / 'checkpoints'}" in shown
 
 

@@ -30,6 +30,8 @@ from engine.contract.events import (
 from engine.contract.job import Job
 from engine.contract.runs import RunFolder, create_run
 
+NESTED_TOO_DEEP = f"a = {'[' * 5000}{']' * 5000}"
+"""What a job.toml may hold that nobody thought of: reading it raises what no reader expects."""
 STEP_S = 0.1
 EPOCHS = 4
 

@@ -17,8 +17,9 @@ from engine.contract.run_notes import change_notes, read_notes
 from engine.contract.runs import RunFolder, create_run
 from gui.runs.model import COLUMNS, NAME
 from gui.runs.page import RunsPage
-from tests.gui.run.written import a_run, job
-from tests.gui.runs.conftest import Refresh, column, select
+from gui.runs.words import unread_words
+from tests.gui.run.written import NESTED_TOO_DEEP, a_run, job
+from tests.gui.runs.conftest import Refresh, column, interrupted, select
 
 
 def texts(page: RunsPage) -> str:
@@ -282,6 +283,32 @@ def test_that_a_list_that_cannot_be_read_says_why(page: RunsPage, qtbot: QtBot) 
     with qtbot.waitSignal(page._summaries.complete):
         page.refresh()
     assert column(page, "Name") == ["back"]
+
+
+def test_that_a_run_whose_files_lead_astray_is_named_and_the_others_are_read_on(
+    page: RunsPage, refresh: Refresh
+) -> None:
+    a_run(8, name="good")
+    damaged = interrupted(name="damaged")
+    whole = damaged.job_file.read_text()
+    damaged.job_file.write_text(NESTED_TOO_DEEP)
+    refresh()
+    assert column(page, "Name") == ["good"]
+    assert page.unread.text().startswith(f"{damaged.run_id} cannot be read: RecursionError")
+    assert page.unread.isVisible()
+    a_run(8, name="new")
+    damaged.job_file.write_text(whole)
+    refresh()
+    assert sorted(column(page, "Name")) == ["damaged", "good", "new"]
+    assert not page.unread.isVisible()
+
+
+def test_that_of_many_runs_that_cannot_be_read_the_first_are_named() -> None:
+    words = unread_words({f"run-{number}": "a fault" for number in range(5)})
+    assert words.splitlines() == [
+        *(f"run-{n} cannot be read: a fault." for n in range(3)),
+        "2 runs more cannot be read.",
+    ]
 
 
 def test_that_thousands_of_runs_are_listed_without_holding_up_the_window(page: RunsPage, qtbot: QtBot) -> None:
