@@ -6,6 +6,7 @@ pay for imports. `python worker_group.py FD` is that process.
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
 import selectors
@@ -29,13 +30,16 @@ from engine.contract.protocol import ENCODE, Frames  # noqa: E402
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec  # noqa: E402
 from engine.supervisor import imports  # noqa: E402
 
+WORKER = "engine.training.worker:run"
+
 
 class Order(msgspec.Struct):
-    """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written."""
+    """What the forker is asked for; `worker` is run, and `file_limit_bytes` makes larger files fail to be written."""
 
     spec: WorkerSpec
     every_step: bool
     file_limit_bytes: int | None
+    worker: str
 
 
 class Forker:
@@ -69,7 +73,8 @@ class Forker:
 
 
 class WorkerGroup:
-    """All workers of one run, each with `threads` intra-op threads.
+    """All workers of one run, each with `threads` intra-op threads. `worker` names what each runs, as MODULE:FUNCTION, which
+    takes what `engine.training.worker.run` does.
 
     `messages` holds (rank, message) in the order of arrival, without heartbeats.
     """
@@ -84,6 +89,7 @@ class WorkerGroup:
         file_limit_bytes: int | None = None,
         threads: int = 1,
         skip_to: int = 0,
+        worker: str = WORKER,
     ) -> None:
         world = 1 if job.strategy == "dp" else len(job.devices)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -106,7 +112,7 @@ class WorkerGroup:
                 threads=threads,
                 skip_to=skip_to,
             )
-            ours, end = forker.start(Order(spec, every_step, file_limit_bytes))
+            ours, end = forker.start(Order(spec, every_step, file_limit_bytes, worker))
             ours.setblocking(False)
             self._selector.register(ours, selectors.EVENT_READ, rank)
             self.sockets.append(ours)
@@ -211,8 +217,6 @@ def _fork_on_demand(orders: socket.socket) -> None:
 
 
 def _work(order: Order, channel: int, end: int) -> None:
-    from engine.training.worker import run
-
     code = 70
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -221,6 +225,8 @@ def _work(order: Order, channel: int, end: int) -> None:
         os.dup2(log, 2)
         if order.file_limit_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (order.file_limit_bytes, resource.RLIM_INFINITY))
+        module, _, name = order.worker.partition(":")
+        run = getattr(importlib.import_module(module), name)
         code = run(order.spec, socket.socket(fileno=channel), every_step=order.every_step)
     finally:
         sys.stdout.flush()
