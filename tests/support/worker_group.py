@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +30,28 @@ from engine.contract.protocol import ENCODE, Frames  # noqa: E402
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec  # noqa: E402
 from engine.supervisor import imports  # noqa: E402
 
-WORKER = "engine.training.worker:run"
-
 
 class Order(msgspec.Struct):
-    """What the forker is asked for; `worker` is run, and `file_limit_bytes` makes larger files fail to be written."""
+    """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written. `environment` is set in the
+    worker before anything else, and `prepare`, "module:function", is called before it trains."""
 
     spec: WorkerSpec
     every_step: bool
     file_limit_bytes: int | None
-    worker: str
+    environment: dict[str, str]
+    prepare: str
 
 
 class Forker:
     """The process that workers are forked from."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
             )
 
     @property
@@ -73,8 +73,7 @@ class Forker:
 
 
 class WorkerGroup:
-    """All workers of one run, each with `threads` intra-op threads. `worker` names what each runs, as MODULE:FUNCTION, which
-    takes what `engine.training.worker.run` does.
+    """All workers of one run, each with `threads` intra-op threads.
 
     `messages` holds (rank, message) in the order of arrival, without heartbeats.
     """
@@ -89,7 +88,8 @@ class WorkerGroup:
         file_limit_bytes: int | None = None,
         threads: int = 1,
         skip_to: int = 0,
-        worker: str = WORKER,
+        environment: Mapping[str, str] | None = None,
+        prepare: str = "",
     ) -> None:
         world = 1 if job.strategy == "dp" else len(job.devices)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ class WorkerGroup:
                 threads=threads,
                 skip_to=skip_to,
             )
-            ours, end = forker.start(Order(spec, every_step, file_limit_bytes, worker))
+            ours, end = forker.start(Order(spec, every_step, file_limit_bytes, dict(environment or {}), prepare))
             ours.setblocking(False)
             self._selector.register(ours, selectors.EVENT_READ, rank)
             self.sockets.append(ours)
@@ -217,7 +217,10 @@ def _fork_on_demand(orders: socket.socket) -> None:
 
 
 def _work(order: Order, channel: int, end: int) -> None:
+    from engine.training.worker import run
+
     code = 70
+    os.environ.update(order.environment)
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log = os.open(Path(order.spec.run_folder) / f"worker-{order.spec.rank}.log", os.O_WRONLY | os.O_CREAT)
@@ -225,8 +228,9 @@ def _work(order: Order, channel: int, end: int) -> None:
         os.dup2(log, 2)
         if order.file_limit_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (order.file_limit_bytes, resource.RLIM_INFINITY))
-        module, _, name = order.worker.partition(":")
-        run = getattr(importlib.import_module(module), name)
+        if order.prepare:
+            module, _, function = order.prepare.partition(":")
+            getattr(importlib.import_module(module), function)(order.spec)
         code = run(order.spec, socket.socket(fileno=channel), every_step=order.every_step)
     finally:
         sys.stdout.flush()
