@@ -37,6 +37,12 @@ def test_that_the_look_through_a_folder_starts_without_what_few_folders_need() -
     assert {"scipy.ndimage", "scipy.io", "scipy.sparse"} & loaded == set()
 
 
+def test_that_a_worker_starts_without_what_few_jobs_need() -> None:
+    loaded = modules_after("import engine.training.worker")
+    few = {"plyfile", "safetensors", "scipy", "segmentation_models_pytorch", "tifffile", "timm", "yaml"}
+    assert few & loaded == set()
+
+
 def test_that_the_window_is_imported_without_torch() -> None:
     loaded = modules_after("import gui.app, gui.main_window")
     assert "PySide6.QtWidgets" in loaded

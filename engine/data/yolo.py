@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from engine.contract.problems import Problem
 from engine.data.boxes import Annotations, Box, Marked
 from engine.data.found import shown, wrong
@@ -176,6 +174,8 @@ def _without_others(joined: Joined) -> Joined:
 
 def _definition(folder: str) -> dict[str, Any]:
     """data.yaml, or another YAML file that names classes; empty where there is none."""
+    import yaml
+
     for name in sorted(
         endings(folder, ".yaml") + endings(folder, ".yml"), key=lambda name: not name.startswith("data.")
     ):

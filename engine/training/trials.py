@@ -219,17 +219,21 @@ class Trials:
     def _against_compiling(self) -> str:
         """Why a job that leaves it open is not compiled whatever a trial may say, or ""."""
         job = self._strategy.spec.job
-        if not self._objective.compiles:
-            return "of this task each picture takes another way through the model"
-        if self._strategy.device.type == "cpu":
-            return "on the CPU it costs about half a minute and gains next to nothing"
-        if job.activation_checkpointing:
-            return "activation checkpointing computes blocks again in ways that cannot be compiled"
-        if job.static_graph:
-            return "DDP's static graph does not go with it"
-        if job.sync_batchnorm:
-            return "SyncBatchNorm's layers meet the other devices in the middle of the model"
-        return ""
+        reasons = (
+            (not self._objective.compiles, "of this task each picture takes another way through the model"),
+            (job.unfreeze_after is not None, "it would have to be compiled anew when the backbone is unfrozen"),
+            (
+                self._strategy.device.type == "cpu",
+                "on the CPU it costs about half a minute and gains next to nothing",
+            ),
+            (
+                job.activation_checkpointing,
+                "activation checkpointing computes blocks again in ways that cannot be compiled",
+            ),
+            (job.static_graph, "DDP's static graph does not go with it"),
+            (job.sync_batchnorm, "SyncBatchNorm's layers meet the other devices in the middle of the model"),
+        )
+        return next((reason for applies, reason in reasons if applies), "")
 
     def _compile_as_asked(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         if not self._compiled(rehearsal, model, "default"):

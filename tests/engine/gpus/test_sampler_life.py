@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from engine.contract.devices import Snapshot
-from tests.support import nvml_stub as stubs
 from tests.support.nvml_stub import NvmlStub, gpu_profile
 
 from .conftest import ROOT, Start, has_gpus, readers_of
