@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -124,9 +125,8 @@ class Saver:
         self._judge: Measure = next(measure for measure in measures if measure.id == chosen)
         self.stopping = EarlyStopping(self._job.patience, self._judge)
         # Without a device of its own the thread would wake the first GPU as it waits for this rank's.
-        on_gpu = strategy.device.type == "cuda"
-        setup = {"initializer": torch.cuda.set_device, "initargs": (strategy.device,)} if on_gpu else {}
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", **setup)
+        begin = partial(torch.cuda.set_device, strategy.device) if strategy.device.type == "cuda" else None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=begin)
         self._under_way: _UnderWay | None = None
         self._best: _Best | None = None
         self._best_again = False

@@ -50,7 +50,7 @@ TASKS: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
 
 
 # Torchvision's detectors take a list of as many boxes as each image has, and go back through what they chose by it.
-ALLOWED = dict.fromkeys(("detection", "instance_segmentation"), {"tasks/detectors.py", "training/optimizers.py"})
+OF_DETECTORS = {"tasks/detectors.py", "training/optimizers.py"}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -63,12 +63,12 @@ def test_that_no_step_of_a_task_waits_for_the_gpu(
     group = start(host, job(host, **given), prepare="tests.cuda.watching:note_synchronisation")
     group.read_steps(2 if task == "point_segmentation" else 4)  # detectors cannot validate what was not computed
     waits = {line.split(":")[0] for line in (group.folder / "waits-0").read_text().splitlines()}
-    assert {wait for wait in waits if "/torchvision/" not in wait} <= ALLOWED.get(task, set())
+    assert {wait for wait in waits if "/torchvision/" not in wait} <= (OF_DETECTORS if task in ("detection", "instance_segmentation") else set())
 
 
 @pytest.mark.parametrize(("task", "searches"), [("classification", True), ("detection", False)])
 def test_that_cudnn_searches_where_shapes_come_again_alone(
-    machine: Machine, job: Make, start: Start, tmp_path: Path, task: str, searches: bool
+    machine: Machine, job: Make, start: Start, tmp_path: Path, *, task: str, searches: bool
 ) -> None:
     host = machine()
     fields: dict[str, Any] = {"precision": "fp32"}  # bf16 is for cuDNN's newer interface alone
