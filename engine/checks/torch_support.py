@@ -112,12 +112,7 @@ def _another_torch(nvml: Nvml, capabilities: Sequence[Numbers]) -> str:
     if build is not None:
         update = f"Update the NVIDIA driver to {OLDEST_DRIVERS[build.cuda[0]]} or newer"
         return f"{update}, then install one that fits: {INSTALL.format(*build.cuda)}"
-    newest = PUBLISHED[-1]
-    if any(capability > newest.newest_gpu for capability in capabilities):
-        return f"Install a torch newer than {_dotted(newest.newest_torch)}, if there is one, or choose other devices."
-    return (
-        f"Choose other devices; Footplate needs torch {_dotted(OLDEST_TORCH)} or newer, which is not built for these."
-    )
+    return "Choose other devices; no torch that Footplate runs with is built for these."
 
 
 def _published(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuild | None:
