@@ -98,7 +98,7 @@ def preloaded() -> Iterator[Preloader]:
 def _job(proof: Proof, **fields: Any) -> Job:
     given: dict[str, Any] = {
         "dataset": str(paths.sample_dataset()), "model": "mnist_cnn" if proof.rehearsing else "resnet50", "epochs": 10_000,
-        "image_size": 28 if proof.rehearsing else 64, "checkpoint_steps": 5, "devices": (proof.gpu,),
+        "image_size": 28 if proof.rehearsing else 64, "checkpoint_steps": 5, "compile": "off", "devices": (proof.gpu,),
     }  # fmt: skip
     return Job(**(given | fields))
 

@@ -31,9 +31,7 @@ def waits(proof: Proof, *, task: str) -> None:
     text = "; ".join(
         f"{count} times in {place}" for place, count in sorted(ours.items(), key=lambda item: -item[1])[:5]
     )
-    proof.measure(
-        f"{task}: waits of ours in {watched} steps", sum(ours.values()), "", at_most=0, text=text
-    )
+    proof.measure(f"{task}: waits of ours in {watched} steps", sum(ours.values()), "", at_most=0, text=text)
     others = {place: count for place, count in places.items() if place not in ours}
     if others:
         text = "; ".join(
