@@ -174,11 +174,11 @@ def _without_others(joined: Joined) -> Joined:
 
 def _definition(folder: str) -> dict[str, Any]:
     """data.yaml, or another YAML file that names classes; empty where there is none."""
-    import yaml
-
     for name in sorted(
         endings(folder, ".yaml") + endings(folder, ".yml"), key=lambda name: not name.startswith("data.")
     ):
+        import yaml
+
         try:
             content = yaml.safe_load(Path(folder, name).read_text(encoding="utf-8", errors="surrogateescape"))
         except (OSError, ValueError, yaml.YAMLError):

@@ -154,10 +154,17 @@ def _later(rates: Rates) -> float:
 
 
 class Bench:
-    """One call of this script: what it was asked for, and where it works."""
+    """One call of this script: what it was asked for, and where it works. `tell` is given what each side reached as it comes."""
 
-    def __init__(self, chosen: argparse.Namespace, forker: Forker, folder: Path) -> None:
+    def __init__(
+        self,
+        chosen: argparse.Namespace,
+        forker: Forker,
+        folder: Path,
+        tell: Callable[[str, Rates], object] = lambda name, rates: None,
+    ) -> None:
         self.chosen = chosen
+        self._tell = tell
         self.verdicts = Verdicts()
         self._forker = forker
         self._folder = folder
@@ -251,6 +258,7 @@ class Bench:
                             print(f"  {name} fails here and is left out", flush=True)
                             del found.rates[name], found.gpu[name]
                             continue
+                self._tell(name, rates)
                 found.rates[name].append(rates)
                 if watch is not None:
                     found.gpu[name].append(watch.during(rates.window))

@@ -177,7 +177,7 @@ def count_launches(spec: WorkerSpec) -> None:
 def _launches(profile: torch.profiler.profile) -> dict[str, int]:
     """How many of each: "regions" that torch.compile has made, "kernels" on the device, "fused" ones among them, that is
     Triton's, and calls that launch a "graph"."""
-    events = list(profile.events() or ())
+    events = [event for event in profile.events() or () if not event.is_user_annotation]
     kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
     calls = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CPU]
     return {

@@ -56,7 +56,8 @@ def model_file(text: str, folder: Path) -> Fields:
 
 
 def own_task(folder: Path, counts: dict[str, int]) -> Path:
-    return make_things(folder, sum(counts.values()))
+    """The job's share of it is kept for validation."""
+    return make_things(folder, round(counts["train"] / (1 - Job().val_fraction)))
 
 
 Make = Callable[[Path, dict[str, int]], Path]

@@ -107,12 +107,13 @@ class Proof:
         return self._groups[-1]
 
     def run(self, job: Job, *, seconds: float = 120.0, **options: Any) -> WorkerGroup:
-        """Runs the workers of `job`, every step told of, to their end. Raises RuntimeError where they fail."""
+        """Runs the workers of `job`, every step told of, to their end. Raises RuntimeError with the cause where they fail."""
         group = self.start(job, **{"every_step": True} | options)
         codes = group.finish(seconds)
         if any(code != 0 for code in codes):
             causes = [failed.cause for failed in group.of(Failed)]
-            raise RuntimeError(f"{' '.join(causes) or f'the workers ended with {codes}'}\n{group.logs()}")
+            print(group.logs(), file=sys.stderr)
+            raise RuntimeError(" ".join(causes) or f"the workers ended with {codes}")
         return group
 
     def close(self) -> None:

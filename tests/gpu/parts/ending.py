@@ -65,7 +65,8 @@ class MemoryWatch:
         import pynvml
 
         pynvml.nvmlInit()
-        handle: Any = pynvml.nvmlDeviceGetHandleByUUID(self._uuid)
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        (handle,) = (each for each in handles if pynvml.nvmlDeviceGetUUID(each) == self._uuid)
         while not self._ending.wait(PERIOD_S):
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
             self._seen.append((time.monotonic(), memory.used))
@@ -98,7 +99,7 @@ def preloaded() -> Iterator[Preloader]:
 def _job(proof: Proof, **fields: Any) -> Job:
     given: dict[str, Any] = {
         "dataset": str(paths.sample_dataset()), "model": "mnist_cnn" if proof.rehearsing else "resnet50", "epochs": 10_000,
-        "image_size": 28 if proof.rehearsing else 64, "checkpoint_steps": 5, "devices": (proof.gpu,),
+        "image_size": 28 if proof.rehearsing else 64, "checkpoint_steps": 5, "compile": "off", "devices": (proof.gpu,),
     }  # fmt: skip
     return Job(**(given | fields))
 
@@ -164,7 +165,7 @@ def again(proof: Proof) -> None:
 
 def one_of_two(proof: Proof) -> None:
     """One of two ranks that share the card under DDP is killed: the other is ended, and both train again."""
-    job = _job(proof, strategy="ddp", devices=(proof.gpu,) * 2)
+    job = _job(proof, strategy="ddp", devices=(proof.gpu,) * 2, precision="fp32")
     follower = Follower(OnOneCard(), create_run(job))  # type: ignore[arg-type]
     _revived(proof, follower, "one of two ranks", rank=1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -68,7 +69,7 @@ def identity(proof: Proof) -> None:
     proof.measure(
         "memory in all, off torch's by", off, "MiB", at_most=1024, text="the driver keeps some back from CUDA"
     )
-    known = {name for name in msgspec.structs.asdict(gpu) if getattr(gpu, name) not in (None, (), "")}
+    known = {name for name, value in msgspec.structs.asdict(gpu).items() if value is not None}
     proof.claim("use, memory, power, temperature and clocks are told", known >= {
         "utilization_percent", "memory_used_bytes", "power_w", "temperature_c", "sm_clock_mhz", "processes",
     }, f"untold: {', '.join(sorted(set(msgspec.structs.asdict(gpu)) - known))}")  # fmt: skip
@@ -102,18 +103,17 @@ def memory(proof: Proof) -> None:
 
 def load(proof: Proof) -> None:
     """Beside `nvidia-smi dmon`, four seconds of work and four of rest by turns."""
-    proof.needs_card("there is no nvidia-smi to compare with")
+    proof.needs_card("there is nothing to compare")
+    if shutil.which("nvidia-smi") is None:
+        raise Skipped("there is no nvidia-smi to compare with")
     ours = Footplate("Footplate's sampler", sys.executable, "-m", "engine.gpus", "--interval", "1")
     theirs = Dmon("nvidia-smi dmon", "nvidia-smi", "dmon", "-s", "pucm", "-d", "1")
-    with loaded(True):
+    with loaded(True), contextlib.ExitStack() as ending:
         for watcher in (ours, theirs):
             watcher.start()
-        time.sleep(WARM_S)
-        for watcher in (ours, theirs):
             watcher.begin()
-        time.sleep(WATCHED_S)
-        for watcher in (ours, theirs):
-            watcher.end()
+            ending.callback(watcher.end)
+        time.sleep(WARM_S + WATCHED_S)
     found = differences(ours, theirs)
     for name, tolerance in TOLERANCES.items():
         values = found.get(name, [])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import statistics
 from functools import partial
 from typing import Any
 
 from engine.supervisor.environment import usable_cores
-from tests.benchmarks.training_speed import Bench, Comparison
+from tests.benchmarks.training_speed import Bench
 from tests.gpu.proof import Proof, prove
+from tests.support.sides import Rates
 from tests.support.timed_runs import make_pictures
 from tests.support.worker_group import Forker
 
@@ -24,30 +24,30 @@ def compare(proof: Proof, *, model: str, size: int = 224, pure: bool = False, **
     Nothing is compiled, which others do not either; the part "compiling" tells what that gains.
     """
     small = proof.rehearsing
-    count, side = (96, 64) if small else (IMAGES, SIDE if size > 64 else 40)
-    folder = make_pictures(proof.folder / "data", count + 32, side, held_out=32, distinct=32 if small else DISTINCT)
+    if small:
+        model, size, batch, count, side = "mnist_cnn", 32, 16, 64, 64
+    else:
+        batch, count, side = BATCHES[model], IMAGES, SIDE if size > 64 else 40
+    folder = make_pictures(proof.folder / "data", count + 32, side, held_out=32, distinct=min(count, DISTINCT))
+    title = ", ".join([f"{model} at {size} px, batch {batch}", *(f"{name} {value}" for name, value in fields.items())])
+
+    def tell(side: str, rates: Rates) -> None:
+        proof.measure(f"{title}: {side}, first epoch", rates.first, "images/s")
+        proof.measure(f"{title}: {side}, after it", rates.later, "images/s")
+
     chosen = argparse.Namespace(rounds=1, seconds=0.5 if small else 6.0, pure=pure, gpu=proof.gpu)
-    size, batch = (32, 16) if small else (size, BATCHES[model])
     forker = Forker()
     try:
-        bench = Bench(chosen, forker, proof.folder)
+        bench = Bench(chosen, forker, proof.folder, tell)
         found = bench.pictures(
             "made", folder, size, proof.device.type, model=model, batch=batch, compile="off", **fields
-        )  # fmt: skip
+        )
     finally:
         forker.close()
-    title = ", ".join([f"{model} at {size} px, batch {batch}", *(f"{name} {value}" for name, value in fields.items())])
-    _tell(proof, title, found)
+    for side, ((busy, used),) in found.gpu.items() if not small else ():
+        proof.measure(f"{title}: {side}, GPU at work", 100 * busy, "%", text=f"{used / 2**30:.1f} GiB in use")
     for what, value, aim in bench.verdicts.told:
         proof.measure(f"{title}: {what}", value, "", at_least=aim)
-
-
-def _tell(proof: Proof, title: str, found: Comparison) -> None:
-    for side, rates in found.rates.items():
-        busy = "".join(f"GPU {share:.0%} busy, {used / 2**30:.1f} GiB" for share, used in found.gpu[side][-1:])
-        first, later = (statistics.median(getattr(rate, part) for rate in rates) for part in ("first", "later"))
-        proof.measure(f"{title}: {side}, first epoch", first, "images/s")
-        proof.measure(f"{title}: {side}, after it", later, "images/s", text=busy)
 
 
 def main() -> None:
