@@ -20,7 +20,7 @@ Source: CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required Driver Ve
 (docs.nvidia.com/cuda/cuda-toolkit-release-notes).
 """
 
-OLDEST_TORCH = (2, 15)
+OLDEST_TORCH = (2, 11)
 """The oldest torch that Footplate runs with, as pyproject.toml says."""
 
 

@@ -123,10 +123,6 @@ class Strategy(ABC):
         if self.spec.job.deterministic:
             use_deterministic_kernels()
 
-    def search_convolutions(self, objective: Objective) -> None:
-        """Has cuDNN try its algorithms for each shape that it meets, which pays where shapes come again."""
-        torch.backends.cudnn.benchmark = objective.fixed_shapes and not self.spec.job.deterministic
-
     def unjoined(self) -> AbstractContextManager[None]:
         """The context of a pass after `wrap` in which the ranks do not join their gradients."""
         return nullcontext()

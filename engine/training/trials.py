@@ -69,6 +69,8 @@ class Trials:
         `before` are the fields of the job that this one goes on from, {} where there is none.
         """
         strategy, device = self._strategy, self._strategy.device
+        # cuDNN tries its algorithms for each shape that it meets, which pays where shapes come again.
+        torch.backends.cudnn.benchmark = self._objective.fixed_shapes and not strategy.spec.job.deterministic
         if strategy.spec.job.precision == "auto":
             self._settle_precision()
         if len(self._example_shape) != 3 and strategy.spec.job.memory_format != "contiguous":

@@ -84,7 +84,6 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     held = hold(model) if job.unfreeze_after is not None else frozenset()
     example_shape = task.example_shape(job, splits.channels)
     objective = task.objective(job, _lesson(splits))
-    strategy.search_convolutions(objective)
     if checkpoint is not None:
         checkpoint.divide_as_before(strategy)
     trials = Trials(strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send)

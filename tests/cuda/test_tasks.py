@@ -63,7 +63,9 @@ def test_that_no_step_of_a_task_waits_for_the_gpu(
     group = start(host, job(host, **given), prepare="tests.cuda.watching:note_synchronisation")
     group.read_steps(2 if task == "point_segmentation" else 4)  # detectors cannot validate what was not computed
     waits = {line.split(":")[0] for line in (group.folder / "waits-0").read_text().splitlines()}
-    assert {wait for wait in waits if "/torchvision/" not in wait} <= (OF_DETECTORS if task in ("detection", "instance_segmentation") else set())
+    assert {wait for wait in waits if "/torchvision/" not in wait} <= (
+        OF_DETECTORS if task in ("detection", "instance_segmentation") else set()
+    )
 
 
 @pytest.mark.parametrize(("task", "searches"), [("classification", True), ("detection", False)])
