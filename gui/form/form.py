@@ -69,6 +69,7 @@ class JobForm(QWidget):
         self._start_problems: list[Problem] = []
         self._starting = False
         self._wanted: dict[str, str] | None = None
+        self._judging = False
         self.card = DatasetCard()
         self.consent = ConsentBar()
         self.devices_label = QLabel()
@@ -266,10 +267,8 @@ class JobForm(QWidget):
 
     def _ask(self, besides: dict[str, str]) -> None:
         """Goes by what the disk says now, as soon as it does."""
+        self._wanted = besides
         self.judge(afresh=True)
-        self._wanted = besides if self.disk.unanswered else None
-        if self._wanted is None:
-            self._request(besides)
 
     def _request(self, besides: dict[str, str]) -> None:
         if not self.train.isEnabled() or self.job is None:
@@ -308,13 +307,27 @@ class JobForm(QWidget):
     def judge(self, *, afresh: bool = False) -> None:
         """Finds anew what the job is and what is wrong with it, as far as the disk has answered by now; the rest follows.
         `afresh`: not by what it answered before."""
+        if self._judging:
+            self._judge_soon.start()
+            return
+        self._judging = True
         self._judge_soon.stop()
-        self.disk.begin(afresh=afresh)
-        self.job, self.problems = self._judged()
-        while self.disk.look():
-            self._offer_measures()
-            self.disk.begin()
+        try:
+            self.disk.begin(afresh=afresh)
             self.job, self.problems = self._judged()
+            while self.disk.look():
+                self._offer_measures()
+                self.disk.begin()
+                self.job, self.problems = self._judged()
+        finally:
+            self._judging = False
+        self._show_judgement()
+        wanted = self._wanted
+        if wanted is not None and not self.disk.unanswered:
+            self._wanted = None
+            self._request(wanted)
+
+    def _show_judgement(self) -> None:
         self.problems += self._start_problems
         shown = set(self.rows)
         for name, row in self.rows.items():
@@ -359,12 +372,9 @@ class JobForm(QWidget):
 
     def _seen(self) -> None:
         """The disk has told more, or something else, of what was asked."""
-        self._offer_measures()
-        wanted = self._wanted
-        self.judge()
-        if wanted is not None and not self.disk.unanswered:
-            self._wanted = None
-            self._request(wanted)
+        if not self._judging:
+            self._offer_measures()
+            self.judge()
 
     def _show_effects(self) -> None:
         """Shows those fields that have an effect, of those that do not always have one."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from PySide6.QtCore import QObject, QSignalBlocker, QTimer, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.disk import Kind, ModelFile, RealDisk
 from gui.background import Background
@@ -88,8 +88,8 @@ class SeenDisk(QObject):
         self._look_at_all()
         unknown = [question for question in self._asked if question not in self._answers]
         until = now + GRACE_S
-        with QSignalBlocker(self):  # whoever looks sees to what that brings at once
-            for question in unknown:
+        for question in unknown:
+            if question in self._looks:  # `changed` may have had others look meanwhile
                 self._looks[question].work.finish(max(0.0, until - time.monotonic()))
         return any(question in self._answers for question in unknown)
 
