@@ -135,7 +135,7 @@ def test_that_the_job_is_checked_as_one_that_continues_from_the_runs_checkpoint(
     ready.visit.begin(going_on(run, job=parents, checkpoint=str(run.job_file)))
     assert shown_at(ready, "resume_from") == ""
     ready.visit.begin(going_on(run, checkpoint="/gone/last.pt"))
-    assert "There is no file /gone/last.pt" in shown_at(ready, "resume_from")
+    qtbot.waitUntil(lambda: "There is no file /gone/last.pt" in shown_at(ready, "resume_from"))
 
 
 def test_that_a_fork_is_a_new_run_and_everything_in_it_may_change(ready: JobForm, run: RunFolder, qtbot: QtBot) -> None:
