@@ -20,6 +20,7 @@ def modules_after(statement: str) -> set[str]:
     "statement",
     [
         "import engine.contract.checks, engine.contract.runs, engine.contract.connection, engine.contract.launch",
+        "import engine.checks.gpu_support",
         "import engine.gpus.__main__",
         "import engine.supervisor.__main__",
         "import engine.data.__main__",
@@ -34,6 +35,12 @@ def test_that_the_light_processes_start_without_torch_or_qt(statement: str) -> N
 def test_that_the_look_through_a_folder_starts_without_what_few_folders_need() -> None:
     loaded = modules_after("import engine.data.__main__")
     assert {"scipy.ndimage", "scipy.io", "scipy.sparse"} & loaded == set()
+
+
+def test_that_a_worker_starts_without_what_few_jobs_need() -> None:
+    loaded = modules_after("import engine.training.worker")
+    few = {"plyfile", "safetensors", "scipy", "segmentation_models_pytorch", "tifffile", "timm", "yaml"}
+    assert few & loaded == set()
 
 
 def test_that_the_window_is_imported_without_torch() -> None:

@@ -16,13 +16,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from engine.checks.gpu_support import obstacles
+from engine.checks.obstacle import titles
+from engine.checks.torch_build import installed_torch
 from engine.cli import children
 from engine.cli.exit_codes import COMPLETED, FAILED
 from engine.cli.gpus.remarks import remarks
 from engine.cli.gpus.table import gpu_numbers
 from engine.cli.words import size
 from engine.contract import paths
-from engine.contract.devices import Snapshot
+from engine.contract.devices import NvmlStatus, Snapshot
+from engine.contract.job import Job
 from engine.contract.orphans import find_orphans
 
 PACKAGES = (
@@ -36,35 +40,45 @@ PACKAGES = (
     "pillow",
     "simplejpeg",
 )
+DRIVER_TROUBLE: tuple[NvmlStatus, ...] = ("version_mismatch", "no_permission")
+"""What NVML says of GPUs that are there."""
 LITTLE_DISK_BYTES = 2 << 30
 LITTLE_SHARED_BYTES = 256 << 20
 _PROBE_S = 120.0
-_MARKS = {"fine": "ok  ", "limited": "note", "broken": "BAD "}
+Grade = Literal["fine", "limited", "cpu_only", "broken"]
+_MARKS: dict[Grade, str] = {"fine": "ok  ", "limited": "note", "cpu_only": "BAD ", "broken": "BAD "}
 
 
 class Finding(NamedTuple):
-    """`broken` means that training will not work at all; `limited`, that something will not."""
+    """`broken` means that training will not work at all; `cpu_only`, not on the GPUs that are there; `limited`, that
+    something else will not."""
 
-    grade: Literal["fine", "limited", "broken"]
+    grade: Grade
     topic: str
     text: str
 
 
 def doctor(_options: argparse.Namespace) -> int:
-    """Prints all findings; 0 if a training would work."""
-    broken = False
+    """Prints all findings; 0 if a training would work, and on some GPU where there are any."""
+    grades: set[Grade] = set()
     for finding in _findings():
         print(f"{_MARKS[finding.grade]}  {finding.topic}: {finding.text}", flush=True)
-        broken |= finding.grade == "broken"
-    print("Training will not work; see BAD above." if broken else "Training works here.")
-    return FAILED if broken else COMPLETED
+        grades.add(finding.grade)
+    if "broken" in grades:
+        print("Training will not work; see BAD above.")
+    elif "cpu_only" in grades:
+        print("Training works on the CPU alone; see BAD above.")
+    else:
+        print("Training works here.")
+    return FAILED if grades & {"broken", "cpu_only"} else COMPLETED
 
 
 def _findings() -> Iterator[Finding]:
     yield _python()
     yield from _packages()
-    yield from pytorch(_probe())
-    yield from _devices()
+    facts = _probe()
+    yield from pytorch(facts)
+    yield from _devices(facts)
     yield _display()
     yield from places()
     yield _loopback()
@@ -130,13 +144,14 @@ def _weights(folder: str | None) -> Finding:
     return Finding("fine", "Pretrained weights", f"cached: {', '.join(path.name for path in cached)}")
 
 
-def _devices() -> Iterator[Finding]:
+def _devices(facts: dict[str, Any]) -> Iterator[Finding]:
     try:
         machine: Snapshot = children.snapshot()
     except children.ChildFailed as error:
         yield Finding("limited", "NVML", f"the sampler does not answer: {error}")
         return
     yield from gpus(machine)
+    yield from trainable(machine, facts)
     cpu = machine.cpu
     cores = len(cpu.core_load_percent)
     yield Finding("fine", "CPU", f"{cpu.name}, {cores} cores, {size(cpu.memory_total_bytes)}")
@@ -149,7 +164,10 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
         cuda = f", for CUDA up to {nvml.cuda_version}" if nvml.cuda_version else ""
         yield Finding("fine", "NVML", f"driver {nvml.driver_version or 'of unknown version'}{cuda}")
     else:
-        yield Finding("limited", "NVML", f"{nvml.message} ({nvml.status})")
+        grade: Grade = "cpu_only" if nvml.status in DRIVER_TROUBLE else "limited"
+        yield Finding(grade, "NVML", f"{nvml.message} ({nvml.status})")
+    for file in (file for file in nvml.denied_files if file[-1].isdigit()):
+        yield Finding("limited", "NVML", f"this user may not open {file}, so that its GPU is not listed")
     numbers = gpu_numbers(machine.gpus)
     for gpu in machine.gpus:
         said = remarks(gpu)
@@ -158,6 +176,22 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
         yield Finding("limited" if alarming else "fine", f"GPU {numbers[gpu.uuid]}", text)
     if machine.foreign_pids and machine.gpus:
         yield Finding("limited", "Container", "NVML names the host's processes here, so who uses a GPU is not known")
+
+
+def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
+    """Whether torch can train on the GPUs that NVML shows, with the remedy where it cannot; `facts` are the probe's."""
+    parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
+    there = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
+    job = Job(devices=tuple(gpu.uuid for gpu in there))
+    found = list(obstacles(job, machine, installed_torch(), os.environ))
+    usable = {gpu.uuid for gpu in there} - {gpu.uuid for obstacle in found for gpu in obstacle.gpus}
+    for obstacle in found:
+        yield Finding("limited" if usable else "cpu_only", "Training", f"{obstacle.message} {obstacle.remedy}")
+    if usable and "sum" in facts and not facts["cuda"]:
+        why = facts.get("cuda_error") or "it does not say why"
+        yield Finding("cpu_only", "Training", f"PyTorch cannot use the GPUs that NVML shows: {why}")
+    elif usable:
+        yield Finding("fine", "Training", f"PyTorch can use {titles(gpu for gpu in there if gpu.uuid in usable)}")
 
 
 def _display() -> Finding:
@@ -179,7 +213,7 @@ def places() -> Iterator[Finding]:
     except OSError as error:
         yield Finding("broken", "Runs", f"{home} cannot be written ({error}); set FOOTPLATE_HOME to another folder")
     else:
-        grade: Literal["fine", "limited"] = "limited" if free < LITTLE_DISK_BYTES else "fine"
+        grade: Grade = "limited" if free < LITTLE_DISK_BYTES else "fine"
         yield Finding(grade, "Runs", f"in {home}, {size(free)} free")
     shared = Path("/dev/shm")
     if sys.platform == "linux":

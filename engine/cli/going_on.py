@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 import msgspec
 
+from engine.checks.gpu_support import gpu_problems
+from engine.checks.torch_build import installed_torch
 from engine.cli import arguments, children, train, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.contract.catalogue import load_catalogue
@@ -75,5 +78,7 @@ def judge(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list
     judged = job or job_from_values(msgspec.to_builtins(before) | values)[0]
     if judged is not None:
         judged = msgspec.structs.replace(judged, resume_from=str(checkpoint_of(run) or ""))
-        found += [problem for problem in problems(judged, load_catalogue(), machine) if problem.field not in bad]
+        wrong = problems(judged, load_catalogue(), machine)
+        wrong += gpu_problems(judged, machine, installed_torch(), os.environ)
+        found += [problem for problem in wrong if problem.field not in bad]
     return job, found

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import ModuleType
 from typing import Any
+
+
+def _why_not(torch: ModuleType) -> str:
+    """What keeps CUDA from starting, in PyTorch's words."""
+    try:
+        torch.cuda.init()
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    return ""
 
 
 def probe() -> dict[str, Any]:
@@ -22,6 +32,8 @@ def probe() -> dict[str, Any]:
         facts["sum"] = float(torch.ones(2).sum())
         if facts["cuda"]:
             facts["cuda_sum"] = float(torch.ones(2, device="cuda").sum())
+        elif facts["built_for_cuda"]:
+            facts["cuda_error"] = _why_not(torch)
         facts["weights_folder"] = torch.hub.get_dir()
     except Exception as error:
         facts["error"] = f"{type(error).__name__}: {error}"

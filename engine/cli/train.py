@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
+from engine.checks.gpu_support import gpu_problems
+from engine.checks.torch_build import installed_torch
 from engine.cli import arguments, children, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.progress import Line
@@ -62,7 +65,9 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     if judged is None:
         return None, found
     report = _inspect(judged, found)
-    found += [p for p in problems(judged, load_catalogue(), machine, report) if p.field not in bad]
+    wrong = problems(judged, load_catalogue(), machine, report)
+    wrong += gpu_problems(judged, machine, installed_torch(), os.environ)
+    found += [problem for problem in wrong if problem.field not in bad]
     if report is not None and not options.json:
         print(_findings(report), file=sys.stderr)
     return job, found

@@ -118,6 +118,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     - `memory_used_bytes` does not count `memory_reserved_bytes`, which the driver keeps for itself.
     - `energy_j` counts from when the driver was loaded. `power_w` is an average over about a second on most chips.
     - `cuda_index` is what CUDA calls this GPU in its default order, None where CUDA cannot say.
+    - `compute_capability` is (9, 0) for Hopper; of a MIG instance that of its GPU.
     - A lost GPU keeps its row: `lost` is true and the last known values stay. One that is `asleep` is not woken.
     - `xids` are those since the sampler was started, the latest last, at most 16.
     """
@@ -127,6 +128,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     nvml_index: int
     cuda_index: int | None = None
     pci_bus_id: str | None = None
+    compute_capability: tuple[int, int] | None = None
     utilization_percent: float | None = None
     memory_busy_percent: float | None = None
     sm_active_percent: float | None = None
@@ -207,13 +209,15 @@ class Topology(msgspec.Struct, frozen=True):
 class Nvml(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether NVML answers and, where it does not, one sentence that says why and what to do.
 
-    `cuda_version` is the newest CUDA that the driver supports, as "13.2".
+    `cuda_version` is the newest CUDA that the driver supports, as "13.2". `denied_files` are those of the driver's device
+    files that this user may not open.
     """
 
     status: NvmlStatus
     message: str = ""
     driver_version: str | None = None
     cuda_version: str | None = None
+    denied_files: tuple[str, ...] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -256,3 +260,13 @@ class DeviceSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 def is_gpu(device: str) -> bool:
     """Whether `device` names a GPU rather than the CPU."""
     return device != CPU
+
+
+def gpu_title(gpu: Gpu) -> str:
+    """ "GPU 0": CUDA's number where CUDA knows the GPU, else NVML's. An instance of a GPU is "GPU 0 MIG 7", and the GPU
+    itself, which CUDA does not list then while it may give its number to another, "GPU 0 (MIG)"."""
+    number = gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index
+    if gpu.mig is None:
+        return f"GPU {number} (MIG)" if gpu.mig_enabled and gpu.cuda_index is None else f"GPU {number}"
+    compute = f".{gpu.mig.compute_instance}" if gpu.mig.compute_instance else ""
+    return f"GPU {gpu.nvml_index} MIG {gpu.mig.gpu_instance}{compute}"

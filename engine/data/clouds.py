@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from plyfile import PlyData
 
 from engine.data.reading import Unfit
 
@@ -115,6 +114,8 @@ def _columns(names: Sequence[str]) -> dict[str, str]:
 
 
 def _ply(path: str, features: Sequence[str]) -> tuple[npt.NDArray[np.float64], Points, npt.NDArray[np.int64]]:
+    from plyfile import PlyData
+
     head = _ply_head(path)
     _need(head, features)
     vertex = PlyData.read(path)["vertex"].data

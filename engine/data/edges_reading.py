@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts are loaded where they are first used
 
 from engine.data.idx import Bytes
 from engine.data.letterbox import boxed
@@ -62,7 +61,10 @@ def read_edges(path: str, content: bytes) -> Drawn:
 
 def _of_matlab(content: bytes) -> Drawn:
     """BSDS500's cell array `groundTruth` of a struct for each annotator, whose `Boundaries` are [h, w]."""
-    cells = scipy.io.loadmat(BytesIO(content)).get("groundTruth")
+    from scipy.io import loadmat
+    from scipy.sparse import issparse
+
+    cells = loadmat(BytesIO(content)).get("groundTruth")
     if cells is None or cells.dtype != object or not cells.size:
         raise Unfit("it holds no groundTruth as BSDS500's files do")
     layers = []
@@ -70,7 +72,7 @@ def _of_matlab(content: bytes) -> Drawn:
         if cell.dtype.names is None or "Boundaries" not in cell.dtype.names:
             raise Unfit("its groundTruth holds no Boundaries")
         layer = cell["Boundaries"].ravel()[0]
-        layers.append(np.asarray(layer.toarray() if scipy.sparse.issparse(layer) else layer) > 0)
+        layers.append(np.asarray(layer.toarray() if issparse(layer) else layer) > 0)
     if len({layer.shape for layer in layers}) > 1 or layers[0].ndim != 2:
         raise Unfit("its annotators drew on pictures of different sizes")
     return Drawn(np.stack(layers))

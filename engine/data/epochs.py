@@ -85,7 +85,7 @@ class Loader(ABC, Generic[Room]):
             known = {self._under_way, *(reading.epoch for reading in self._readings)}
             # One that still reads needs the slots.
             free = not self._closed and all(reading.ended for reading in self._readings)
-            if free and epoch not in known and not self._reads_here:
+            if free and epoch not in known and not self._reads_here and not self._awaits_preparing:
                 self._readings.add(self._read_ahead(epoch, start))
 
     @property
@@ -113,6 +113,11 @@ class Loader(ABC, Generic[Room]):
     def _reads_here(self) -> bool:
         """Whether batches are put together in the caller's thread."""
         return not self.threads
+
+    @property
+    def _awaits_preparing(self) -> bool:
+        """Whether `_prepare` has yet to decide how batches are read from now on, so that no epoch may be begun before it."""
+        return False
 
     @abstractmethod
     def _make_slot(self) -> Room:

@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts are loaded where they are first used
 from PIL import Image
 
 from engine.data.found import MaskCode, shown
@@ -213,12 +212,14 @@ def _state(paths: Sequence[str]) -> bytes:
 
 def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
     """The pixels of each value but 0 in the mask at `path`. Raises Unfit where it is not of that size (height, width)."""
+    from scipy.ndimage import find_objects
+
     values = _values(path, size)
     if values.max(initial=0) > MOST_NUMBERS:  # as colours are
         values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
     return [
         Window(found[0].start, found[1].start, values[found] == number)
-        for number, found in enumerate(scipy.ndimage.find_objects(values), 1)
+        for number, found in enumerate(find_objects(values), 1)
         if found is not None
     ]
 

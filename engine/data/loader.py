@@ -80,6 +80,7 @@ class BatchLoader(Loader[Slot]):
         self._quick = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._stored: Tensor | None = None
+        self._room_sought = device.type == "cpu"
         quieten_pillow()
 
     @property
@@ -103,6 +104,10 @@ class BatchLoader(Loader[Slot]):
             return True
         return self._quick and self._source.at_hand
 
+    @property
+    def _awaits_preparing(self) -> bool:
+        return self._source.at_hand and not self._room_sought
+
     def _prepare(self) -> None:
         self._source.open()
         self._bring_to_device()
@@ -114,8 +119,9 @@ class BatchLoader(Loader[Slot]):
 
     def _bring_to_device(self) -> None:
         """Keeps the split on the GPU whole, once nothing of it is left to decode and where there is room."""
-        if self._stored is not None or not self._source.at_hand:
+        if not self._awaits_preparing:
             return
+        self._room_sought = True
         count = len(self.pictures)
         needed = count * math.prod(self._shape)
         if 0 < needed <= resident.room(self._device):

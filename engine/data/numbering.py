@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import scipy  # its parts are loaded where they are first used
 
 from engine.contract.problems import Problem
 from engine.data.found import spread_evenly, warn
@@ -54,15 +53,13 @@ def numbered_things(masks: Sequence[str]) -> int:
 
 def _pieces(plane: Values, there: Values) -> int:
     """In how many pieces the values `there` lie in all."""
+    from scipy.ndimage import find_objects, label
+
     order = np.searchsorted(there, plane) + 1
     order[plane == 0] = 0
-    found = scipy.ndimage.find_objects(order)
+    found = find_objects(order)
     joined = np.ones((3, 3))  # corners join, too
-    return sum(
-        scipy.ndimage.label(order[place] == number, joined)[1]
-        for number, place in enumerate(found, 1)
-        if place is not None
-    )
+    return sum(label(order[place] == number, joined)[1] for number, place in enumerate(found, 1) if place is not None)
 
 
 def told_of_numbers(masks: Sequence[str]) -> list[Problem]:

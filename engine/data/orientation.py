@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts are loaded where they are first used
 
 from engine.data.idx import Bytes
 from engine.data.masks import NO_CLASS
@@ -36,15 +35,17 @@ Mask = npt.NDArray[np.bool_]
 def orientation_plane(plane: Bytes) -> Bytes:
     """The class of direction of each pixel of `plane`, uint8 [h, w] of classes, of which `LINE` is that of lines:
     `BACKGROUND` where there is no line, and `NO_CLASS` where there is no class or a line has no direction, being a dot."""
+    from scipy.ndimage import distance_transform_edt
+
     lines = plane == LINE
     found = np.full(plane.shape, BACKGROUND, np.uint8)
     if lines.any():
         # Half of a line's pixels lie beyond half of the way from its border to its middle.
-        halfway = float(np.median(scipy.ndimage.distance_transform_edt(np.pad(lines, 1))[1:-1, 1:-1][lines]))
+        halfway = float(np.median(distance_transform_edt(np.pad(lines, 1))[1:-1, 1:-1][lines]))
         step = max(1, round(2 * halfway / NARROW))
         middle = thin(_in_blocks(lines, step))
         # A line has the direction of its middle all over its width.
-        nearest = scipy.ndimage.distance_transform_edt(~middle, return_distances=False, return_indices=True)
+        nearest = distance_transform_edt(~middle, return_distances=False, return_indices=True)
         rows, columns = np.nonzero(lines)
         found[lines] = _directions(middle)[tuple(nearest[:, rows // step, columns // step])]
     found[plane == NO_CLASS] = NO_CLASS

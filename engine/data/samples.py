@@ -248,8 +248,8 @@ class _Arriving:
         if self._stream is None or self._copied is None:
             self._batch = inputs, targets
             return
-        self._copied.synchronize()  # until then the pinned memory of the batch before is read
         with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
+            self._copied.synchronize()  # until then the pinned memory of the batch before is read
             self._host = inputs.pin_memory(), targets.pin_memory()
             there = [part.to(self._stream.device, non_blocking=True) for part in self._host]
             self._batch = there[0], there[1]

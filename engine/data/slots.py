@@ -63,16 +63,18 @@ class DeviceSlot(Slot):
         stream.wait_stream(torch.cuda.current_stream(stream.device))
 
     def begin(self) -> None:
-        self._copied.synchronize()
+        with torch.cuda.device(self._stream.device):
+            self._copied.synchronize()
 
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
-        self._stream.wait_event(self._read)
+        # The device, too, or leaving the stream would make this thread's own one current again, and so wake the first GPU.
         with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
+            self._stream.wait_event(self._read)
             self._pixels[:pixels].copy_(self._host_pixels[:pixels], non_blocking=True)
             self._numbers[:numbers].copy_(self._host_numbers[:numbers], non_blocking=True)
             # Torch gives the pinned memory to nobody else before the copy out of it is done.
             self._targets = targets.pin_memory().to(self._stream.device, non_blocking=True)
-        self._copied.record(self._stream)
+            self._copied.record(self._stream)
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor]:
         current = torch.cuda.current_stream(self._stream.device)

@@ -14,16 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import tifffile
 from PIL import Image, ImageFile
 
 from engine.data.found import spread_evenly
 from engine.data.idx import Bytes
 from engine.data.reading import MAX_PIXELS, Unfit
+
+if TYPE_CHECKING:
+    from tifffile import TiffFile, TiffPage, TiffPageSeries, TiffTag
 
 ENDINGS = (".tif", ".tiff")
 HEADERS = 64
@@ -42,8 +44,8 @@ MOST_BANDS = 512
 _SIGNS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _STACKS = ("shaped", "imagej", "ome")
 """Kinds of TIFF, as tifffile calls them, that say themselves that their pages belong to one array."""
-_PILLOWS = (tifffile.PHOTOMETRIC.PALETTE, tifffile.PHOTOMETRIC.SEPARATED, tifffile.PHOTOMETRIC.YCBCR)
-"""Colours in other terms than red, green and blue, which Pillow converts."""
+_PILLOWS = (3, 5, 6)
+"""Colours by a palette, as CMYK, and as YCbCr (TIFF 6.0, PhotometricInterpretation), which Pillow converts."""
 _DEFINITION, _ACCUMULATED = "esri_model_definition.emd", "esri_accumulated_stats.json"
 """What ArcGIS leaves beside the chips that it exports."""
 
@@ -133,8 +135,10 @@ class _ShownTiff(ImageFile.ImageFile):
     _decoded = False
 
     def _open(self) -> None:
+        from tifffile import TiffFile
+
         assert self.fp is not None
-        with tifffile.TiffFile(self.fp) as file:
+        with TiffFile(self.fp) as file:
             part, axes = _series(file)
             sizes = dict(zip(axes, part.shape, strict=True))
         self._mode, self._size = "RGB", (sizes["X"], sizes["Y"])
@@ -152,7 +156,7 @@ class _ShownTiff(ImageFile.ImageFile):
         return Image.Image.load(self)
 
 
-def _series(file: tifffile.TiffFile) -> tuple[tifffile.TiffPage | tifffile.TiffPageSeries, str]:
+def _series(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
     """What of a file is the picture, and the order of its axes: its first page, or all of a stack's."""
     page = file.pages.first
     series = file.series[0]
@@ -163,8 +167,10 @@ def _series(file: tifffile.TiffFile) -> tuple[tifffile.TiffPage | tifffile.TiffP
 
 def _read(source: Any) -> tuple[Values, float | None]:
     """All values [h, w, bands], and which of them stands for none."""
+    from tifffile import TiffFile
+
     _quieten()
-    with tifffile.TiffFile(source) as file:
+    with TiffFile(source) as file:
         part, axes = _series(file)
         sizes = dict(zip(axes, part.shape, strict=True))
         if not set(axes) <= set("SYX") or sizes.get("S", 1) > MOST_BANDS:
@@ -182,7 +188,7 @@ def _read(source: Any) -> tuple[Values, float | None]:
     return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, _number(tag)
 
 
-def _number(tag: tifffile.TiffTag | None) -> float | None:
+def _number(tag: TiffTag | None) -> float | None:
     """The "no data" that GDAL writes as text; not a number is none anyhow."""
     try:
         value = float(str(tag.value)) if tag is not None else float("nan")
@@ -193,9 +199,11 @@ def _number(tag: tifffile.TiffTag | None) -> float | None:
 
 def _special_bands(path: str) -> int | None:
     """How many bands a file has where it is no picture for people; None for one that is, and one that cannot be read."""
+    from tifffile import TiffFile
+
     _quieten()
     try:
-        with tifffile.TiffFile(path) as file:
+        with TiffFile(path) as file:
             part, axes = _series(file)
             count = int(dict(zip(axes, part.shape, strict=True)).get("S", 1))
             kind = part.dtype

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from engine.contract.problems import Problem
 from engine.data.boxes import Annotations, Box, Marked
 from engine.data.found import shown, wrong
@@ -179,6 +177,8 @@ def _definition(folder: str) -> dict[str, Any]:
     for name in sorted(
         endings(folder, ".yaml") + endings(folder, ".yml"), key=lambda name: not name.startswith("data.")
     ):
+        import yaml
+
         try:
             content = yaml.safe_load(Path(folder, name).read_text(encoding="utf-8", errors="surrogateescape"))
         except (OSError, ValueError, yaml.YAMLError):

@@ -75,7 +75,8 @@ class MigInstances:
             profile=profile,
         )
         processes = ProcessTable(ask, self._host, mig=True)
-        return _Instance(ask, values | {"mig": mig}, processes, Activity(self._ask, gpu_instance))
+        values |= {"mig": mig, "compute_capability": self._whole["compute_capability"]}
+        return _Instance(ask, values, processes, Activity(self._ask, gpu_instance))
 
 
 class _Instance:

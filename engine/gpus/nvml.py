@@ -10,7 +10,7 @@ import time
 from types import ModuleType
 
 from engine.contract.devices import Gpu, NvmlStatus, Shown, Topology
-from engine.gpus import sentences
+from engine.gpus import installation, sentences
 from engine.gpus.asking import GpuLost, Stopwatch, text
 from engine.gpus.device import Device, Tools
 from engine.gpus.host import HostProcesses
@@ -166,12 +166,14 @@ def load_pynvml() -> ModuleType:
 def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
     """The state that an NVMLError of the whole library stands for. NVMLErrors cannot be keys: they have no hash."""
     code = getattr(error, "value", -1)
+    where = {"driver_loaded": installation.driver_loaded(), "in_container": installation.in_container()}
+    no_permission = sentences.no_permission(installation.denied_files())
     states: dict[int, tuple[NvmlStatus, str]] = {
-        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("no_library", sentences.NO_LIBRARY),
-        nvml.NVML_ERROR_DRIVER_NOT_LOADED: ("no_driver", sentences.NO_DRIVER),
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("no_library", sentences.no_library(**where)),
+        nvml.NVML_ERROR_DRIVER_NOT_LOADED: ("no_driver", sentences.no_driver(**where)),
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: ("version_mismatch", sentences.VERSION_MISMATCH),
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND: ("version_mismatch", sentences.DRIVER_TOO_OLD),
-        nvml.NVML_ERROR_NO_PERMISSION: ("no_permission", sentences.NO_PERMISSION),
-        nvml.NVML_ERROR_OPERATING_SYSTEM: ("no_permission", sentences.NO_PERMISSION),
+        nvml.NVML_ERROR_NO_PERMISSION: ("no_permission", no_permission),
+        nvml.NVML_ERROR_OPERATING_SYSTEM: ("no_permission", no_permission),
     }
     return NvmlUnavailable(*states.get(code, sentences.failed(str(error))))

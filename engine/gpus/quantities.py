@@ -1,8 +1,8 @@
 """What an awake GPU tells, in lanes by how often it is worth asking.
 
 Always: use, memory, power, temperature, throttling. With details at each reading: clocks, energy, temperature of the
-memory, traffic. Every few seconds: limits and counters of errors and, with details, fan, video engines, modes and the
-link to the host. Once a minute: which NVLinks are active. Once: names, thresholds, maxima.
+memory, traffic. Every few seconds: limits, compute mode and counters of errors and, with details, fan, video engines and
+the link to the host. Once a minute: which NVLinks are active. Once: names, thresholds, maxima.
 
 Numbers of enumerations are those of nvml.h.
 """
@@ -163,7 +163,11 @@ class Quantities:
         limit_w = self._in_thousandths("nvmlDeviceGetEnforcedPowerLimit", MOST_W, lowest=1)
         if limit_w is None:
             limit_w = self._in_thousandths("nvmlDeviceGetPowerManagementLimit", MOST_W, lowest=1)
-        values: Values = {"power_limit_w": limit_w}
+        mode = self._ask.tell("nvmlDeviceGetComputeMode")
+        values: Values = {
+            "power_limit_w": limit_w,
+            "compute_mode": COMPUTE_MODES[mode] if mode in range(len(COMPUTE_MODES)) else "",
+        }
         if wanted.basics:
             return values
         values |= self._errors_so_far()
@@ -190,7 +194,6 @@ class Quantities:
         self.traffic.ask_driver()
         encoder = ask.tell("nvmlDeviceGetEncoderUtilization")
         decoder = ask.tell("nvmlDeviceGetDecoderUtilization")
-        mode = ask.tell("nvmlDeviceGetComputeMode")
         persistence = ask.tell("nvmlDeviceGetPersistenceMode")
         replays = self._replays.read().get(REPLAYS)
         self._pcie |= {
@@ -202,7 +205,6 @@ class Quantities:
             "fan_percent": within(ask.tell("nvmlDeviceGetFanSpeed"), 0, MOST_FAN_PERCENT),
             "encoder_percent": percent(encoder[0]) if encoder is not None else None,
             "decoder_percent": percent(decoder[0]) if decoder is not None else None,
-            "compute_mode": COMPUTE_MODES[mode] if mode in range(len(COMPUTE_MODES)) else "",
             "persistence": None if persistence is None else bool(persistence),
         }
 
@@ -281,9 +283,14 @@ def memory(ask: Ask) -> Values:
 def identity(ask: Ask, uuid: str, nvml_index: int, pci_bus_id: str | None) -> Values:
     """What never changes of a device."""
     name = ask.tell("nvmlDeviceGetName")
+    capability = ask.tell("nvmlDeviceGetCudaComputeCapability")
     return {
-        "uuid": uuid, "name": text(name) if name else "NVIDIA GPU", "nvml_index": nvml_index, "pci_bus_id": pci_bus_id,
-    }  # fmt: skip
+        "uuid": uuid,
+        "name": text(name) if name else "NVIDIA GPU",
+        "nvml_index": nvml_index,
+        "pci_bus_id": pci_bus_id,
+        "compute_capability": None if capability is None else tuple(capability),
+    }
 
 
 def _below(limit: float, distance: float | None) -> float | None:

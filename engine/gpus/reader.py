@@ -17,6 +17,7 @@ import msgspec
 
 from engine.contract.devices import Nvml, Shown
 from engine.gpus import sentences
+from engine.gpus.installation import denied_files
 from engine.gpus.lifeline import end_with_parent
 from engine.gpus.nvml import NvmlReader, NvmlUnavailable
 from engine.gpus.reading import Reading
@@ -56,7 +57,7 @@ def main() -> int:
 
 def _read_on(interval_s: float, look_again_s: float, watched: Watched, *, basics: bool, some_lost: bool) -> None:
     reader = NvmlReader(basics=basics)
-    versions = (reader.driver_version, reader.cuda_version)
+    driver = (reader.driver_version, reader.cuda_version, denied_files())
     told = None
     pause_s = min(interval_s, RATES_S)
     tick = time.monotonic()
@@ -67,7 +68,7 @@ def _read_on(interval_s: float, look_again_s: float, watched: Watched, *, basics
         topology = reader.topology if reader.topology is not told else None
         told = reader.topology
         nobody = sentences.SLEEPING if reader.any_asleep else sentences.NO_GPU
-        nvml = Nvml("ok", "" if gpus else nobody, *versions)
+        nvml = Nvml("ok", "" if gpus else nobody, *driver)
         _say(Reading(nvml, gpus, topology, round(reader.call_s, 6)))
         if reader.any_lost and lost_at is None:
             lost_at = tick

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.contract.devices import Nvml, NvmlStatus
 
 NO_LIBRARY = "NVIDIA's library NVML was not found: install the NVIDIA driver, which brings it, if this machine has an NVIDIA GPU."
+NO_LIBRARY_IN_CONTAINER = (
+    "NVIDIA's library NVML was not found: if the host has an NVIDIA GPU, start this container with it, as by “docker run "
+    "--gpus all …”, or else install the NVIDIA driver, which brings the library."
+)
+NO_GPUS_IN_CONTAINER = (
+    "The host's NVIDIA driver is loaded, but this container was started without its GPUs: start it with them, as by "
+    "“docker run --gpus all …” or “podman run --device nvidia.com/gpu=all …”."
+)
+LIBRARY_MISSING = (
+    "The NVIDIA driver is loaded, but its library NVML was not found: install the driver again, with its libraries."
+)
 NO_DRIVER = "The NVIDIA driver is not loaded: restart the computer, or reinstall the driver if that does not help."
 VERSION_MISMATCH = (
     "The NVIDIA driver in use and its library have different versions, as after an update: restart the computer."
@@ -21,6 +34,28 @@ NO_MODULE = "The module pynvml is missing: run “pip install nvidia-ml-py”."
 NO_GPU = "The NVIDIA driver answers, but lists no GPU: look whether the card is seated and powered, and see its log."
 SLEEPING = "The NVIDIA GPU is asleep and is not woken: it is listed as soon as a program uses it."
 ASKING = "NVML has been asked for the GPUs and has not answered yet."
+
+
+def no_library(*, driver_loaded: bool, in_container: bool) -> str:
+    """NVML's library is not there."""
+    if driver_loaded:
+        return NO_GPUS_IN_CONTAINER if in_container else LIBRARY_MISSING
+    return NO_LIBRARY_IN_CONTAINER if in_container else NO_LIBRARY
+
+
+def no_driver(*, driver_loaded: bool, in_container: bool) -> str:
+    """NVML's library does not reach the driver, which in a container may be loaded nevertheless."""
+    return NO_GPUS_IN_CONTAINER if driver_loaded and in_container else NO_DRIVER
+
+
+def no_permission(denied_files: Sequence[str]) -> str:
+    """This user may not use the GPUs, as far as is known because of `denied_files`."""
+    if not denied_files:
+        return NO_PERMISSION
+    return (
+        f"This user may not open {', '.join(denied_files)}: ask for permission to read and write there, as by "
+        "membership of the group that “ls -l /dev/nvidia*” shows."
+    )
 
 
 def not_answering(silent_s: float) -> Nvml:

@@ -255,9 +255,11 @@ def settled_precision(job: Job) -> str:
 
 def use_fast_kernels() -> None:
     """Lets GPUs multiply matrices of fp32 numbers as TF32, which keeps 10 bits of the mantissa and is torch's default for
-    convolutions alone, and cuDNN try out which of its convolutions is fastest for each shape: batches are all alike."""
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-    torch.backends.cudnn.benchmark = True
+    convolutions alone.
+
+    Not by `fp32_precision`, after which a model file that reads `allow_tf32` or the matmul precision fails.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
 
 def use_deterministic_kernels() -> None:

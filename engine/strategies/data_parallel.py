@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -45,8 +47,26 @@ class DataParallel(SingleDevice):
 
     def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
         super().wrap(model, objective, example_shape)
-        self.forward = nn.DataParallel(self.model, device_ids=list(range(len(self.spec.devices))))
+        replicated = _Autocasting(self.model, self.autocast)
+        self.forward = nn.DataParallel(replicated, device_ids=list(range(len(self.spec.devices))))
 
     def evaluation_forward(self, batch: Batch) -> torch.Tensor:
         outputs: torch.Tensor = self.forward(batch.inputs)
         return outputs
+
+
+class _Autocasting(nn.Module):
+    """A model under the job's precision in whatever thread it is called.
+
+    DataParallel's threads enter autocast anew without its dtype (torch/nn/parallel/parallel_apply.py), so that they would
+    compute in fp16, unscaled, where the job says bf16.
+    """
+
+    def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__()
+        self.model = model
+        self._autocast = autocast
+
+    def forward(self, *given: Any) -> Any:
+        with self._autocast():
+            return self.model(*given)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
 from engine.contract.catalogue import StrategyEntry
@@ -19,6 +18,7 @@ from engine.strategies.rank_times import TimedRanks, giving_buffers, joining_gra
 from engine.strategies.recompute import BuffersAsBefore
 from engine.strategies.single import SingleDevice, parts_of, summed
 from engine.strategies.speed import balance
+from engine.torch_compat import RunningNorm
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
@@ -147,4 +147,4 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
 
 def _only_statistics(model: nn.Module) -> bool:
     """Whether all buffers are the running statistics of layers that normalise."""
-    return all(isinstance(module, _NormBase) for module in model.modules() if list(module.buffers(recurse=False)))
+    return all(isinstance(module, RunningNorm) for module in model.modules() if list(module.buffers(recurse=False)))

@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
@@ -22,6 +21,7 @@ from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
 from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
 from engine.strategies.single import SingleDevice, parts_of, summed
 from engine.strategies.speed import balance
+from engine.torch_compat import BatchNorm, join_unused
 from engine.training.shards import own_part, part_of, whole
 
 if TYPE_CHECKING:
@@ -113,42 +113,43 @@ class FullySharded(TimedRanks, SingleDevice):
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
         """Shards `model`, which is on the CPU, in place; a block at a time is whole on the device for that."""
-        from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+        from torch.distributed.fsdp import (
+            CPUOffloadPolicy,
+            FSDPModule,
+            MixedPrecisionPolicy,
+            OffloadPolicy,
+            fully_shard,
+        )
 
         on_gpu = self.device.type == "cuda"
         # On the CPU the shards are in main memory as they are, and the policy would pin it, which needs a GPU.
         offload = CPUOffloadPolicy() if on_gpu and self.spec.job.cpu_offload else OffloadPolicy()
-        options: dict[str, Any] = {
-            "mesh": self.shard_mesh,
-            "mp_policy": self._precision_of_shards(model),
-            "offload_policy": offload,
-        }
-        for block in separate_blocks(model):
-            fully_shard(block, **options)
-        fully_shard(model, **options)
+        options: dict[str, Any] = {"mesh": self.shard_mesh, "offload_policy": offload}
+        for module in (*separate_blocks(model), model):
+            if self.spec.job.shard_precision == "fp32":
+                fully_shard(module, **options)
+                continue
+            # BatchNorm takes bf16 pictures, but its parameters must have the type of its running statistics.
+            norms: list[nn.Module] = [
+                part
+                for part in module.modules()
+                if isinstance(part, BatchNorm) and part.weight is not None and not isinstance(part, FSDPModule)
+            ]
+            if norms:
+                fully_shard(norms, **options)
+            precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            fully_shard(module, mp_policy=precision, **options)
         groups: list[FSDPModule] = [module for module in model.modules() if isinstance(module, FSDPModule)]
         for group in groups:
             # Sums as they are: no division by the number of ranks.
             group.set_gradient_divide_factor(1.0)
             group.set_force_sum_reduction_for_comms(True)
             # A user's model may hold layers that not every batch uses; all ranks must join the same gradients.
-            group.set_reduce_scatter_unused_params(self.spec.job.model_is_file, recurse=False)
+            if self.spec.job.model_is_file:
+                join_unused(group)
             if isinstance(self.timer, HostTimer):
                 time_collectives(group, self.timer, all_reduce=self.shard_mesh.ndim > 1)
         return groups
-
-    def _precision_of_shards(self, model: nn.Module) -> Any:
-        from torch.distributed.fsdp import MixedPrecisionPolicy
-
-        if self.spec.job.shard_precision == "fp32":
-            return MixedPrecisionPolicy()
-        # BatchNorm takes bf16 pictures, but its parameters must have the type of its running statistics.
-        norms = {p for part in model.modules() if isinstance(part, _BatchNorm) for p in part.parameters()}
-        return MixedPrecisionPolicy(
-            param_dtype=torch.bfloat16,
-            reduce_dtype=torch.float32,
-            param_dtype_override_fn=lambda parameter: parameter.dtype if parameter in norms else None,
-        )
 
     def autocast(self) -> AbstractContextManager[None]:
         if self.spec.job.shard_precision == "fp32":

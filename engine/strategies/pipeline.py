@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -20,9 +20,11 @@ from engine.strategies.distributed import Distributed
 from engine.strategies.feeding import PADDING, Fed, Feeder
 from engine.strategies.gradients import lay_out
 from engine.strategies.measuring import assemble, measure_place, places_of, seconds_per_byte
+from engine.strategies.recompute import BuffersAsBefore
 from engine.strategies.relay import Relay
 from engine.strategies.stage_state import PlainState, share_buffers
 from engine.strategies.timeline import Recorder, idle_share, simulated, traced
+from engine.torch_compat import prepare_pipelines
 from engine.training.optimizers import joined
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ class Pipeline(Distributed):
             )
         self.microbatches = microbatches
         self.part = job.batch_size // self.layout.replicas
+        self.microbatch_size = self.part // (job.accumulation * microbatches)
         super().setup()
 
     def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
@@ -113,7 +116,7 @@ class Pipeline(Distributed):
         self.model = nn.ModuleList(self._parts.values())
         for stage in own:
             share_buffers(self._parts[stage], evaluated[stage].to(self.device))
-        self._build({stage: evaluated[stage] for stage in own})
+        self._build({stage: evaluated[stage] for stage in own}, example_shape)
 
     def _found_cut(self, model: nn.Module, traces: Traces, example_shape: tuple[int, ...]) -> Cut:
         """The cut that rank 0 puts together from what the first replica measured, which all ranks then use."""
@@ -121,12 +124,11 @@ class Pipeline(Distributed):
         travel = 0.0
         if self.replica == 0:
             job = self.spec.job
-            size = self.part // (job.accumulation * self.microbatches)
             try:
                 costs = measure_place(
                     model,
                     traces,
-                    torch.zeros(size, *example_shape, device=self.device),
+                    torch.zeros(self.microbatch_size, *example_shape, device=self.device),
                     job=job,
                     device=self.spec.devices[self.spec.rank],
                     workers=self.spec.devices.count("cpu"),
@@ -153,25 +155,46 @@ class Pipeline(Distributed):
         cut: Cut = found[0]
         return cut
 
-    def _build(self, evaluated: dict[int, fx.GraphModule]) -> None:
+    def _crossing(self, modules: Mapping[int, nn.Module], example_shape: tuple[int, ...]) -> list[Tensor]:
+        """What each stage takes in of a microbatch and what the last gives, on the meta device. All ranks call it together,
+        each with the `modules` of its own stages."""
+        crossing = [torch.empty(self.microbatch_size, *example_shape, device="meta")]
+        cuda = [self.device] if self.device.type == "cuda" else []
+        for stage, place in enumerate(self.layout.stage_places):
+            made: list[Any] = [None]
+            if stage in modules:
+                blank = torch.zeros_like(crossing[-1], device=self.device).requires_grad_(crossing[-1].requires_grad)
+                with torch.random.fork_rng(devices=cuda), BuffersAsBefore(modules[stage]):
+                    output = modules[stage](blank)
+                made = [torch.empty_like(output, device="meta", requires_grad=output.requires_grad)]
+            dist.broadcast_object_list(made, place, group=self.control)
+            crossing += made
+        return crossing
+
+    def _build(self, evaluated: dict[int, fx.GraphModule], example_shape: tuple[int, ...]) -> None:
         # Imported here, since it costs much and the other strategies do without.
         from engine.strategies import schedules
         from engine.strategies.stage import RecordedStage, StageModule
 
+        prepare_pipelines()
         options = {
             "recompute": self.spec.job.activation_checkpointing,
             "divided_backward": self.schedule in ZERO_BUBBLE,
         }
+        modules = {stage: StageModule(part, self.autocast, **options) for stage, part in self._parts.items()}
+        crossing = self._crossing(modules, example_shape)
         stages = [
             RecordedStage(
-                StageModule(part, self.autocast, **options),
+                module,
                 stage,
                 self.layout.stages,
+                received=crossing[stage],
+                made=crossing[stage + 1],
                 device=self.device,
                 group=self.group,
                 recorder=self._recorder,
             )
-            for stage, part in self._parts.items()
+            for stage, module in modules.items()
         ]
         self._training = schedules.build(self.schedule, stages, self.microbatches, self._loss)
         order = schedules.order(self.schedule, self._training, self.layout.group, self.microbatches)
@@ -195,10 +218,7 @@ class Pipeline(Distributed):
         )
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """A microbatch's share of the mean over the global batch, scaled as the backward pass needs it.
-
-        torch also calls it once before the first step, to learn the shapes: it changes nothing.
-        """
+        """A microbatch's share of the mean over the global batch, scaled as the backward pass needs it."""
         there = (targets.reshape(len(targets), -1) != PADDING).all(1)
         losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * there
         loss = self._updater.scale(losses.sum() / self._fed.global_size)

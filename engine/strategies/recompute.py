@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from engine.strategies.blocks import blocks
+from engine.torch_compat import buffers_of
 
 
 def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
@@ -66,10 +67,10 @@ class BuffersAsBefore:
     def __init__(self, module: nn.Module) -> None:
         # Modules in evaluation mode do not move their buffers.
         self._before: list[tuple[dict[str, Tensor | None], str, Tensor]] = [
-            (part._buffers, name, buffer.detach().clone())
+            (buffers_of(part), name, buffer.detach().clone())
             for part in module.modules()
             if part.training
-            for name, buffer in part._buffers.items()
+            for name, buffer in buffers_of(part).items()
             if buffer is not None
         ]
         self._own: list[Tensor | None] = []

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from engine.strategies.blocks import blocks
 from engine.strategies.rank_times import HostTimer
+from engine.torch_compat import storage_of
 from engine.training.shards import is_sharded
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def tied_views(model: nn.Module) -> tuple[str, ...]:
         if tensor.numel():
             last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
             begin = int(tensor.storage_offset()) * tensor.itemsize
-            spans.append((tensor.untyped_storage()._cdata, begin, begin + (last + 1) * tensor.itemsize, name))
+            spans.append((storage_of(tensor), begin, begin + (last + 1) * tensor.itemsize, name))
     tied: set[str] = set()
     reach, holder = (0, 0), ""
     for storage, begin, end, name in sorted(spans):

@@ -114,12 +114,6 @@ def parts_of(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | No
         yield from [None] if batch is None else divided(batch, count)
 
 
-def undo_compiling(model: nn.Module) -> None:
-    """Has `model` compute without torch.compile again, and gives back what its CUDA graphs hold."""
-    model._compiled_call_impl = None  # undoes Module.compile, for which torch has no call
-    torch._dynamo.reset()
-
-
 def summed(results: Sequence[StepResult]) -> StepResult:
     """The results of the parts of one step together."""
     if len(results) == 1:

@@ -13,6 +13,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from engine.strategies.recompute import recomputed
 from engine.strategies.timeline import Recorder
+from engine.torch_compat import greet_no_own_rank
 
 
 class StageModule(nn.Module):
@@ -53,7 +54,11 @@ def _contiguous(gradient: Tensor) -> Tensor:
 
 
 class RecordedStage(PipelineStage):
-    """A stage that notes its passes in `recorder` while that is on."""
+    """A stage that notes its passes in `recorder` while that is on.
+
+    `received` and `made` are its input and output of one microbatch on the meta device. Left open, torch learns their
+    shapes from a pass of its own, which before 2.14 moved BatchNorm's statistics.
+    """
 
     def __init__(
         self,
@@ -61,11 +66,14 @@ class RecordedStage(PipelineStage):
         number: int,
         stages: int,
         *,
+        received: Tensor,
+        made: Tensor,
         device: torch.device,
         group: dist.ProcessGroup | None,
         recorder: Recorder,
     ) -> None:
-        super().__init__(module, number, stages, device, group=group)
+        super().__init__(module, number, stages, device, received, made, group=group)
+        greet_no_own_rank(self)
         self._recorder = recorder
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:

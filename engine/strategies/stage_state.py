@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor, nn
 
 from engine.strategies.base import on_cpu
+from engine.torch_compat import buffers_of
 
 
 class PlainState:
@@ -47,4 +48,4 @@ def share_buffers(trained: nn.Module, evaluated: nn.Module) -> None:
     for name, buffer in trained.named_buffers():
         if name in names:
             module, _, own = name.rpartition(".")
-            evaluated.get_submodule(module)._buffers[own] = buffer
+            buffers_of(evaluated.get_submodule(module))[own] = buffer

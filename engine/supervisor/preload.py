@@ -29,7 +29,7 @@ def serve(idle_s: float = IDLE_S) -> int:
     """Serves until stdin ends or nothing was asked for in `idle_s`. Returns the exit code."""
     linux.name_process("footplate-pre")
     linux.signal_at_parents_death(signal.SIGKILL)  # the end of stdin is not seen in the seconds that imports take
-    imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
+    imports.import_all(imports.LIGHT + imports.DISTRIBUTED + imports.SOME)
     linux.signal_at_parents_death(0)
     if not can_fork():
         return 1

@@ -68,8 +68,8 @@ class Sampler:
     def free(self, since: float) -> bool:
         """Whether a snapshot later than `since` (monotonic) shows the run's GPUs without it.
 
-        By the workers' pids where NVML was seen to name them; else (in a container it names the host's) by
-        the memory in use being back to what it was. True for a run without GPUs.
+        By the memory in use being back to what it was; where others have taken some meanwhile, by the workers' pids, if
+        NVML was seen to name them (in a container it names the host's). True for a run without GPUs.
         """
         gpus = [device for device in self._devices if is_gpu(device)]
         if not gpus:
@@ -94,12 +94,11 @@ class Sampler:
     def _is_free(self, gpu: Gpu) -> bool:
         if gpu.lost:
             return False
-        if gpu.uuid in self._seen and gpu.processes is not None:
-            return not self._held(gpu)
-        baseline = self._baseline.get(gpu.uuid)
-        if baseline is None or gpu.memory_used_bytes is None:
-            return False
-        return gpu.memory_used_bytes <= baseline + FREED_SLACK_BYTES
+        # Memory first: the sampler asks for it every time, for processes every other second.
+        baseline, used = self._baseline.get(gpu.uuid), gpu.memory_used_bytes
+        if baseline is not None and used is not None and used <= baseline + FREED_SLACK_BYTES:
+            return True
+        return gpu.uuid in self._seen and gpu.processes is not None and not self._held(gpu)
 
     def _held(self, gpu: Gpu) -> bool:
         return any(process.pid in self._ours for process in gpu.processes or ())

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts are loaded where they are first used
 
 Floats = npt.NDArray[np.floating]
 Counts = npt.NDArray[np.int64]
@@ -45,6 +44,8 @@ def thin_maxima(likely: Floats) -> Floats:
     height, width = likely.shape
     if min(height, width) < 2:
         return np.zeros_like(likely)
+    from scipy.ndimage import map_coordinates
+
     edges = _triangle(likely.astype(np.float64), 1)
     down, right = np.gradient(_triangle(edges, 4))
     right_down, right_right = np.gradient(right)
@@ -57,7 +58,7 @@ def thin_maxima(likely: Floats) -> Floats:
     kept = np.ones((height, width), bool)
     for way in (-1, 1):
         places = (rows + way * np.sin(across), columns + way * np.cos(across))
-        beside = scipy.ndimage.map_coordinates(edges, places, order=1, mode="nearest")
+        beside = map_coordinates(edges, places, order=1, mode="nearest")
         kept &= edges * _SHARPER >= beside
     border = min(round(_BORDER * float(np.hypot(height, width))), height // 2, width // 2)
     return np.where(kept, edges, 0) * np.outer(_fading(height, border), _fading(width, border))
@@ -65,8 +66,10 @@ def thin_maxima(likely: Floats) -> Floats:
 
 def _triangle(values: Floats, radius: int) -> Floats:
     """Smoothed by a triangle of the radius in both directions."""
+    from scipy.ndimage import convolve1d
+
     weights = np.concatenate([np.arange(1, radius + 1), [radius + 1], np.arange(radius, 0, -1)]) / (radius + 1) ** 2
-    smooth: Floats = scipy.ndimage.convolve1d(scipy.ndimage.convolve1d(values, weights, axis=0), weights, axis=1)
+    smooth: Floats = convolve1d(convolve1d(values, weights, axis=0), weights, axis=1)
     return smooth
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import scipy  # its parts are loaded where they are first used
 import torch
 from torch import Tensor
 
@@ -93,12 +92,14 @@ def _share(part: float, whole: float) -> float:
 
 def _middles(found: Mask, true: Mask) -> Tensor:
     """For lines [n, h, w]: the pixels of found middle lines, those of them near a true one, and the other way round."""
+    from scipy.ndimage import binary_dilation
+
     counts = np.zeros(4)
     around = np.ones((2 * SLACK + 1, 2 * SLACK + 1), bool)
     for one, other in zip(found, true, strict=True):
         lines = thin(one), thin(other)
         for place, (line, against) in enumerate((lines, lines[::-1])):
-            near = line & scipy.ndimage.binary_dilation(against, around)
+            near = line & binary_dilation(against, around)
             counts[2 * place : 2 * place + 2] += line.sum(), near.sum()
     return torch.from_numpy(counts)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import segmentation_models_pytorch as smp
 import torch
 from torch import Tensor, nn
 from torchvision import models
@@ -50,7 +49,9 @@ def names() -> tuple[str, ...]:
 
 def encoders() -> tuple[str, ...]:
     """The encoders that every decoder can stand on."""
-    return tuple(sorted(smp.encoders.get_encoder_names()))
+    from segmentation_models_pytorch.encoders import get_encoder_names
+
+    return tuple(sorted(get_encoder_names()))
 
 
 def about(name: str) -> About:
@@ -102,6 +103,8 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    from segmentation_models_pytorch import create_model
+
     if job.encoder not in encoders():
         raise TaskError("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, list(encoders())))
     if size % STRIDE:
@@ -110,7 +113,7 @@ def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
     given = {"encoder_weights": "imagenet" if job.pretrained else None, "in_channels": channels, "classes": classes}
     try:
-        model: nn.Module = smp.create_model(job.model, job.encoder, **given)
+        model: nn.Module = create_model(job.model, job.encoder, **given)
     except (OSError, RuntimeError) as error:
         message = (
             f"The pretrained weights of {job.encoder} are not in the cache and cannot be fetched ({_line(error)})."

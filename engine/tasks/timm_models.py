@@ -7,7 +7,6 @@ import re
 from functools import lru_cache
 from typing import Any
 
-import timm
 from torch import nn
 
 from engine.contract.catalogue import did_you_mean
@@ -109,6 +108,8 @@ def statistics(model: str) -> Statistics | None:
 @lru_cache(maxsize=256)
 def _config(model: str) -> dict[str, Any]:
     """timm's description of the model's weights; empty for a name that it does not know."""
+    import timm
+
     name = model.removeprefix(TIMM)
     if not timm.is_model(name):
         return {}
@@ -118,6 +119,8 @@ def _config(model: str) -> dict[str, Any]:
 
 def construct(model: str, classes: int, channels: int, size: int) -> nn.Module:
     """The model with random weights. Raises TaskError."""
+    import timm
+
     name = model.removeprefix(TIMM)
     if not timm.is_model(name):
         message = f"timm {timm.__version__} has no model “{name}”."

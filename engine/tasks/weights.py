@@ -9,7 +9,6 @@ from urllib.error import URLError
 from urllib.parse import urlparse
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum
 from torchvision.models.vision_transformer import interpolate_embeddings
@@ -62,6 +61,8 @@ def of_torchvision(weights: WeightsEnum, title: str) -> State:
 
 def from_file(path: str) -> State:
     """The weights in a local file: a plain state dict, or a checkpoint that holds one as "model". Raises TaskError."""
+    from safetensors.torch import load_file
+
     file = Path(path).expanduser()
     try:
         content: Any = (

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from engine.torch_compat import lerp_all
+
 
 class Averages:
     """`average = decay * average + (1 - decay) * weight` after every step, for the `weights` that this rank holds.
@@ -23,7 +25,7 @@ class Averages:
     @torch.no_grad()
     def update(self) -> None:
         if self.tensors:
-            torch._foreach_lerp_(self.tensors, self._weights, 1.0 - self.decay)
+            lerp_all(self.tensors, self._weights, 1.0 - self.decay)
 
     @torch.no_grad()
     def restart(self, averages: Sequence[Tensor | None]) -> None:

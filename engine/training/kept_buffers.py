@@ -8,6 +8,8 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
+from engine.torch_compat import buffers_of, copy_all
+
 
 class KeptBuffers:
     """The buffers of those parts of `model` that are in training mode when this is made, as BatchNorm's statistics: a
@@ -17,7 +19,9 @@ class KeptBuffers:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._places = [(part._buffers, name) for part in model.modules() if part.training for name in part._buffers]
+        self._places = [
+            (buffers_of(part), name) for part in model.modules() if part.training for name in buffers_of(part)
+        ]
         self._own: list[Tensor | None] = []
         self._copies: list[Tensor | None] = []
         self._alike: list[tuple[list[Tensor], list[Tensor]]] = []
@@ -29,7 +33,7 @@ class KeptBuffers:
             self._learn(own)
             return
         for copies, buffers in self._alike:
-            torch._foreach_copy_(copies, buffers)
+            copy_all(copies, buffers)
 
     @torch.no_grad()
     def restore(self) -> None:

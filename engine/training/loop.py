@@ -189,6 +189,7 @@ class Loop:
         self.updater.release()
         thaw(self.strategy.model)
         self.stepper.look_again()
+        self.stepper.do_without_compiling("it was for the frozen model, and not all layers are as they were")
         self._tell(LogLine(text=f"From epoch {epoch} on all layers are trained"))
 
     def _passed_over(self, epoch: int, done: int) -> int:

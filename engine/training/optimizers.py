@@ -14,6 +14,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from engine.contract.job import Job
+from engine.torch_compat import let_schedule_begin
 from engine.training.averaging import Averages
 from engine.training.scaler import AgreedScaler
 from engine.training.shards import is_sharded, own_part, part_of, whole
@@ -76,8 +77,11 @@ class Updater:
         self.optimizer = _optimizer(job, self._own or [torch.zeros(0, device=device, requires_grad=True)])
         self._schedule, self._by_epoch = _schedule(job, self.optimizer, job.epochs * steps_per_epoch)
         # It may move before the optimizer's first step, of which torch would warn: where a run goes on, or skips that.
-        self.optimizer._opt_called = True  # type: ignore[attr-defined]
-        self._scaler = AgreedScaler(device, over_parts, enabled=job.precision == "fp16")
+        let_schedule_begin(self.optimizer)
+        # Beside the parameters: a fused optimizer would read from a copy on its way to shards that are kept on the CPU
+        # whether gradients overflowed, without waiting for it (torch/optim/adam.py, `_fused_adam`).
+        beside = self._own[0].device if self._own else device
+        self._scaler = AgreedScaler(beside, over_parts, enabled=job.precision == "fp16")
         self._averages = Averages(self._own, job.ema_decay) if job.ema_decay is not None else None
 
     @property

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -123,7 +124,9 @@ class Saver:
         chosen = self._job.best_by or measures[0].id
         self._judge: Measure = next(measure for measure in measures if measure.id == chosen)
         self.stopping = EarlyStopping(self._job.patience, self._judge)
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        # Without a device of its own the thread would wake the first GPU as it waits for this rank's.
+        begin = partial(torch.cuda.set_device, strategy.device) if strategy.device.type == "cuda" else None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=begin)
         self._under_way: _UnderWay | None = None
         self._best: _Best | None = None
         self._best_again = False

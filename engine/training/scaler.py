@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.amp.grad_scaler import GradScaler, OptState
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
+
+from engine.torch_compat import begin_scaling, note_unscaled, scale_of, unscale_all
 
 
 class AgreedScaler(GradScaler):
@@ -23,12 +25,12 @@ class AgreedScaler(GradScaler):
         super().__init__(device.type, enabled=enabled)
         self._over_parts = over_parts
         if enabled:
-            self._lazy_init_scale_growth_tracker(device)
+            begin_scaling(self, device)
 
     @torch.no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divides the gradients by the scale and finds out, together with the others, whether all are finite."""
-        scale, _ = self._check_scale_growth_tracker("unscale_")
+        scale = scale_of(self)
         inverse = scale.double().reciprocal().float()
         overflows = torch.zeros_like(scale)
         gradients: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
@@ -38,9 +40,7 @@ class AgreedScaler(GradScaler):
                     gradients[parameter.grad.device, parameter.grad.dtype].append(parameter.grad)
         for (device, _), held in gradients.items():
             found = torch.zeros((), device=device)
-            torch._amp_foreach_non_finite_check_and_unscale_(held, found, inverse.to(device))
+            unscale_all(held, found, inverse.to(device))
             overflows += found.to(scale.device)
-        state = self._per_optimizer_states[id(optimizer)]
         # A 1 for yes: the scale is updated by whether it is above 0, optimizers skip where it is 1.
-        state["found_inf_per_device"] = {scale.device: self._over_parts(overflows).clamp(max=1.0)}
-        state["stage"] = OptState.UNSCALED
+        note_unscaled(self, optimizer, self._over_parts(overflows).clamp(max=1.0))

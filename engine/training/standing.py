@@ -12,9 +12,11 @@ from engine.contract.worker import Standing
 _OURS = Path(__file__).resolve().parents[1].as_posix()
 _STDLIB = ("<frozen ", *(Path(sysconfig.get_path(name)).as_posix() + "/" for name in ("stdlib", "platstdlib")))
 _READING = f"{_OURS}/data/"
-_WAITING = ("/torch/distributed/", "/torch/nn/parallel/distributed.py", f"{_OURS}/strategies/", f"{_OURS}/training/")
-"""Where a thread stands that waits for other ranks: in a collective, or in what of ours calls one or reads from the device,
-which waits for the collectives there. Our own code does not take long by itself."""
+_WAITING = (
+    "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/", f"{_OURS}/strategies/", f"{_OURS}/training/"
+)  # fmt: skip
+"""Where a thread stands that waits for other ranks: in a collective, in an event or a stream of a GPU, which waits for the
+collectives there, or in what of ours calls one or reads from the device. Our own code does not take long by itself."""
 _BACKWARD = "_engine_run_backward"
 """PyTorch's backward pass, in whose end DistributedDataParallel waits for the gradients of the others."""
 

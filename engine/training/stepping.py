@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torch.nn.modules.batchnorm import _BatchNorm
-
 from engine.contract.events import Chosen, Event, Warned
 from engine.strategies.base import StepResult, Strategy
 from engine.strategies.memory import device_name, in_parts_that_fit
-from engine.strategies.single import SingleDevice, undo_compiling
+from engine.strategies.single import SingleDevice
+from engine.torch_compat import BatchNorm, undo_compiling
 from engine.training.kept_buffers import KeptBuffers
 from engine.training.optimizers import Updater
 from engine.training.randomness import KeptStreams
@@ -57,6 +56,16 @@ class Stepper:
         if self._buffers is not None:
             self._buffers = KeptBuffers(self._strategy.model)
 
+    def do_without_compiling(self, why: str) -> None:
+        """Has the model compute eagerly from now on, where it was compiled, and tells `why`."""
+        strategy = self._strategy
+        if strategy.spec.job.compile != "on":
+            return
+        assert isinstance(strategy, SingleDevice)
+        undo_compiling(strategy.model)
+        strategy.settle(compile="off")
+        self._tell(Chosen(field="compile", choice="off", why=why))
+
     def step(self, batch: Batch | None, number: int) -> StepResult | None:
         """Makes step `number` on this worker's share of a batch; None where it was left out.
 
@@ -101,24 +110,17 @@ class Stepper:
 
     def _begin_again(self) -> None:
         """Has everything as it was at the beginning of the step in hand."""
-        strategy = self._strategy
         self._updater.zero_grad()
         self._streams.restore()
         assert self._buffers is not None
         self._buffers.restore()
-        if strategy.spec.job.compile == "on":
-            # What was compiled is for larger parts, and CUDA graphs must not have gradients added up over several passes.
-            assert isinstance(strategy, SingleDevice)
-            undo_compiling(strategy.model)
-            strategy.settle(compile="off")
-            self._tell(
-                Chosen(field="compile", choice="off", why="it was for larger parts of a batch than fit into memory")
-            )
+        # What was compiled is for larger parts, and CUDA graphs must not have gradients added up over several passes.
+        self.do_without_compiling("it was for larger parts of a batch than fit into memory")
 
     def _halved(self, number: int, parts: int, pictures: int) -> str:
         part = -(-pictures // parts)
         but = ""
-        if any(isinstance(module, _BatchNorm) and module.training for module in self._strategy.model.modules()):
+        if any(isinstance(module, BatchNorm) and module.training for module in self._strategy.model.modules()):
             but = ", but for BatchNorm, which sees one part at a time"
         return (
             f"{device_name(self._strategy)} ran out of memory at step {number:,}: each batch is now gone through in "

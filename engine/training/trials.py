@@ -19,9 +19,10 @@ from torch import nn
 
 from engine.contract.events import Chosen
 from engine.strategies.base import Strategy, StrategyError, settled_precision
-from engine.strategies.single import SingleDevice, undo_compiling
+from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
 from engine.tasks.base import Objective
+from engine.torch_compat import compile_in_this_process, undo_compiling
 
 SHARE = 0.04
 """Of a run's steps, trials may take the time of so many."""
@@ -68,6 +69,8 @@ class Trials:
         `before` are the fields of the job that this one goes on from, {} where there is none.
         """
         strategy, device = self._strategy, self._strategy.device
+        # cuDNN tries its algorithms for each shape that it meets, which pays where shapes come again.
+        torch.backends.cudnn.benchmark = self._objective.fixed_shapes and not strategy.spec.job.deterministic
         if strategy.spec.job.precision == "auto":
             self._settle_precision()
         if len(self._example_shape) != 3 and strategy.spec.job.memory_format != "contiguous":
@@ -218,17 +221,21 @@ class Trials:
     def _against_compiling(self) -> str:
         """Why a job that leaves it open is not compiled whatever a trial may say, or ""."""
         job = self._strategy.spec.job
-        if not self._objective.compiles:
-            return "of this task each picture takes another way through the model"
-        if self._strategy.device.type == "cpu":
-            return "on the CPU it costs about half a minute and gains next to nothing"
-        if job.activation_checkpointing:
-            return "activation checkpointing computes blocks again in ways that cannot be compiled"
-        if job.static_graph:
-            return "DDP's static graph does not go with it"
-        if job.sync_batchnorm:
-            return "SyncBatchNorm's layers meet the other devices in the middle of the model"
-        return ""
+        reasons = (
+            (not self._objective.compiles, "of this task each picture takes another way through the model"),
+            (job.unfreeze_after is not None, "it would have to be compiled anew when the backbone is unfrozen"),
+            (
+                self._strategy.device.type == "cpu",
+                "on the CPU it costs about half a minute and gains next to nothing",
+            ),
+            (
+                job.activation_checkpointing,
+                "activation checkpointing computes blocks again in ways that cannot be compiled",
+            ),
+            (job.static_graph, "DDP's static graph does not go with it"),
+            (job.sync_batchnorm, "SyncBatchNorm's layers meet the other devices in the middle of the model"),
+        )
+        return next((reason for applies, reason in reasons if applies), "")
 
     def _compile_as_asked(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         if not self._compiled(rehearsal, model, "default"):
@@ -267,10 +274,8 @@ class Trials:
 
     def _compiled(self, rehearsal: Rehearsal, model: nn.Module, mode: str) -> list[float]:
         """Compiles the model and warms it up; [the seconds of a pass then], [] where that failed on any rank."""
-        import torch._inductor.config
-
         if self._strategy.device.type == "cpu":
-            torch._inductor.config.compile_threads = 1  # in this process, so that it leaves no others behind
+            compile_in_this_process()
         model.compile(mode=mode)
         return self._compare(rehearsal, _as_it_is, warm_up=2)  # CUDA graphs are recorded in the second pass
 

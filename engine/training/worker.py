@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -79,8 +80,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     meant = not_finite_buffers(model)
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
     streams = RandomStreams(job.seed) if checkpoint is None else checkpoint.streams
-    parameters = list(model.parameters())
-    counts = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+    counts = _parameter_counts(model)
     held = hold(model) if job.unfreeze_after is not None else frozenset()
     example_shape = task.example_shape(job, splits.channels)
     objective = task.objective(job, _lesson(splits))
@@ -91,14 +91,15 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     if checkpoint is not None:
         checkpoint.share_as_before(strategy)
     strategy.wrap(model, objective, example_shape)
-    del model, parameters  # a pipeline's rank keeps its own stage alone
+    del model  # a pipeline's rank keeps its own stage alone
+    trained = _trained(strategy, held)
     trials.compile()
     spec, job = strategy.spec, strategy.spec.job  # in which what was left open is decided
     feeds = Feeds(spec, strategy, task, splits, reporter, streams=streams)
     train, val = feeds.train(), feeds.val()
     read_in_turn(train, val, job.epochs)
     try:
-        updater = _updater(strategy, train.steps, held)
+        updater = _updater(strategy, trained, train.steps, held)
         saver = Saver(spec, strategy, updater, reporter, splits.classes, streams=streams, meant=meant)
         begin = _begin(checkpoint, train.steps)
         if spec.rank == 0:
@@ -166,10 +167,27 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
     return model
 
 
-def _updater(strategy: Strategy, steps: int, held: frozenset[str]) -> Updater:
-    """What updates the parameters, but for the `held` ones until it releases them."""
-    updater = Updater(
-        strategy.parameters(),
+def _parameter_counts(model: nn.Module) -> tuple[int, int]:
+    """The numbers of all parameters and of those that are trained from the beginning."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
+
+
+def _trained(strategy: Strategy, held: frozenset[str]) -> list[tuple[str, nn.Parameter]]:
+    """What the updater is given. A worker that is alone is spared the gradients of what is `held`, which has to be known
+    before the model is compiled."""
+    parameters = strategy.parameters()
+    if strategy.spec.world_size == 1:
+        rest(strategy.model, held)
+    return parameters
+
+
+def _updater(
+    strategy: Strategy, parameters: Sequence[tuple[str, nn.Parameter]], steps: int, held: frozenset[str]
+) -> Updater:
+    """What updates the `parameters`, but for the `held` ones until it releases them."""
+    return Updater(
+        parameters,
         strategy.spec.job,
         steps,
         strategy.device,
@@ -177,9 +195,6 @@ def _updater(strategy: Strategy, steps: int, held: frozenset[str]) -> Updater:
         agree=strategy.agree,
         held=held,
     )
-    if strategy.spec.world_size == 1:
-        rest(strategy.model, held)
-    return updater
 
 
 def _lesson(splits: Splits) -> Lesson:

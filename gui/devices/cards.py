@@ -7,7 +7,7 @@ import os
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QLabel, QSpinBox, QVBoxLayout, QWidget
 
-from engine.contract.devices import CPU, Cpu, Gpu
+from engine.contract.devices import CPU, Cpu, Gpu, gpu_title
 from gui import theme
 from gui.devices import words
 from gui.devices.history import DeviceHistory
@@ -86,7 +86,7 @@ class GpuCard(QFrame):
 
     def update_gpu(self, gpu: Gpu, history: DeviceHistory, now: float) -> None:
         """Shows `gpu` as it is at `now`, in seconds since the epoch."""
-        title = words.gpu_title(gpu)
+        title = gpu_title(gpu)
         self.check.setText(title)
         self.check.setAccessibleName(f"{title}, {gpu.name}")
         self.check.setAccessibleDescription(words.describe_gpu(gpu))

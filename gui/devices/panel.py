@@ -125,7 +125,7 @@ class DevicesPanel(QWidget):
         """Once it is known which GPUs there are: forgets those awaited in vain, and chooses where nobody has."""
         self._awaited = ()
         if not self._chosen and gpus:
-            usable = [gpu for gpu in gpus if not gpu.lost and gpu.cuda_index is not None] or gpus
+            usable = [gpu for gpu in gpus if not gpu.lost and (gpu.cuda_index is not None or gpu.mig)] or gpus
             idle = next((gpu for gpu in usable if not gpu.processes), usable[0])
             self._apply((idle.uuid,))
             self._chosen = True

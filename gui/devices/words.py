@@ -42,16 +42,6 @@ def celsius(value: float | None, width: int = 0) -> str:
     return f"{number(value, width=width)} °C"
 
 
-def gpu_title(gpu: Gpu) -> str:
-    """ "GPU 0": CUDA's number where CUDA knows the GPU, else NVML's. An instance of a GPU is "GPU 0 MIG 7", and the GPU
-    itself, which CUDA does not list then while it may give its number to another, "GPU 0 (MIG)"."""
-    number = gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index
-    if gpu.mig is None:
-        return f"GPU {number} (MIG)" if gpu.mig_enabled and gpu.cuda_index is None else f"GPU {number}"
-    compute = f".{gpu.mig.compute_instance}" if gpu.mig.compute_instance else ""
-    return f"GPU {gpu.nvml_index} MIG {gpu.mig.gpu_instance}{compute}"
-
-
 def gpu_number_origin(gpu: Gpu) -> str:
     """Whose number the title carries, and what the other one calls it."""
     if gpu.cuda_index is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -9,15 +10,16 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
 
+from engine.checks.gpu_support import gpu_problems
+from engine.checks.torch_build import installed_torch
 from engine.contract import checks
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport
-from engine.contract.devices import CPU, Snapshot
+from engine.contract.devices import CPU, Snapshot, gpu_title
 from engine.contract.disk import ModelFile
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
-from gui.devices.words import gpu_title
 from gui.form import ahead, relevance
 from gui.form.consent import ConsentBar
 from gui.form.cuts import CutsEditor
@@ -66,6 +68,7 @@ class JobForm(QWidget):
         self.asked = False
         self._ahead: ahead.Ahead = {}
         self._machine: Snapshot | None = None
+        self._hardware: tuple[Any, ...] = ()
         self._start_problems: list[Problem] = []
         self._starting = False
         self._wanted: dict[str, str] | None = None
@@ -125,9 +128,9 @@ class JobForm(QWidget):
 
     def set_machine(self, snapshot: Snapshot) -> None:
         """What the machine has; judged anew only where that differs from before."""
-        known = self._machine
         self._machine = snapshot
-        if known is None or _hardware(known) != _hardware(snapshot):
+        known, self._hardware = self._hardware, _hardware(snapshot)
+        if known != self._hardware:
             self._judge_soon.start()
 
     def set_report(self, report: DatasetReport | None) -> None:
@@ -361,6 +364,7 @@ class JobForm(QWidget):
             if guest is not None:
                 sane = guest.to_check(sane)
             judged = checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
+            judged += gpu_problems(sane, self._machine, installed_torch(), os.environ)
             judged += guest.problems(values, self.disk) if guest is not None else []
             found += [problem for problem in judged if problem.field not in wrong]
         return job, found
@@ -447,4 +451,10 @@ class JobForm(QWidget):
 
 
 def _hardware(snapshot: Snapshot) -> tuple[Any, ...]:
-    return (snapshot.nvml, tuple((gpu.uuid, gpu.cuda_index, gpu.lost) for gpu in snapshot.gpus))
+    """What jobs are judged by; who is on a GPU matters to those alone that take one process at a time."""
+    gpus = tuple(
+        (gpu.uuid, gpu.cuda_index, gpu.lost, gpu.mig_enabled, gpu.compute_mode)
+        + ((gpu.processes,) if gpu.compute_mode.startswith("exclusive") else ())
+        for gpu in snapshot.gpus
+    )
+    return snapshot.nvml, gpus, installed_torch()

@@ -52,6 +52,7 @@ class ProblemLabel(QWidget):
             text.setObjectName(problem.severity)
             text.setWordWrap(True)
             text.setTextFormat(Qt.TextFormat.PlainText)
+            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)  # remedies may be commands
             text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
             self._grid.addWidget(mark, number, 0, Qt.AlignmentFlag.AlignTop)
             self._grid.addWidget(text, number, 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from engine.contract.devices import Gpu, GpuProcess, ProcessKind, Snapshot
+from engine.contract.devices import Gpu, GpuProcess, ProcessKind, Snapshot, gpu_title
 from gui.devices import words
 from gui.devices.history import device_key
 from gui.monitor.marks import RunMark
@@ -158,7 +158,7 @@ def _process_line(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _
         pid=process.pid,
         user=process.user,
         mine=process.user is not None and process.user == words.own_user(),
-        gpus=tuple(words.gpu_title(use.gpu) for use in uses),
+        gpus=tuple(gpu_title(use.gpu) for use in uses),
         devices=tuple(device_key(host, use.gpu.uuid) for use in uses),
         kind=_kind(use.process.kind for use in uses),
         memory_used_bytes=_sum(use.process.memory_used_bytes for use in uses),

@@ -23,10 +23,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.devices import Snapshot
+from engine.contract.devices import Snapshot, gpu_title
 from gui.devices.history import device_key
 from gui.devices.parts import ElidedLabel
-from gui.devices.words import card_order, gpu_title
+from gui.devices.words import card_order
 from gui.monitor.ending import EndingBar, why_not
 from gui.monitor.hosts import Hosts
 from gui.monitor.marks import RunMarks

@@ -20,9 +20,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.devices import Gpu, GpuPair, GpuPlace, Snapshot
+from engine.contract.devices import Gpu, GpuPair, GpuPlace, Snapshot, gpu_title
 from gui import shades, theme
-from gui.devices.words import card_order, gpu_title
+from gui.devices.words import card_order
 from gui.monitor import topology_words as words
 from gui.monitor.hosts import Hosts
 from gui.monitor.topology_words import Kind, Site

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from engine.contract.devices import Gpu, GpuPair, PciPath, Topology
-from gui.devices.words import gpu_title
+from engine.contract.devices import Gpu, GpuPair, PciPath, Topology, gpu_title
 from gui.run.words import strategy_title
 
 Kind = Literal["nvlink", "switch", "bridge", "nodes", "unknown"]

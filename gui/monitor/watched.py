@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from engine.contract.devices import Gpu, GpuProcess, Snapshot
+from engine.contract.devices import Gpu, GpuProcess, Snapshot, gpu_title
 from gui.devices import words
 from gui.devices.history import DeviceHistory, device_key
 from gui.devices.states import State, states
@@ -83,7 +83,7 @@ def watched_gpus(
             found.append(
                 WatchedGpu(
                     key,
-                    titles.get(key, words.gpu_title(gpu)),
+                    titles.get(key, gpu_title(gpu)),
                     host,
                     gpu,
                     snapshot.time,

@@ -8,10 +8,9 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
-from engine.contract.devices import Snapshot
+from engine.contract.devices import Snapshot, gpu_title
 from engine.contract.runs import RunFolder
 from gui import theme
-from gui.devices.words import gpu_title
 from gui.files import choose_target
 from gui.run.charts import RunCharts, device_titles
 from gui.run.classes_view import ClassesView

@@ -7,12 +7,11 @@ import time
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from engine.contract.devices import Snapshot
+from engine.contract.devices import Snapshot, gpu_title
 from engine.contract.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
 from engine.contract.runs import RunFolder
 from gui import icons, theme
 from gui.background import Background, in_background
-from gui.devices.words import gpu_title
 from gui.format import size
 from gui.runs.words import title
 

@@ -97,13 +97,18 @@ class Comparison:
 
 
 class Verdicts:
-    """Prints each figure beside its aim and keeps whether all were met."""
+    """Prints each figure beside its aim; `told` keeps them, `met` is whether all were met."""
 
-    met = True
+    def __init__(self) -> None:
+        self.told: list[tuple[str, float, float]] = []
+
+    @property
+    def met(self) -> bool:
+        return all(value >= aim for _, value, aim in self.told)
 
     def add(self, what: str, value: float, aim: float, why: str = "") -> None:
         met = value >= aim
-        self.met = self.met and met
+        self.told.append((what, value, aim))
         print(f"  {what}: {value:.3f} (aim {aim:.3g}{why}: {'met' if met else 'MISSED'})", flush=True)
 
 
@@ -149,10 +154,17 @@ def _later(rates: Rates) -> float:
 
 
 class Bench:
-    """One call of this script: what it was asked for, and where it works."""
+    """One call of this script: what it was asked for, and where it works. `tell` is given what each side reached as it comes."""
 
-    def __init__(self, chosen: argparse.Namespace, forker: Forker, folder: Path) -> None:
+    def __init__(
+        self,
+        chosen: argparse.Namespace,
+        forker: Forker,
+        folder: Path,
+        tell: Callable[[str, Rates], object] = lambda name, rates: None,
+    ) -> None:
         self.chosen = chosen
+        self._tell = tell
         self.verdicts = Verdicts()
         self._forker = forker
         self._folder = folder
@@ -173,13 +185,23 @@ class Bench:
             aim, why = AIM * limit, f", {AIM} of pure's {limit:.2f}"
         self.verdicts.add("of the tutorial's loop", found.ratio(OURS, [TUTORIAL], _later), aim, why)
 
-    def pictures(self, name: str, data: Path, size: int, device: str = "cpu") -> None:
-        """resnet18 on the CPU, resnet50 under bf16 on a GPU, on an ImageFolder."""
+    def pictures(
+        self,
+        name: str,
+        data: Path,
+        size: int,
+        device: str = "cpu",
+        *,
+        model: str = "resnet18",
+        batch: int = 32,
+        **fields: Any,
+    ) -> Comparison:
+        """On an ImageFolder, on a GPU under bf16; with these `fields` of the job."""
         files = [path for path in (data / "train").rglob("*") if path.is_file()]
         for path in files:
             path.read_bytes()  # so that no side is the first to fetch them from the disk
         on_gpu = device == "cuda"
-        model, batch, aim = ("resnet50", 256, GPU_AIM) if on_gpu else ("resnet18", 32, AIM)
+        aim = GPU_AIM if on_gpu else AIM
         setting = Setting(
             data=str(data), model=model, size=size, batch=batch, pictures=len(files), seconds=self.chosen.seconds,
             classes=sum(path.is_dir() for path in (data / "train").iterdir()),
@@ -188,18 +210,20 @@ class Bench:
         # Many epochs, so that few pictures are enough for the seconds asked for.
         job = Job(
             dataset=str(data), model=model, image_size=size, batch_size=batch, epochs=200,
-            devices=(self.chosen.gpu if on_gpu else "cpu",),
+            devices=(self.chosen.gpu if on_gpu else "cpu",), **fields,
         )  # fmt: skip
         title = f"{name}, {len(files):,} pictures, {model} at {size} px, batch {batch}, {device}"
         others = {} if self.chosen.pure else from_folders(device)
         found = self._compare(title, job, setting, others)
         self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), aim)
-        if not others:
-            return
-        self.verdicts.add("of the best other, first epoch", found.ratio(OURS, list(others), _first), 1.0)
-        limit = found.ratio(PURE, list(others), _later)
+        ran = [name for name in others if name in found.rates]
+        if not ran:
+            return found
+        self.verdicts.add("of the best other, first epoch", found.ratio(OURS, ran, _first), 1.0)
+        limit = found.ratio(PURE, ran, _later)
         why = f", {aim} of pure's {limit:.2f}"
-        self.verdicts.add("of the best other, after it", found.ratio(OURS, list(others), _later), aim * limit, why)
+        self.verdicts.add("of the best other, after it", found.ratio(OURS, ran, _later), aim * limit, why)
+        return found
 
     def of_task(self, name: str, job: Job) -> None:
         """A job of another task against bare steps of it."""
@@ -219,14 +243,22 @@ class Bench:
         names = [OURS, PURE, *others]
         found = Comparison(title, {name: [] for name in names}, {name: [] for name in names})
         for number in range(self.chosen.rounds):
-            for name in reversed(names) if number % 2 else names:
+            for name in [each for each in (reversed(names) if number % 2 else names) if each in found.rates]:
                 with GpuWatch() if setting.device == "cuda" else contextlib.nullcontext() as watch:
                     if name == OURS:
                         run = self._run(job, tell_choices=number == 0)
                         rates = run.rates
                         setting = replace(setting, **chosen_for_pure(run.choices))
+                    elif name == PURE:
+                        rates = apart(sides.pure, setting)
                     else:
-                        rates = apart(sides.pure if name == PURE else others[name], setting)
+                        try:
+                            rates = apart(others[name], setting)
+                        except SystemExit:
+                            print(f"  {name} fails here and is left out", flush=True)
+                            del found.rates[name], found.gpu[name]
+                            continue
+                self._tell(name, rates)
                 found.rates[name].append(rates)
                 if watch is not None:
                     found.gpu[name].append(watch.during(rates.window))
@@ -279,7 +311,7 @@ def main() -> int:
         if "gpu" in chosen.only and torch.cuda.is_available():
             print(f"\n{gpu_name()}")
             like_imagenet = make_pictures(folder / "gpu", 20_000, 500, held_out=500, distinct=500)
-            bench.pictures("gpu", like_imagenet, 224, "cuda")
+            bench.pictures("gpu", like_imagenet, 224, "cuda", model="resnet50", batch=256)
     met = bench.verdicts.met
     for part, script in SCRIPTS.items():
         if part in chosen.only:

@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -168,11 +169,12 @@ class Hold:
 class Starter:
     """The process that supervisors are forked from (see `starting`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.starting"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env=os.environ | dict(environment),
             cwd=ROOT,
         )
 

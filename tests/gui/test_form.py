@@ -12,10 +12,10 @@ from PySide6.QtWidgets import QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
+from engine.contract.devices import gpu_title
 from engine.contract.disk import model_file_sha256
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
-from gui.devices.words import gpu_title
 from gui.form.form import JobForm
 from tests.gui.devices.snapshots import gpu, snapshot
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import laspy
 import numpy as np
 from plyfile import PlyData, PlyElement
 
@@ -37,6 +36,8 @@ def write_ply(path: Path, places: np.ndarray, text: bool = False, **columns: np.
 
 def write_las(path: Path, places: np.ndarray, classes: np.ndarray, **columns: Any) -> None:
     """A LAS 1.4 file, or by its ending a LAZ one, at places as a survey has them."""
+    import laspy
+
     path.parent.mkdir(parents=True, exist_ok=True)
     header = laspy.LasHeader(point_format=7, version="1.4")
     header.offsets, header.scales = CORNER, np.full(3, 0.001)

@@ -54,6 +54,7 @@ def consumer_gpu(index: int, **changes: object) -> Profile:
         **missing
         | {
             "name": "NVIDIA GeForce RTX 4090",
+            "compute_capability": 89,
             "total": 24 * GIB,
             "used": 6 * GIB,
             "power_limit_mw": 450_000,
@@ -103,13 +104,13 @@ MACHINES: dict[str, Machine] = {
     "unified_memory": Machine(
         (
             consumer_gpu(
-                0, name="NVIDIA GB10", total=None, used=None, reserved=None, memory_clock=None, memory_clock_max=None,
+                0, name="NVIDIA GB10", compute_capability=121, total=None, used=None, reserved=None, memory_clock=None, memory_clock_max=None,
                 fan=None, power_limit_mw=None, process=[f"{FOREIGN[0]}:{5 * GIB}"],
             ),
         )
     ),
     "old_driver": Machine(
-        (consumer_gpu(0, name="NVIDIA GeForce GTX 1080", process=[f"{FOREIGN[0]}:{GIB}"]),),
+        (consumer_gpu(0, name="NVIDIA GeForce GTX 1080", compute_capability=61, process=[f"{FOREIGN[0]}:{GIB}"]),),
         {"driver_version": "470.256.02", "cuda_version": 11040},
         old_driver=True,
     ),

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.cuda_state import CudaState
+
 SOURCES = Path(__file__).parents[1] / "engine" / "gpus" / "stub"
 GIB = 1024**3
 
@@ -48,9 +50,15 @@ class NvmlStub:
         """What makes a process use the stub."""
         return {"LD_LIBRARY_PATH": str(self.folder), "FOOTPLATE_NVML_PROFILE": str(self.profile)}
 
+    def cuda_order(self, *indices: int) -> dict[str, str]:
+        """Environment in which CUDA counts the stub's GPUs in the order of `indices`."""
+        state = CudaState(self.profile.with_name("cuda-order"))
+        state.write(map(uuid_of, indices))
+        return state.environment
+
     def write(self, gpus: Iterable[Profile] = (), **library: object) -> None:
         """Writes the profile: each of `gpus` from `gpu_profile`, and the library's own keys."""
-        lines = [*_lines({"driver_version": "570.86.15", "cuda_version": 12080} | library)]
+        lines = [*_lines({"driver_version": "595.58.03", "cuda_version": 13020} | library)]
         for gpu in gpus:
             lines += ["gpu", *_lines(gpu)]
         temporary = self.profile.with_suffix(".new")
@@ -76,13 +84,18 @@ def compile_stub(folder: Path, *, old_driver: bool = False) -> NvmlStub:
     """Builds libnvidia-ml.so.1 and libcuda.so.1 into `folder`; an old driver lacks newer functions."""
     folder.mkdir(parents=True, exist_ok=True)
     flags = ["-DOLD_DRIVER"] if old_driver else []
-    for library, sources in (
-        ("libnvidia-ml.so.1", sorted(SOURCES.glob("nvml_*.c"))),
-        ("libcuda.so.1", [SOURCES / "cuda_stub.c"]),
-    ):
-        command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-Wall", *flags, "-o", str(folder / library)]
-        subprocess.run([*command, *map(str, sources)], check=True, env={"PATH": os.environ["PATH"]})
+    nvml = [path.name for path in sorted(SOURCES.glob("nvml_*.c"))]
+    compile_library(folder / "libnvidia-ml.so.1", *nvml, flags=flags)
+    compile_library(folder / "libcuda.so.1", "cuda_driver.c", flags=[*flags, "-ldl"])
     return NvmlStub(folder, folder / "profile")
+
+
+def compile_library(library: Path, *sources: str, flags: Iterable[str] = ()) -> None:
+    """Builds `library` from files of the stub's folder."""
+    command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library)]
+    subprocess.run(
+        [*command, *(str(SOURCES / source) for source in sources), *flags], check=True, env={"PATH": os.environ["PATH"]}
+    )
 
 
 def uuid_of(index: int) -> str:
@@ -104,6 +117,7 @@ def gpu_profile(index: int, **changes: object) -> Profile:
         "name": "NVIDIA H200",
         "uuid": uuid_of(index),
         "bus_id": f"000000FF:{index + 1:02X}:00.0",  # a domain that no machine has in sysfs
+        "compute_capability": 90,
         "total": 140 * GIB,
         "used": (index + 1) * GIB,
         "reserved": GIB // 2,
@@ -175,12 +189,6 @@ def instance_profile(index: int, number: int, **changes: object) -> Profile:
         "tensor_active": 5 + number,
     }
     return profile | changes
-
-
-def cuda_uuids(*indices: int) -> dict[str, str]:
-    """Environment in which CUDA counts the stub's GPUs in the order of `indices`."""
-    plain = [uuid_of(index).removeprefix("GPU-").replace("-", "") for index in indices]
-    return {"FOOTPLATE_CUDA_UUIDS": ",".join(plain)}
 
 
 def _each(level: Callable[[int], int]) -> str:

@@ -28,6 +28,11 @@ BITS = {1: 32, 3: 64}
 PCIE_COUNTER = 197
 
 
+def _compute_capability(gpu: Any) -> tuple[int]:
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(gpu)
+    return (10 * major + minor,)
+
+
 def _memory(gpu: Any) -> tuple[int, int, int]:
     info = pynvml.nvmlDeviceGetMemoryInfo(gpu, version=pynvml.nvmlMemory_v2)
     return info.total, info.used, info.reserved
@@ -40,6 +45,7 @@ def _utilization(gpu: Any) -> tuple[int, int]:
 
 CALLS: tuple[tuple[str, tuple[str, ...], Ask], ...] = (
     ("name", ("name",), lambda gpu: (pynvml.nvmlDeviceGetName(gpu),)),
+    ("compute_capability", ("compute_capability",), _compute_capability),
     ("memory", ("total", "used", "reserved"), _memory),
     ("utilization", ("utilization", "memory_busy"), _utilization),
     ("encoder", ("encoder",), lambda gpu: (pynvml.nvmlDeviceGetEncoderUtilization(gpu)[0],)),

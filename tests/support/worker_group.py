@@ -6,6 +6,7 @@ pay for imports. `python worker_group.py FD` is that process.
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
 import selectors
@@ -32,23 +33,26 @@ from engine.supervisor import imports  # noqa: E402
 
 
 class Order(msgspec.Struct):
-    """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written."""
+    """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written. `environment` is set in the
+    worker before anything else, and `prepare`, "module:function", is called before it trains."""
 
     spec: WorkerSpec
     every_step: bool
     file_limit_bytes: int | None
+    environment: dict[str, str]
+    prepare: str
 
 
 class Forker:
     """The process that workers are forked from."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
             )
 
     @property
@@ -85,6 +89,8 @@ class WorkerGroup:
         file_limit_bytes: int | None = None,
         threads: int = 1,
         skip_to: int = 0,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        prepare: str = "",
         datasets: Mapping[int, Path] = MappingProxyType({}),
     ) -> None:
         world = 1 if job.strategy == "dp" else len(job.devices)
@@ -108,7 +114,7 @@ class WorkerGroup:
                 threads=threads,
                 skip_to=skip_to,
             )
-            ours, end = forker.start(Order(spec, every_step, file_limit_bytes))
+            ours, end = forker.start(Order(spec, every_step, file_limit_bytes, dict(environment), prepare))
             ours.setblocking(False)
             self._selector.register(ours, selectors.EVENT_READ, rank)
             self.sockets.append(ours)
@@ -216,6 +222,7 @@ def _work(order: Order, channel: int, end: int) -> None:
     from engine.training.worker import run
 
     code = 70
+    os.environ.update(order.environment)
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log = os.open(Path(order.spec.run_folder) / f"worker-{order.spec.rank}.log", os.O_WRONLY | os.O_CREAT)
@@ -223,6 +230,9 @@ def _work(order: Order, channel: int, end: int) -> None:
         os.dup2(log, 2)
         if order.file_limit_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (order.file_limit_bytes, resource.RLIM_INFINITY))
+        if order.prepare:
+            module, _, function = order.prepare.partition(":")
+            getattr(importlib.import_module(module), function)(order.spec)
         code = run(order.spec, socket.socket(fileno=channel), every_step=order.every_step)
     finally:
         sys.stdout.flush()

@@ -11,10 +11,9 @@ from pathlib import Path
 import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from engine.contract.devices import Gpu, Snapshot
+from engine.contract.devices import Gpu, Snapshot, gpu_title
 from engine.contract.problems import Severity
 from gui.devices.history import device_key
-from gui.devices.words import gpu_title
 from gui.monitor.alerts.findings import Event, Finding, News, find
 from gui.monitor.alerts.rules import KINDS, KindId, Rule
 from gui.monitor.alerts.store import RuleStore

@@ -13,7 +13,7 @@ import pytest
 
 from engine.contract.devices import Gpu
 from engine.gpus.cuda_order import CudaOrder
-from tests.support.nvml_stub import NvmlStub, cuda_uuids, uuid_of
+from tests.support.nvml_stub import NvmlStub, uuid_of
 
 from .conftest import ROOT
 
@@ -51,10 +51,11 @@ def stub_here(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
     return nvml_stub
 
 
-@pytest.mark.usefixtures("stub_here")
-def test_that_gpus_are_numbered_as_cuda_counts_them_whatever_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_gpus_are_numbered_as_cuda_counts_them_whatever_hides_them(
+    stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    for name, value in cuda_uuids(2, 0).items():
+    for name, value in stub_here.cuda_order(2, 0).items():
         monkeypatch.setenv(name, value)
     news = threading.Event()
     order = CudaOrder(news)
@@ -74,12 +75,11 @@ def test_that_a_hanging_cuda_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not order.pending  # asked once, not again and again
 
 
-@pytest.mark.usefixtures("stub_here")
-def test_that_cuda_is_asked_again_when_a_new_gpu_appears(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_cuda_is_asked_again_when_a_new_gpu_appears(stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
     news = threading.Event()
     order = CudaOrder(news)
     answered(order, news, [gpu(0)])
-    for name, value in cuda_uuids(1, 0).items():
+    for name, value in stub_here.cuda_order(1, 0).items():
         monkeypatch.setenv(name, value)
     answered(order, news, [gpu(0), gpu(1)])
     assert [numbered.cuda_index for numbered in order.numbered([gpu(0), gpu(1)])] == [1, 0]

@@ -94,6 +94,7 @@ def test_that_nonsense_of_the_driver_is_none() -> None:
 def test_that_every_sentence_is_one_sentence_with_a_remedy() -> None:
     fixed = [value for name, value in vars(sentences).items() if name.isupper() and name != "ASKING"]
     told = [*fixed, sentences.not_answering(7).message, sentences.crashed("SIGABRT").message, sentences.failed("x")[1]]
+    told.append(sentences.no_permission(["/dev/nvidia0", "/dev/nvidiactl"]))
     for sentence in told:
         assert sentence.endswith(".")
         assert ": " in sentence  # what is wrong: what to do

@@ -27,7 +27,7 @@ def test_that_instances_follow_their_gpu_with_their_own_memory_and_processes(
     assert third.mig is not None
     assert third.mig.profile == "3g.71gb"
     assert (first.memory_used_bytes, first.memory_total_bytes) == (GIB, 16 * GIB)
-    assert (first.nvml_index, first.pci_bus_id) == (0, whole.pci_bus_id)
+    assert (first.nvml_index, first.pci_bus_id, first.compute_capability) == (0, whole.pci_bus_id, (9, 0))
     assert (first.temperature_c, first.utilization_percent, first.power_w) == (None, None, None)
     assert (first.sm_active_percent, first.tensor_active_percent, second.sm_active_percent) == (15, 5, 16)
     pids = [[process.pid for process in row.processes or ()] for row in (whole, first, second, third)]

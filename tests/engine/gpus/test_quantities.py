@@ -22,6 +22,7 @@ MEMORY = ("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes", "m
 CLOCKS = ("sm_clock_mhz", "sm_clock_max_mhz", "memory_clock_mhz", "memory_clock_max_mhz")
 FIELDS_OF = {
     "name": ("name",),
+    "compute_capability": ("compute_capability",),
     "memory": MEMORY,
     "utilization": ("utilization_percent", "memory_busy_percent"),
     "encoder": ("encoder_percent",),
@@ -73,6 +74,7 @@ def test_that_a_gpu_which_tells_all_is_told_with_all(nvml_stub: NvmlStub, start_
         name="NVIDIA H200",
         nvml_index=0,
         pci_bus_id="000000FF:01:00.0",
+        compute_capability=(9, 0),
         utilization_percent=5,
         memory_busy_percent=3,
         sm_active_percent=31,

@@ -14,7 +14,7 @@ from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, uuid_of
 from .conftest import Start, has_gpus, readers_of
 
 ASKED = (
-    "memory", "utilization", "encoder", "decoder", "temperature", "thresholds", "margin", "power", "power_limit", "fan",
+    "compute_capability", "memory", "utilization", "encoder", "decoder", "temperature", "thresholds", "margin", "power", "power_limit", "fan",
     "clocks", "throttle", "pstate", "compute_mode", "persistence", "ecc_mode", "pcie", "pcie_throughput", "fields",
     "nvlink_state", "gpm", "events", "mig", "processes", "process_utilization", "topology", "affinity", "nvlink_remote",
 )  # fmt: skip
@@ -28,9 +28,9 @@ def test_that_one_gpu_is_told_with_its_use_and_its_processes(nvml_stub: NvmlStub
     (gpu,) = snapshot.gpus
     assert snapshot.nvml.status == "ok"
     assert snapshot.nvml.message == ""
-    assert (snapshot.nvml.driver_version, snapshot.nvml.cuda_version) == ("570.86.15", "12.8")
+    assert (snapshot.nvml.driver_version, snapshot.nvml.cuda_version) == ("595.58.03", "13.2")
     assert (gpu.uuid, gpu.name, gpu.nvml_index) == (uuid_of(0), "NVIDIA H200", 0)
-    assert gpu.pci_bus_id == "000000FF:01:00.0"
+    assert (gpu.pci_bus_id, gpu.compute_capability) == ("000000FF:01:00.0", (9, 0))
     assert gpu.utilization_percent == 87
     assert (gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_reserved_bytes) == (GIB, 140 * GIB, GIB // 2)
     assert gpu.memory_free_bytes == 140 * GIB - GIB - GIB // 2
@@ -45,7 +45,7 @@ def test_that_eight_gpus_are_told_apart_by_uuid_and_carry_cudas_own_order(
 ) -> None:
     nvml_stub.write(gpu_profile(index) for index in range(8))
     order = (3, 0, 1, 2, 7, 6, 5, 4)
-    sampler = start_sampler(*QUICK, stub=nvml_stub, CUDA_VISIBLE_DEVICES="2", **stubs.cuda_uuids(*order))
+    sampler = start_sampler(*QUICK, stub=nvml_stub, CUDA_VISIBLE_DEVICES="2", **nvml_stub.cuda_order(*order))
     gpus = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
     assert [gpu.uuid for gpu in gpus] == [uuid_of(index) for index in range(8)]
     assert [gpu.utilization_percent for gpu in gpus] == [10 * index + 5 for index in range(8)]
@@ -139,7 +139,7 @@ def test_that_a_gpu_without_memory_of_its_own_tells_none_rather_than_zero(
 
 def test_that_an_old_driver_is_asked_by_older_functions(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
     old_nvml_stub.write([gpu_profile(0, process=["4000001:1024"])])
-    sampler = start_sampler(*QUICK, stub=old_nvml_stub, **stubs.cuda_uuids(0))
+    sampler = start_sampler(*QUICK, stub=old_nvml_stub, **old_nvml_stub.cuda_order(0))
     (gpu,) = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
     assert gpu.memory_used_bytes == GIB + GIB // 2  # version 1 counts what is reserved as used
     assert gpu.memory_reserved_bytes is None

@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from engine.contract.devices import Snapshot
-from tests.support import nvml_stub as stubs
 from tests.support.nvml_stub import NvmlStub, gpu_profile
 
 from .conftest import ROOT, Start, has_gpus, readers_of
@@ -24,7 +23,7 @@ from .conftest import ROOT, Start, has_gpus, readers_of
 
 def test_that_once_waits_for_nvml_and_cuda_and_ends(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0), gpu_profile(1)])
-    sampler = start_sampler("--once", stub=nvml_stub, **stubs.cuda_uuids(1, 0))
+    sampler = start_sampler("--once", stub=nvml_stub, **nvml_stub.cuda_order(1, 0))
     assert [gpu.cuda_index for gpu in sampler.next().gpus] == [1, 0]
     assert sampler.process.wait(10) == 0
 

@@ -53,7 +53,7 @@ def test_that_of_a_gpu_out_of_sight_no_more_is_asked_than_its_card_shows(
     calls.since_now()
     for _ in range(5):
         sampler.next()
-    assert calls.names() - {"fields", "ecc_mode", "mig", "power_limit"} == CARDS
+    assert calls.names() - {"fields", "ecc_mode", "mig", "power_limit", "compute_mode"} == CARDS
     assert (gpu.sm_active_percent, gpu.processes, gpu.pcie.generation, gpu.nvlinks) == (None, None, None, ())
     assert (gpu.utilization_percent, gpu.memory_used_bytes, gpu.throttled) == (5, GIB, ())
     assert (gpu.memory_temperature_c, gpu.ecc.total_corrected, gpu.power_limit_w) == (45, 2, 700)
@@ -98,8 +98,8 @@ def test_that_the_basics_are_use_memory_power_temperature_and_pids(
     nvml_stub.write([gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
     sampler = start_sampler(*QUICK, "--only-basics", stub=nvml_stub)
     snapshots = [sampler.until(has_gpus) for _ in range(5)]
-    met = {"handle", "uuid", "name", "pci"}
-    assert calls.names() == ALWAYS | met | {"power_limit", "mig", "processes"}
+    met = {"handle", "uuid", "name", "pci", "compute_capability"}
+    assert calls.names() == ALWAYS | met | {"power_limit", "compute_mode", "mig", "processes"}
     gpu = snapshots[-1].gpus[0]
     assert (gpu.utilization_percent, gpu.memory_used_bytes, gpu.temperature_c, gpu.power_w) == (5, GIB, 40, 100.5)
     assert (gpu.throttled, gpu.sm_clock_mhz, gpu.memory_busy_percent, gpu.energy_j) == (None, None, None, None)

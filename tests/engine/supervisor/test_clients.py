@@ -144,6 +144,7 @@ HELLO = ENCODE.encode(Hello()) + b"\n"
         (b"x" * (MAX_FRAME_BYTES + 1), "longer than"),
         (b'{"type":"hello","token":"guess"}\n', "wrong token"),
     ],
+    ids=lambda value: str(value[:40]),  # a test's name is in its environment, which may not be of any length
 )
 def test_that_a_client_that_breaks_the_rules_is_told_why_and_harms_nobody(
     start: Start, said: bytes, reason: str

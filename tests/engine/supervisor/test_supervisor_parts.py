@@ -41,11 +41,13 @@ def gpu(used: int | None, *pids: int, known: bool = True, uuid: str = A, lost: b
 @pytest.mark.parametrize(
     ("before", "during", "after", "free"),
     [
-        # NVML names our pids: their absence is the proof, whatever others do meanwhile.
+        # NVML names our pids: their absence is a proof, whatever others do meanwhile.
         (gpu(0), gpu(1 << 30, OURS), gpu(1 << 30, OURS), False),
         (gpu(0), gpu(1 << 30, OURS), gpu(0), True),
         (gpu(0), gpu(1 << 30, OURS), gpu(9 << 30, THEIRS), True),
-        # In a container it does not: the memory has to be back to what it was.
+        # So is the memory, when the processes were last asked for before the workers were gone.
+        (gpu(5 << 30), gpu(6 << 30, OURS), gpu(5 << 30, OURS), True),
+        # In a container NVML does not name them: the memory has to be back to what it was.
         (gpu(5 << 30, THEIRS), gpu(6 << 30, THEIRS, 4242), gpu(6 << 30, THEIRS, 4242), False),
         (gpu(5 << 30, THEIRS), gpu(6 << 30, THEIRS, 4242), gpu(5 << 30, THEIRS), True),
         (gpu(None, known=False), gpu(None, known=False), gpu(None, known=False), False),

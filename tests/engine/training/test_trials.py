@@ -229,6 +229,14 @@ def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
     assert decided.told["compile"][1].startswith("on the CPU")
 
 
+def test_that_a_model_whose_backbone_is_unfrozen_later_is_not_compiled_unless_asked_for() -> None:
+    model = SlowWhen(lambda _: False)
+    decided = Decided(model, memory_format="contiguous", freeze_backbone=True, unfreeze_after=1)
+    decided.strategy.wrap(model, class_of_picture(), SHAPE)
+    decided.trials.compile()
+    assert decided.told["compile"] == ("off", "it would have to be compiled anew when the backbone is unfrozen")
+
+
 def test_that_compiling_is_not_tried_where_the_run_cannot_repay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where it is tried at all."""
     monkeypatch.setattr(Trials, "_against_compiling", lambda _: "")
@@ -368,6 +376,24 @@ def test_that_compiled_training_is_the_same_and_that_validation_is_not_compiled(
     np.testing.assert_allclose(compiled.losses, eager.losses, rtol=1e-4)
     steps = 5 * 2 * cpus
     assert len(notes.read_text().splitlines()) == notes_of_eager - steps
+
+
+@pytest.mark.long
+def test_that_a_frozen_model_trains_compiled_until_it_is_unfrozen(
+    job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
+) -> None:
+    file = model_file(COMPILED)
+    notes = Path(file["model"]).with_name("notes")
+    fields: dict[str, Any] = {**file, "epochs": 2, "freeze_backbone": True, "unfreeze_after": 1}
+    eager = start(job(**fields), every_step=True).completed()
+    notes_of_eager = len(notes.read_text().splitlines())
+    notes.unlink()
+    compiled = start(job(**fields, compile="on"), every_step=True).completed(300)
+    np.testing.assert_allclose(compiled.losses, eager.losses, rtol=1e-4)
+    assert len(notes.read_text().splitlines()) == notes_of_eager - len(eager.losses) // 2
+    (chosen,) = (event for event in compiled.of(Chosen) if event.field == "compile")
+    assert chosen.choice == "off"
+    assert chosen.why.startswith("it was for the frozen model")
 
 
 class SlowInOneWay(nn.Module):

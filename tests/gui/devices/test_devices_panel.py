@@ -141,6 +141,7 @@ def test_that_the_instances_of_a_gpu_stand_after_it(panel: DevicesPanel) -> None
     panel.update_snapshot(snapshot(parts[0], whole, parts[1]))
     names = [box.text() for box in panel.findChildren(QCheckBox)]
     assert [name for name in names if name != "CPU"] == ["GPU 0 (MIG)", "GPU 0 MIG 7", "GPU 0 MIG 9"]
+    assert panel.selection() == ("MIG-7",)  # the GPU itself cannot be trained on
 
 
 @pytest.mark.parametrize("sentence", ["The NVIDIA driver is not loaded.", ""])

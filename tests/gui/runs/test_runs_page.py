@@ -8,7 +8,7 @@ import time
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QPushButton
+from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract import paths
@@ -245,7 +245,7 @@ def test_that_tags_are_put_on_all_chosen_runs_and_taken_off(page: RunsPage, refr
     assert read_notes(runs[0].path).tags == ("old", "paper", "v2")
     assert read_notes(runs[1].path).tags == ("paper", "v2")
     menu = page.acts.menu(page.selected(), ["old", "paper", "v2"])
-    tags = next(action.menu() for action in menu.actions() if action.text() == "&Tags")
+    tags = next(each for each in menu.findChildren(QMenu) if each.title() == "&Tags")
     offered = {action.text(): action for action in tags.actions()}
     assert (offered["old"].isChecked(), offered["paper"].isChecked()) == (False, True)
     with qtbot.waitSignals([page.notebook.written, page.notebook.written]):

@@ -4,9 +4,11 @@
  *   delay_us (how long each call takes), hang_file (while that file exists, any call on a GPU hangs), abort_file (once
  *   that file exists, any call on a GPU aborts), refused_file (gets a byte for each call that is answered with an error of the GPU's own), calls_file (gets
  *   a line "INDEX QUANTITY" for each call on a GPU).
- * Keys of a GPU or MIG instance: name, uuid, bus_id, wave (1: what it tells moves with each reading), lost_file (once
- *   that file exists the GPU is lost), lost_after (that many readings). Errors: handle, name, any, and each file's own.
+ * Keys of a GPU or MIG instance: name, uuid, bus_id, compute_capability (90 for 9.0), wave (1: what it tells moves with each reading), lost_file (once
+ *   that file exists the GPU is lost), lost_after (that many readings). Errors: handle, name, compute_capability, any, and
+ *   each file's own.
  */
+#include "cuda_state.h"
 #include "nvml_stub.h"
 
 #include <strings.h>
@@ -20,7 +22,8 @@ static Device devices[MAX_DEVICES];     /* MIG instances, too */
 static int device_count;
 
 const Key core_keys[] = {
-    A_TEXT(name), A_TEXT(uuid), A_TEXT(bus_id), A_TEXT(lost_file), A_WHOLE(wave), A_WHOLE(lost_after), NO_MORE_KEYS,
+    A_TEXT(name), A_TEXT(uuid), A_TEXT(bus_id), A_TEXT(lost_file), A_WHOLE(wave), A_WHOLE(lost_after),
+    A_NUMBER(compute_capability), NO_MORE_KEYS,
 };
 static const Key *const TABLES[] = {
     core_keys, quantity_keys, field_keys, activity_keys, mig_keys, process_keys, topology_keys,
@@ -178,6 +181,13 @@ int index_of(const Device *gpu) {
     return -1;
 }
 
+const Gpu *cuda_gpu_of(const Device *gpu) {
+    const State *state = cuda_state();
+    for (int i = 0; state && i < state->gpus; i++)
+        if (!gpu->parent && is_named(&state->gpu[i], gpu->uuid)) return &state->gpu[i];
+    return NULL;
+}
+
 long long now_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -248,4 +258,13 @@ int nvmlDeviceGetPciInfo_v3(Device *gpu, nvmlPciInfo_t *to) {
     memset(to, 0, sizeof *to);
     snprintf(to->busId, sizeof to->busId, "%s", gpu->bus_id);
     return meets(gpu, "pci");
+}
+
+int nvmlDeviceGetCudaComputeCapability(Device *gpu, int *major, int *minor) {
+    unsigned int both;
+    int error = tells(gpu, "compute_capability", gpu->compute_capability, &both);
+    if (error) return error;
+    *major = (int)both / 10;
+    *minor = (int)both % 10;
+    return SUCCESS;
 }

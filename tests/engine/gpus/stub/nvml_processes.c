@@ -6,7 +6,10 @@
  *   long_structs  1: version 3 fills longer structs than its callers have room for, as drivers 535.43 to 535.86 do
  * Errors: processes, process_utilization.
  */
+#include "cuda_state.h"
 #include "nvml_stub.h"
+
+#define MAX_ROWS (MAX_PROCESSES * (1 + MAX_INSTANCES) + STATE_USERS)
 
 typedef struct {
     unsigned int pid;
@@ -62,21 +65,27 @@ static unsigned int gather(const Device *gpu, Kind kind, nvmlProcessInfo_t *rows
         rows[count + i].computeInstanceId = gpu->parent ? (unsigned int)gpu->compute_instance : NONE;
     }
     count += from->count;
+    const Gpu *cuda = kind == COMPUTE ? cuda_gpu_of(gpu) : NULL;
+    for (int i = 0; cuda && i < STATE_USERS; i++) {
+        nvmlProcessInfo_t row = {(unsigned int)cuda->user[i].pid, held_by(cuda_state(), &cuda->user[i]), NONE, NONE};
+        if (row.usedGpuMemory && count < MAX_ROWS) rows[count++] = row;
+    }
     /* A GPU with MIG on tells those of all its instances to callers with the privilege. */
     for (int i = 0; i < gpu->instances; i++) count = gather(gpu->instance[i], kind, rows, count);
     return count;
 }
 
 static int list(Device *gpu, Kind kind, unsigned int *count, void *to, int version) {
-    static nvmlProcessInfo_t rows[MAX_PROCESSES * (1 + MAX_INSTANCES)];
+    static nvmlProcessInfo_t rows[MAX_ROWS];
     unsigned int room = *count;
     int error = meets(gpu, "processes");
     if (error) return error;
     *count = gather(gpu, kind, rows, 0);
     if (*count == 0) return SUCCESS;
     if (!to || room < *count) return INSUFFICIENT_SIZE;
-    size_t stride = version == 3 && gpu->long_structs ? sizeof(LongProcessInfo) : sizeof(nvmlProcessInfo_t);
-    for (unsigned int i = 0; i < *count; i++) memcpy((char *)to + i * stride, &rows[i], sizeof rows[i]);
+    const size_t size = version == 1 ? offsetof(nvmlProcessInfo_t, gpuInstanceId) : sizeof(nvmlProcessInfo_t);
+    const size_t stride = version == 3 && gpu->long_structs ? sizeof(LongProcessInfo) : size;
+    for (unsigned int i = 0; i < *count; i++) memcpy((char *)to + i * stride, &rows[i], size);
     return SUCCESS;
 }
 
@@ -87,6 +96,11 @@ static int list(Device *gpu, Kind kind, unsigned int *count, void *to, int versi
 LISTS(Compute, COMPUTE)
 LISTS(MPSCompute, MPS)
 LISTS(Graphics, GRAPHICS)
+
+/* As torch asks where memory has run out. */
+int nvmlDeviceGetComputeRunningProcesses(Device *gpu, unsigned int *count, nvmlProcessInfo_t *to) {
+    return list(gpu, COMPUTE, count, to, 1);
+}
 
 #ifndef OLD_DRIVER
 #define NEW_LISTS(name, kind) \

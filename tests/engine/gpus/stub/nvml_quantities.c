@@ -8,6 +8,7 @@
  * Errors: memory, utilization, encoder, decoder, temperature, thresholds, margin, power, power_limit, fan, clocks,
  *   throttle, pstate, compute_mode, persistence, ecc_mode, pcie, pcie_throughput.
  */
+#include "cuda_state.h"
 #include "nvml_stub.h"
 
 #include <unistd.h>
@@ -40,7 +41,11 @@ int nvmlDeviceGetUtilizationRates(Device *gpu, nvmlUtilization_t *to) {
     return SUCCESS;
 }
 
-static long long used(const Device *gpu) { return gpu->used + moving(gpu, 0, 63) * MIB; }
+/* What CUDA's stand-in holds counts besides what the profile says. */
+static long long used(const Device *gpu) {
+    const Gpu *cuda = cuda_gpu_of(gpu);
+    return gpu->used + moving(gpu, 0, 63) * MIB + (cuda ? (long long)held(cuda_state(), cuda) : 0);
+}
 
 /* Version 1 counts what the driver reserves as used. */
 int nvmlDeviceGetMemoryInfo(Device *gpu, nvmlMemory_t *to) {

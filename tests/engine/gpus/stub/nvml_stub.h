@@ -58,6 +58,7 @@ struct Device {
     /* nvml_core.c */
     char name[96], uuid[96], bus_id[32], lost_file[512];
     int wave;                           /* 1: utilisation and what goes with it moves with each reading */
+    long long compute_capability;
     int lost_after, readings;           /* -1: never lost; readings are counted by nvmlDeviceGetUtilizationRates */
     struct { char of[32]; int code; } errors[MAX_ERRORS];
     /* nvml_quantities.c. A long long is -1 unless the profile sets it, which is what a GPU does not tell. */
@@ -127,6 +128,9 @@ int refuses(Device *gpu, const char *quantity);
 
 /* `value`, which moves with each reading by up to `span` where the profile says "wave". */
 long long moving(const Device *gpu, long long value, long long span);
+
+/* The GPU as CUDA's stand-in knows it (cuda_state.h), NULL where it does not. */
+const struct Gpu *cuda_gpu_of(const Device *gpu);
 
 /* Which GPU this is, as NVML counts. */
 int index_of(const Device *gpu);

@@ -1,0 +1,136 @@
+"""Whether this user's CUDA programs may compute on a machine's GPUs: permissions, what hides GPUs, MIG, compute modes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from engine.checks.obstacle import Obstacle, listed, titles, whole
+from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot, is_gpu
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+
+OWN_WORKER = "footplate-w"
+"""With what the names of Footplate's workers' processes begin."""
+
+
+def access_obstacles(
+    gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str], job: Job
+) -> Iterator[Obstacle]:
+    """What keeps CUDA off `gpus` of `machine` in a run of `job` that is started in `environment`."""
+    yield from _denied(gpus, machine.nvml)
+    yield from _hidden(gpus, machine, environment)
+    yield from _divided(gpus)
+    yield from _prohibited(gpus, machine)
+    yield from _taken(gpus, machine, job)
+
+
+def mig_problems(job: Job) -> list[Problem]:
+    """Of a job on a MIG instance and any other GPU.
+
+    Sources: NVIDIA MIG User Guide, "CUDA Device Enumeration": "CUDA can only enumerate a single compute instance", and "will
+    not enumerate non-MIG GPU if any compute instance is enumerated on any other GPU". NCCL takes on MIG with 2.32, as an
+    experiment (NVIDIA/nccl#1716); torch 2.15 comes with 2.30.
+    """
+    gpus = set(filter(is_gpu, job.devices))
+    if len(gpus) < 2 or not any(gpu.startswith("MIG-") for gpu in gpus):
+        return []
+    message = (
+        "A run can use one MIG instance and no other GPU with it: CUDA shows a process no more than that, and NCCL does not "
+        "connect MIG instances."
+    )
+    return [Problem("devices", message, "Choose one MIG instance, or turn MIG off: sudo nvidia-smi -mig 0")]
+
+
+def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
+    """A GPU whose own file is denied is not even listed by NVML; here it is about those that CUDA needs for any GPU."""
+    files = [file for file in nvml.denied_files if not file[-1].isdigit()]
+    if files:
+        message = f"This user may not open {listed(files)}, as CUDA must."
+        remedy = (
+            "Ask for permission to read and write there, as by membership of the group that “ls -l /dev/nvidia*” shows."
+        )
+        yield Obstacle(gpus, message, remedy)
+
+
+def _hidden(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str]) -> Iterator[Obstacle]:
+    value = environment.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return
+    visible = _visible(machine.gpus, value, by_bus=environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID")
+    hidden = tuple(gpu for gpu in gpus if gpu.uuid not in visible)
+    if hidden:
+        message = f"CUDA_VISIBLE_DEVICES is set to “{value}” where Footplate was started, which hides {titles(hidden)}."
+        others = [gpu for gpu in machine.gpus if gpu.uuid in visible and not gpu.mig_enabled]
+        choose = f"Choose {titles(others, 'or')}, or start" if others else "Start"
+        unset = "set CUDA_VISIBLE_DEVICES=" if sys.platform == "win32" else "unset CUDA_VISIBLE_DEVICES"
+        yield Obstacle(hidden, message, f"{choose} Footplate again without it: {unset}")
+
+
+def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
+    """The UUIDs of the GPUs that are visible under `value` of CUDA_VISIBLE_DEVICES, with their MIG instances.
+
+    What follows an entry that names no GPU does not count. NVML counts by bus; where CUDA's own order is not known, its
+    numbers hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
+    """
+    cards = [gpu for gpu in gpus if gpu.mig is None]
+    by_bus = by_bus or len(cards) == 1
+    numbers = {place if by_bus else gpu.cuda_index: gpu for place, gpu in enumerate(cards)}
+    visible: set[str] = set()
+    for entry in map(str.strip, value.split(",")):
+        if entry.isdecimal() and None in numbers and int(entry) < len(cards):
+            return {gpu.uuid for gpu in gpus}
+        named = [numbers.get(int(entry))] if entry.isdecimal() else [gpu for gpu in gpus if _answers_to(gpu, entry)]
+        if len(named) != 1 or named[0] is None:
+            break
+        visible.add(named[0].uuid)
+    return visible | {gpu.uuid for gpu in gpus if gpu.mig is not None and gpu.mig.parent_uuid in visible}
+
+
+def _answers_to(gpu: Gpu, entry: str) -> bool:
+    """Whether `entry` is the beginning of the GPU's UUID, or names a MIG instance as for drivers before R470."""
+    if gpu.mig is not None and entry == f"MIG-{gpu.mig.parent_uuid}/{gpu.mig.gpu_instance}/{gpu.mig.compute_instance}":
+        return True
+    return entry != "" and gpu.uuid.lower().startswith(entry.lower())
+
+
+def _divided(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
+    divided = tuple(gpu for gpu in gpus if gpu.mig_enabled)
+    if divided:
+        message = f"MIG is on for {titles(divided)}, and CUDA computes on MIG instances alone then."
+        remedy = f"Choose a MIG instance, or turn MIG off: sudo nvidia-smi -i {_indices(divided)} -mig 0"
+        yield Obstacle(divided, message, remedy)
+
+
+def _prohibited(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
+    closed = tuple(gpu for gpu in gpus if whole(gpu, machine).compute_mode == "prohibited")
+    if closed:
+        message = f"The compute mode “prohibited” lets no process compute on {titles(closed)}."
+        yield Obstacle(closed, message, f"Choose other devices, or change the mode: {_default_mode(closed)}")
+
+
+def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obstacle]:
+    """Whoever the run waits for is not counted: Footplate's own runs, and others if the job says so."""
+    for gpu in gpus:
+        holders = [process for process in gpu.processes or () if process.kind != "graphics"]
+        own = all((process.name or "").startswith(OWN_WORKER) for process in holders)
+        waits = job.start == "when_free" and (own or job.wait_for_others)
+        if holders and not waits and whole(gpu, machine).compute_mode in ("exclusive_process", "exclusive_thread"):
+            who = listed(map(_called, holders))
+            message = f"{titles([gpu])} is in use by {who}, and its compute mode “exclusive” lets no other process compute there."
+            remedy = f"Wait until that ends, choose other devices, or change the mode: {_default_mode([gpu])}"
+            yield Obstacle((gpu,), message, remedy)
+
+
+def _called(process: GpuProcess) -> str:
+    """ "python (pid 4242, ada)"."""
+    return f"{process.name or 'a process'} ({', '.join(filter(None, (f'pid {process.pid}', process.user)))})"
+
+
+def _default_mode(gpus: Sequence[Gpu]) -> str:
+    return f"sudo nvidia-smi -i {_indices(gpus)} -c DEFAULT"
+
+
+def _indices(gpus: Sequence[Gpu]) -> str:
+    """What nvidia-smi calls them."""
+    return ",".join(dict.fromkeys(str(gpu.nvml_index) for gpu in gpus))

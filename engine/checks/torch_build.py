@@ -1,0 +1,46 @@
+"""The torch that is installed, read from its files, since importing it takes seconds."""
+
+from __future__ import annotations
+
+import re
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import NamedTuple
+
+_VERSION = re.compile(r"^__version__ = ['\"](.+)['\"]", re.MULTILINE)
+_CUDA = re.compile(r"^cuda\b[^=\n]*= ['\"](.+)['\"]", re.MULTILINE)
+_ARCHITECTURES = re.compile(r"\bcode=(\w+)")
+
+
+class TorchBuild(NamedTuple):
+    """What torch was built for.
+
+    `version` is "2.15.0+cu132"; `cuda` is "13.2", None for a build without CUDA. `architectures` are what
+    `torch.cuda.get_arch_list()` tells: "sm_90" is compiled code, "compute_90" what the driver compiles; empty where torch's
+    files do not say.
+    """
+
+    version: str
+    cuda: str | None = None
+    architectures: tuple[str, ...] = ()
+
+
+def installed_torch() -> TorchBuild | None:
+    """The torch that an import would find; None where there is none, or none that tells its version."""
+    spec = PathFinder.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(spec.submodule_search_locations[0])
+    text = _text(folder / "version.py")
+    version, cuda = _VERSION.search(text), _CUDA.search(text)
+    if version is None:
+        return None
+    compiled_by = _text(folder / "include" / "ATen" / "cuda" / "CUDAConfig.h")
+    return TorchBuild(version[1], cuda[1] if cuda else None, tuple(_ARCHITECTURES.findall(compiled_by)))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError:
+        return ""

@@ -1,0 +1,83 @@
+"""Machines with GPUs, by the stand-in for CUDA, and workers that train on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.contract.job import Job
+from tests.engine.conftest import make_pictures
+from tests.support.cuda_stub import CudaMachine, CudaStub, why_not
+from tests.support.worker_group import Forker, WorkerGroup
+
+Machine = Callable[..., CudaMachine]
+Start = Callable[..., WorkerGroup]
+
+
+@pytest.fixture(scope="session")
+def cuda_stub(tmp_path_factory: pytest.TempPathFactory) -> CudaStub:
+    if reason := why_not():
+        pytest.skip(reason)
+    return CudaStub.compiled(tmp_path_factory.mktemp("cuda"))
+
+
+@pytest.fixture
+def machine(cuda_stub: CudaStub, tmp_path: Path) -> Machine:
+    """Makes the machine of a test, as CudaStub.machine does."""
+    return lambda gpus=1, **values: cuda_stub.machine(tmp_path / "machine", gpus, **values)
+
+
+@pytest.fixture(scope="session")
+def cuda_forker(cuda_stub: CudaStub) -> Iterator[Forker]:
+    forker = Forker(cuda_stub.environment)
+    yield forker
+    forker.close()
+
+
+@pytest.fixture
+def start(cuda_forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerGroup]]:
+    """Starts the workers of a job on a machine; whatever still runs at the end of the test is ended."""
+    groups: list[WorkerGroup] = []
+
+    def begin(machine: CudaMachine, job: Job, **options: Any) -> WorkerGroup:
+        environment = machine.environment | {"CUDA_VISIBLE_DEVICES": ",".join(job.devices)}
+        folder = tmp_path / f"run-{len(groups)}"
+        groups.append(WorkerGroup(cuda_forker, job, folder, environment=environment, every_step=True, **options))
+        return groups[-1]
+
+    yield begin
+    for group in groups:
+        group.close()
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """72 pictures to train on and 21 to validate on."""
+    return make_pictures(tmp_path_factory.mktemp("pictures"), {"train": 24, "val": 7})
+
+
+@pytest.fixture
+def job(pictures: Path) -> Callable[..., Job]:
+    """A small job on the first so many GPUs; what is given replaces its fields.
+
+    It shows no predictions: classes that are read from a GPU that computes nothing are none.
+    """
+
+    def make(machine: CudaMachine, **fields: Any) -> Job:
+        values: dict[str, Any] = {
+            "dataset": str(pictures),
+            "model": "mnist_cnn",
+            "image_size": 16,
+            "batch_size": 12,
+            "epochs": 1,
+            "loader_workers": 1,
+            "predictions": 0,
+            "compile": "off",
+            "devices": machine.uuids,
+        }
+        return Job(**(values | fields))
+
+    return make

@@ -1,0 +1,119 @@
+"""What tests run in an interpreter of its own on a machine of the CUDA stand-in, by `CudaMachine.call`.
+
+Each function takes and returns what JSON can hold. Values that kernels would have computed mean nothing there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from engine.contract.job import Job
+from engine.data.slots import DeviceSlot
+from engine.strategies.base import on_cpu
+from engine.training.optimizers import Updater
+
+
+def machine_as_seen() -> dict[str, Any]:
+    """What torch sees of the GPUs, and what an allocation beyond their memory raises."""
+    count = torch.cuda.device_count()
+    free, total = torch.cuda.mem_get_info(0)
+    try:
+        torch.empty(total, dtype=torch.uint8, device="cuda")
+        beyond = "nothing"
+    except torch.OutOfMemoryError:
+        beyond = "OutOfMemoryError"
+    torch.empty(64 << 20, dtype=torch.uint8, device="cuda:0")
+    return {
+        "uuids": [f"GPU-{torch.cuda.get_device_properties(each).uuid}" for each in range(count)],
+        "free": free,
+        "total": total,
+        "beyond": beyond,
+        "free_then": torch.cuda.mem_get_info(0)[0],
+    }
+
+
+def copied_and_awaited() -> list[list[int]]:
+    """What is read from a copy into pinned memory at once, and once the device was waited for; then the same of a state."""
+    here = torch.zeros(4, dtype=torch.int64, pin_memory=True)
+    here.copy_(torch.arange(4).cuda(), non_blocking=True)
+    read = [here.tolist()]
+    torch.cuda.synchronize()
+    read.append(here.tolist())
+    state = on_cpu({"weight": torch.arange(4).cuda()})["weight"]
+    torch.cuda.synchronize()
+    return [*read, state.tolist()]
+
+
+def used_in_a_fork() -> str:
+    """What a process meets that was forked from one that had used CUDA."""
+    torch.ones(1, device="cuda")
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        answer = "nothing"
+        try:
+            torch.ones(1).cuda()
+        except RuntimeError as error:
+            answer = str(error)
+        os.write(theirs, answer.encode())
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as pipe:
+        answer = pipe.read()
+    os.wait()
+    return answer
+
+
+def batches_by_two_slots() -> list[list[int]]:
+    """What six batches hold that a thread sends through two slots to GPU 1, as the step finds them."""
+    device = torch.device("cuda", 1)
+    torch.cuda.set_device(device)
+    slots = [DeviceSlot(2, (1, 1, 4), torch.cuda.Stream(device)) for _ in range(2)]
+    free, sent = threading.Semaphore(2), threading.Semaphore(0)
+
+    def read() -> None:
+        for number in range(1, 7):
+            free.acquire()
+            slot = slots[number % 2]
+            slot.begin()
+            slot.pixels[:] = number
+            slot.numbers[:] = np.arange(4) + 10 * number
+            slot.send(2, 2, torch.full((2,), number))
+            sent.release()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    kept = []
+    for number in range(1, 7):
+        sent.acquire()
+        slot = slots[number % 2]
+        pixels, numbers, targets = slot.receive(2, 2)
+        torch.ones(1, device=device).add_(1)  # a kernel, which takes a while, before what reads the slot
+        kept.append((pixels.clone(), numbers.clone(), targets.clone()))
+        slot.leave()
+        free.release()
+    reader.join()
+    return [[int(pixels.cpu()[1, 0, 0, 3]), int(numbers.cpu()[1, 3]), int(of.cpu()[1])] for pixels, numbers, of in kept]
+
+
+def step_of_offloaded_shards(optimizer: str) -> list[float]:
+    """The weights, 1 each, after an fp16 step whose gradients overflow; they are on the CPU, as shards that are offloaded.
+
+    Whether they overflow all ranks agree on by way of the GPU, from which copies come late.
+    """
+    job = Job(dataset="", model="resnet18", devices=("gpu",), precision="fp16", optimizer=optimizer, learning_rate=0.1)
+    weights, device = nn.Parameter(torch.ones(4)), torch.device("cuda", 0)
+
+    def over_parts(value: torch.Tensor) -> torch.Tensor:
+        return value.to(device, copy=True).to(value.device)
+
+    updater = Updater([("weights", weights)], job, 10, device, over_parts)
+    updater.zero_grad()
+    weights.grad = torch.full((4,), float("inf"))
+    updater.step()
+    return weights.tolist()

@@ -1,0 +1,72 @@
+"""What befalls workers on GPUs of the CUDA stand-in: memory that runs out, a GPU that hangs or is lost, an end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from engine.contract.events import Failed, Warned
+from engine.contract.job import Job
+from engine.contract.worker import Heartbeat
+from tests.support.cuda_state import MIB
+
+from .conftest import Machine, Start
+
+Make = Callable[..., Job]
+UNSPECIFIED_LAUNCH_FAILURE = 719
+
+
+def test_that_a_single_gpu_without_memory_for_a_batch_goes_through_it_in_parts(
+    machine: Machine, job: Make, start: Start
+) -> None:
+    """Seventy pictures at once do not fit, a quarter of them does."""
+    fields = {"batch_size": 64, "image_size": 128, "model": "resnet18", "precision": "fp32"}
+    roomy = machine(memory_mib=16384)
+    start(roomy, job(roomy, **fields)).completed()
+    given = [int(note.what.split()[1]) for note in roomy.notes("memory") if note.what.startswith("given")]
+    tight = machine(memory_mib=64 + sum(given) // MIB * 6 // 10)
+    group = start(tight, job(tight, **fields)).completed()
+    (warned,) = (event for event in group.of(Warned) if event.code == "out_of_memory")
+    assert "each batch is now gone through in 2 parts" in warned.message or "4 parts" in warned.message
+    assert any(note.what.startswith("refused") for note in tight.notes("memory"))
+
+
+@pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), ("ddp", 2)])
+def test_that_a_rank_whose_gpu_hangs_is_seen_to_wait(
+    machine: Machine, job: Make, start: Start, strategy: str, gpus: int
+) -> None:
+    """So that the run is ended after half a minute, and not after the five that work may take."""
+    host = machine(gpus)
+    group = start(host, job(host, strategy=strategy, epochs=1000))
+    group.read_steps(3)
+    host.state.set(0, hangs=True)
+    beat = group.read(lambda rank, message: rank == 0 and isinstance(message, Heartbeat) and bool(message.standing))
+    assert beat.standing == "waiting", beat
+
+
+def test_that_a_lost_gpu_is_named(machine: Machine, job: Make, start: Start) -> None:
+    host = machine()
+    group = start(host, job(host, epochs=1000))
+    group.read_steps(3)
+    host.state.set(0, error=UNSPECIFIED_LAUNCH_FAILURE)
+    codes = group.finish()
+    assert codes in ([1], [None])
+    if codes == [1]:
+        (failed,) = group.of(Failed)
+        assert host.uuids[0] in failed.cause
+        assert failed.kind == "fault"
+    else:  # torch met it first in a thread of its own, where it ends the process
+        assert "CUDA error" in group.logs()
+
+
+@pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), ("dp", 2), ("ddp", 2), ("fsdp", 2)])
+def test_that_workers_that_end_hold_nothing_and_pinned_memory_is_bounded(
+    machine: Machine, job: Make, start: Start, strategy: str, gpus: int
+) -> None:
+    host = machine(gpus)
+    start(host, job(host, strategy=strategy, epochs=6, keep_checkpoints=2)).completed()
+    assert [host.state.held(gpu) for gpu in range(gpus)] == [{}] * gpus
+    for pid in {note.pid for note in host.notes()}:
+        pinned = [int(note.what.split()[1]) for note in host.notes("pinned") if note.pid == pid]
+        assert sum(pinned) < 64 * MIB

@@ -1,0 +1,177 @@
+"""Whole runs on GPUs of the CUDA stand-in, from outside: supervisor, workers, NVML's view of them, and what befalls them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import Failed, Restarting
+from engine.contract.job import Job
+from engine.contract.protocol import Pause, Stop
+from engine.contract.runs import create_run
+from engine.supervisor.hanging import Limits
+from tests.engine.cli import terminal
+from tests.engine.supervisor.supervised import wait_until
+from tests.faults.real_runs import RealRun, Starter, kill
+from tests.support.cases import some
+from tests.support.cuda_stub import CudaMachine, CudaStub
+
+from .conftest import Machine
+
+Make = Callable[..., Job]
+Use = Callable[..., CudaMachine]
+Begin = Callable[..., RealRun]
+FREE_S = 3.0
+"""GPUs are to be free so soon after a stop."""
+
+
+@pytest.fixture(scope="session")
+def cuda_starter(cuda_stub: CudaStub) -> Iterator[Starter]:
+    starter = Starter(cuda_stub.environment)
+    yield starter
+    starter.close()
+
+
+@pytest.fixture
+def use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Makes the machine on which all processes run that the test starts."""
+
+    def make(gpus: int = 1, **values: object) -> CudaMachine:
+        host = machine(gpus, **values)
+        for name, value in host.environment.items():
+            monkeypatch.setenv(name, value)
+        return host
+
+    return make
+
+
+@pytest.fixture
+def begin(cuda_starter: Starter) -> Iterator[Begin]:
+    """Begins runs of jobs. What still runs of them at the end of the test is ended."""
+    runs: list[RealRun] = []
+
+    def start(job: Job, **options: object) -> RealRun:
+        runs.append(RealRun(cuda_starter, create_run(job), **options))
+        return runs[-1].begin()
+
+    yield start
+    for run in runs:
+        run.kill_all()
+        run.wait_until_none_is_left()
+        run.remove_socket()
+
+
+def free(host: CudaMachine) -> bool:
+    return not any(host.state.held(gpu) for gpu in range(len(host.uuids)))
+
+
+RUNS: dict[str, tuple[int, dict[str, object]]] = {
+    "single": (1, {}),
+    "dp": (2, {"strategy": "dp"}),
+    "dp on four": (4, {"strategy": "dp"}),
+    "ddp": (2, {"strategy": "ddp"}),
+    "ddp on four": (4, {"strategy": "ddp"}),
+    "fsdp": (2, {"strategy": "fsdp"}),
+    "fsdp, offloaded": (2, {"strategy": "fsdp", "cpu_offload": True, "precision": "fp16", "optimizer": "adamw"}),
+    "fsdp on four": (4, {"strategy": "fsdp"}),
+    "model_parallel": (2, {"strategy": "model_parallel"}),
+    "pipeline": (2, {"strategy": "pipeline"}),
+    "pipeline on four": (4, {"strategy": "pipeline", "pipeline_schedule": "1f1b"}),
+    "hybrid": (4, {"strategy": "ddp_pipeline"}),
+    "hsdp": (4, {"strategy": "hsdp"}),
+}
+EVERYDAY = ("single", "dp", "ddp on four", "fsdp, offloaded", "model_parallel", "pipeline")
+
+
+@pytest.mark.parametrize("name", some(RUNS, EVERYDAY))
+def test_that_a_run_under_every_strategy_has_the_gpus_to_itself_and_leaves_them_free(
+    use: Use, job: Make, begin: Begin, name: str
+) -> None:
+    gpus, fields = RUNS[name]
+    host = use(gpus, exclusive=True)
+    run = begin(job(host, epochs=2, **fields)).completed()
+    assert not run.all(Failed)
+    contexts = Counter(note.gpu for note in host.notes("context"))
+    assert contexts == dict.fromkeys(range(gpus), 1)
+    assert free(host)
+
+
+def test_that_a_job_uses_the_gpus_that_it_names_in_its_order(use: Use, job: Make, begin: Begin) -> None:
+    host = use(4)
+    run = begin(job(host, strategy="ddp", devices=(host.uuids[3], host.uuids[1]), epochs=1000))
+    run.wait_for_step(2)
+    ranks = {process.pid: rank for rank, process in run.workers().items()}
+    assert [[ranks[pid] for pid in host.state.held(gpu)] for gpu in range(4)] == [[], [1], [], [0]]
+    run.send(Stop())
+    assert run.finished().outcome == "stopped"
+    assert free(host)
+
+
+@pytest.mark.parametrize("command", [Stop, Pause])
+def test_that_gpus_are_free_soon_after_a_run_was_told_to_end(
+    use: Use, job: Make, begin: Begin, command: type[Stop | Pause]
+) -> None:
+    host = use(2)
+    run = begin(job(host, strategy="ddp", epochs=1000))
+    run.wait_for_step(3)
+    asked = time.monotonic()
+    run.send(command())
+    wait_until(lambda: free(host), "free GPUs")
+    assert time.monotonic() - asked < FREE_S
+    finished = run.finished()
+    assert finished.outcome == {"stop": "stopped", "pause": "paused"}[command.__struct_config__.tag]
+    assert time.monotonic() - asked < 2 * FREE_S
+
+
+def test_that_a_killed_rank_gives_its_memory_back_and_the_run_goes_on(use: Use, job: Make, begin: Begin) -> None:
+    """The others stand in NCCL's collectives meanwhile, which nobody answers any more."""
+    host = use(2)
+    run = begin(job(host, strategy="ddp", epochs=1000, checkpoint_steps=2))
+    run.wait_for_checkpoint(2)
+    killed = run.workers()[1].pid
+    kill(killed)
+    restarting = run.wait_for(Restarting)
+    assert restarting.rank == 1
+    run.wait_for_step(4, since=restarting.n)
+    assert all(killed not in host.state.held(gpu) for gpu in range(2))
+    run.send(Stop())
+    run.finished()
+    assert free(host)
+
+
+def test_that_several_ranks_without_memory_go_on_with_smaller_parts(use: Use, job: Make, begin: Begin) -> None:
+    fields = {"batch_size": 64, "image_size": 320, "model": "resnet18", "precision": "fp32", "strategy": "ddp"}
+    host = use(2, memory_mib=400)
+    run = begin(job(host, **fields)).completed()
+    restarts = run.all(Restarting)
+    assert [each.changes["accumulation"] for each in restarts] == [2 ** (1 + number) for number in range(len(restarts))]
+    assert restarts
+    assert all("memory" in each.cause for each in restarts)
+
+
+def test_that_a_hung_gpu_ends_the_attempt_in_the_time_that_a_collective_may_take(
+    use: Use, job: Make, begin: Begin
+) -> None:
+    host = use(2)
+    run = begin(job(host, strategy="ddp", epochs=1000, restarts=0), limits=Limits(stuck=2.0, first_step=600.0))
+    run.wait_for_step(5)
+    host.state.set(0, hangs=True)
+    finished = run.finished()
+    assert finished.outcome == "failed"
+    assert "Nothing has gone on" in finished.cause or "Rank 0 holds up the run" in finished.cause
+    assert free(host)
+
+
+def test_that_the_terminal_trains_on_gpus_by_their_numbers(use: Use, pictures: Path) -> None:
+    host = use(2)
+    answer = terminal.footplate(
+        "train", str(pictures), "--model", "mnist_cnn", "--image-size", "16", "--epochs", "1", "--devices", "1,0",
+        "--strategy", "dp", "--predictions", "0",
+    )  # fmt: skip
+    assert answer.code == 0, answer
+    assert "Completed" in answer.out
+    assert free(host)

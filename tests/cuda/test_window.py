@@ -1,0 +1,47 @@
+"""The real window on GPUs of the CUDA stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from engine.contract.events import DevicesFree, RunStarted
+from gui.main_window import MainWindow
+from tests.gui.conftest import OFFSCREEN_NOISE, open_window, styled  # noqa: F401 - fixtures
+from tests.gui.test_whole_path import SOON_MS, points, press_train, ready, wait_for_status
+
+from .conftest import Machine
+
+pytestmark = pytest.mark.qt_log_ignore(OFFSCREEN_NOISE)
+
+
+def test_that_pressing_train_on_two_gpus_trains_there_and_stop_frees_them(
+    machine: Machine,
+    pictures: Path,
+    open_window: Callable[[], MainWindow],  # noqa: F811
+    qtbot: QtBot,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = machine(2)
+    for name, value in host.environment.items():
+        monkeypatch.setenv(name, value)
+    window = open_window()
+    assert window.track is not None
+    qtbot.waitUntil(lambda: window.track.devices.selection() == host.uuids[:1], timeout=SOON_MS)
+    for field, value in {"dataset": str(pictures), "predictions": 0, "image_size": 16, "strategy": "ddp"}.items():
+        window.form.rows[field].set_value(value)
+    window.track.devices.set_selection(host.uuids)
+    run = press_train(ready(window, qtbot), qtbot, epochs=1000)
+    qtbot.waitUntil(lambda: points(window) > 0, timeout=SOON_MS)
+    assert all(host.state.held(gpu) for gpu in range(2))
+    qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
+    wait_for_status(window, "Stopped", qtbot)
+    (started,) = (event for event in run.events() if isinstance(event, RunStarted))
+    assert started.job.devices == host.uuids
+    (free,) = (event for event in run.events() if isinstance(event, DevicesFree))
+    assert free.verified
+    assert not any(map(host.state.held, range(2)))

@@ -1,0 +1,171 @@
+"""Doctor, the terminal and the engine before machines whose GPUs cannot be trained on: the same sentences everywhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.checks.gpu_support import gpu_problems
+from engine.checks.torch_build import installed_torch
+from engine.cli import children, doctor
+from engine.contract.devices import Snapshot
+from engine.contract.events import Failed, RunFinished
+from engine.contract.job import Job
+from tests.engine.checks.machines import gpu, machine
+from tests.engine.cli.terminal import ROOT, Answer, footplate
+from tests.engine.supervisor.supervised import Start
+from tests.gui.run.written import a_run
+from tests.support.nvml_profiles import MACHINES, Machine, consumer_gpu
+from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile, instance_uuid_of, uuid_of
+from tests.support.torch_builds import torch_build
+
+OLD_DRIVER = {"driver_version": "570.86.15", "cuda_version": 12080}
+PROBED: dict[str, Any] = {"sum": 2.0, "cuda": True}
+HOLDER = "4000001:1024"
+
+
+@pytest.fixture
+def stubbed(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
+    """The stub, as the driver of all that the test starts."""
+    for name, value in nvml_stub.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return nvml_stub
+
+
+def told(found: Snapshot, job: Job) -> str:
+    """What is wrong with `job` on that machine, as the form tells it."""
+    return " ".join(map(str, gpu_problems(job, found, installed_torch(), os.environ)))
+
+
+def of_training(answer: Answer) -> list[str]:
+    """What doctor's lines on training say, with their marks."""
+    return [line for line in answer.out.splitlines() if "Training:" in line]
+
+
+def test_that_doctor_ends_badly_where_the_driver_is_too_old(stubbed: NvmlStub) -> None:
+    stubbed.write([gpu_profile(index) for index in range(4)], **OLD_DRIVER)
+    answer = footplate("doctor")
+    assert answer.code == 3
+    (line,) = of_training(answer)
+    assert line == f"BAD   Training: {told(children.snapshot(), Job(devices=(uuid_of(0),)))}"
+    assert "driver 570.86.15 is too old. Update the driver to 580.65.06" in line
+    assert answer.out.endswith("Training works on the CPU alone; see BAD above.\n")
+
+
+CASES: dict[str, tuple[list[Profile], dict[str, str], str]] = {
+    "too old a card": ([consumer_gpu(0, compute_capability=61)], {}, "not for GPU 0 (NVIDIA GeForce RTX 4090, 6.1)"),
+    "hidden": ([gpu_profile(0)], {"CUDA_VISIBLE_DEVICES": ""}, "unset CUDA_VISIBLE_DEVICES"),
+    "prohibited": ([gpu_profile(0, compute_mode=2)], {}, "sudo nvidia-smi -i 0 -c DEFAULT"),
+    "exclusive": ([gpu_profile(0, compute_mode=3, process=HOLDER)], {}, "in use by a process (pid 4000001)"),
+    "divided into nothing": ([gpu_profile(0, mig=1)], {}, "sudo nvidia-smi -i 0 -mig 0"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
+def test_that_doctor_ends_badly_where_no_gpu_can_be_trained_on(stubbed: NvmlStub, case: str) -> None:
+    gpus, environment, expected = CASES[case]
+    stubbed.write(gpus)
+    answer = footplate("doctor", **environment)
+    (line,) = of_training(answer)
+    assert line.startswith("BAD ")
+    assert expected in line
+    assert answer.code == 3
+
+
+@pytest.mark.long
+def test_that_doctor_ends_badly_where_torch_is_built_for_the_cpu(stubbed: NvmlStub, tmp_path: Path) -> None:
+    stubbed.write([gpu_profile(0)])
+    path = os.pathsep.join((str(torch_build(tmp_path / "cpu", "2.15.0+cpu")), str(ROOT)))
+    answer = footplate("doctor", PYTHONPATH=path)
+    assert "PyTorch: computes on the CPU" in answer.out
+    (line,) = of_training(answer)
+    assert "torch 2.15.0+cpu is built without CUDA" in line
+    assert "pip install --force-reinstall torch torchvision --index-url https://download.pytorch.org/whl/cu1" in line
+    assert answer.code == 3
+
+
+@pytest.mark.long
+def test_that_doctor_ends_badly_where_the_driver_and_its_library_differ(stubbed: NvmlStub) -> None:
+    MACHINES["mismatch"].write(stubbed)
+    answer = footplate("doctor")
+    assert "BAD   NVML: The NVIDIA driver in use and its library have different versions" in answer.out
+    assert "restart the computer" in answer.out
+    assert answer.code == 3
+
+
+def test_that_doctor_tells_which_gpus_can_be_trained_on_and_which_not() -> None:
+    unusable = gpu(1, name="NVIDIA GeForce GTX 1080", compute_capability=(6, 1), compute_mode="prohibited")
+    *wrong, right = doctor.trainable(machine(gpu(0), unusable), PROBED)
+    assert {finding.grade for finding in wrong} == {"limited"}
+    assert all("GPU 1" in finding.text for finding in wrong)
+    assert (right.grade, right.text) == ("fine", "PyTorch can use GPU 0")
+    assert [finding.grade for finding in doctor.trainable(machine(unusable), PROBED)] == ["cpu_only"] * len(wrong)
+
+
+def test_that_doctor_tells_in_torchs_words_what_footplate_has_no_word_for() -> None:
+    facts = PROBED | {"cuda": False, "cuda_error": "CUDA error 802: system not yet initialized"}
+    (finding,) = doctor.trainable(machine(), facts)
+    assert finding.grade == "cpu_only"
+    assert "error 802" in finding.text
+
+
+def test_that_of_a_machine_without_gpus_or_with_lost_ones_nothing_is_said_of_training() -> None:
+    assert list(doctor.trainable(machine(gpu(lost=True)), PROBED)) == []
+
+
+def test_that_the_terminal_refuses_a_job_on_gpus_that_cannot_be_trained_on(stubbed: NvmlStub, tmp_path: Path) -> None:
+    stubbed.write([gpu_profile(0), gpu_profile(1)], **OLD_DRIVER)
+    answer = footplate("train", str(tmp_path), "--devices", uuid_of(1))
+    assert answer.code == 2
+    assert "--devices: torch" in answer.err
+    assert "for which NVIDIA driver 570.86.15 is too old.\n  Update the driver to 580.65.06" in answer.err
+
+
+def test_that_the_terminal_refuses_to_resume_a_run_on_such_gpus(stubbed: NvmlStub) -> None:
+    stubbed.write([gpu_profile(0)], **OLD_DRIVER)
+    answer = footplate("resume", a_run(8, "failed", cause="a fault").run_id, "--devices", uuid_of(0))
+    assert answer.code == 2
+    assert "--devices: torch" in answer.err
+    assert "for which NVIDIA driver 570.86.15 is too old.\n  Update the driver to 580.65.06" in answer.err
+
+
+def test_that_the_terminal_refuses_several_instances_of_mig(stubbed: NvmlStub, tmp_path: Path) -> None:
+    MACHINES["mig"].write(stubbed)
+    devices = f"{instance_uuid_of(0, 0)},{instance_uuid_of(0, 1)}"
+    answer = footplate("train", str(tmp_path), "--devices", devices, "--strategy", "dp")
+    assert answer.code == 2
+    assert "--devices: A run can use one MIG instance" in answer.err
+    assert "  Choose one MIG instance, or turn MIG off: sudo nvidia-smi -mig 0" in answer.err
+
+
+MIG = (instance_uuid_of(0, 0), instance_uuid_of(0, 2))
+REFUSED: dict[str, tuple[Machine, tuple[str, ...]]] = {
+    "an old driver": (Machine((gpu_profile(0),), OLD_DRIVER), (uuid_of(0),)),
+    "an exclusive GPU in use": (Machine((gpu_profile(0, compute_mode=3, process=HOLDER),)), (uuid_of(0),)),
+    "several instances of MIG": (MACHINES["mig"], MIG),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_that_the_engine_refuses_a_job_that_nobody_has_judged(stubbed: NvmlStub, start: Start, case: str) -> None:
+    seen, devices = REFUSED[case]
+    seen.write(stubbed)
+    supervised = start("forever", len(devices), devices=devices)
+    expected = told(children.snapshot(), Job(devices=devices))
+    assert expected
+    events = supervised.wait()
+    assert [event.cause for event in events if isinstance(event, Failed)] == [expected]
+    assert isinstance(events[-1], RunFinished)
+    assert (events[-1].outcome, events[-1].cause) == ("failed", expected)
+
+
+def test_that_the_engine_trains_on_an_exclusive_gpu_that_is_free(stubbed: NvmlStub, start: Start) -> None:
+    stubbed.write([gpu_profile(0, compute_mode=3)])
+    events = start("train 5", 1, devices=(uuid_of(0),)).wait()
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].outcome == "completed", events

@@ -1,0 +1,51 @@
+"""What torch's files tell of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.checks.torch_build import TorchBuild, installed_torch
+from tests.support.torch_builds import torch_build
+
+ROOT = Path(__file__).parents[3]
+READ = (
+    "import sys; from engine.checks.torch_build import installed_torch; print(installed_torch()); "
+    "assert 'torch' not in sys.modules"
+)
+
+
+def read_with(first: Path) -> str:
+    """What a process of its own reads, without importing torch, of the torch in `first`."""
+    path = os.pathsep.join((str(first), str(ROOT)))
+    return subprocess.check_output(
+        [sys.executable, "-c", READ], env=os.environ | {"PYTHONPATH": path}, text=True
+    ).strip()
+
+
+def test_that_the_files_of_the_installed_torch_tell_what_torch_tells() -> None:
+    import torch
+
+    assert installed_torch() == TorchBuild(torch.__version__, torch.version.cuda, tuple(torch.cuda.get_arch_list()))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        TorchBuild("2.15.0+cpu"),
+        TorchBuild("2.14.0+cu126", "12.6", ("sm_50", "sm_60", "sm_90")),
+        TorchBuild("2.15.0+cu130", "13.0", ("sm_75", "sm_90a", "sm_120", "compute_120")),
+    ],
+)
+def test_that_another_build_is_read_without_importing_it(tmp_path: Path, build: TorchBuild) -> None:
+    assert read_with(torch_build(tmp_path, *build)) == str(build)
+
+
+def test_that_what_is_no_torch_is_none(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    assert read_with(tmp_path) == "None"

@@ -1,0 +1,121 @@
+"""What is told where NVML cannot be used: a container without GPUs, files that may not be opened."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.contract.devices import Nvml
+from engine.gpus import sentences
+from engine.gpus.reading import Reading
+from tests.support.nvml_stub import DRIVER_NOT_LOADED, NO_PERMISSION, NvmlStub, gpu_profile
+
+from .conftest import ROOT
+
+READER = """
+import os, sys
+from pathlib import Path
+import pynvml
+from engine.gpus import installation, reader
+installation.foreign_pids = lambda: False
+root = Path(sys.argv[3])
+installation.KERNEL_DRIVER, installation.DEVICES = root / "driver", root / "dev"
+installation.CONTAINER_MARKS = (root / "container",)
+if len(sys.argv) > 4:
+    os.setuid(int(sys.argv[4]))
+reader.main()
+"""
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A folder, which anybody may read, that stands for / where the driver and containers leave their marks."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        (root / "dev").mkdir()
+        yield root
+
+
+def told(root: Path, libraries: Path, profile: Path | None = None, *user: str) -> Nvml:
+    """What a reader first says, with the libraries of a folder, as another `user` if one is given."""
+    environment = os.environ | {"LD_LIBRARY_PATH": str(libraries), "FOOTPLATE_NVML_PROFILE": str(profile)}
+    with subprocess.Popen(
+        [sys.executable, "-c", READER, "60", "60", str(root), *user],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.kill()
+    return msgspec.json.decode(line, type=Reading).nvml
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ((), sentences.NO_LIBRARY),
+        (("container",), sentences.NO_LIBRARY_IN_CONTAINER),
+        (("driver",), sentences.LIBRARY_MISSING),
+        (("dev/nvidia0",), sentences.LIBRARY_MISSING),
+        (("driver", "container"), sentences.NO_GPUS_IN_CONTAINER),
+    ],
+)
+def test_that_a_missing_library_is_told_by_where_it_is_missing(
+    root: Path, tmp_path: Path, marks: tuple[str, ...], expected: str
+) -> None:
+    for mark in marks:
+        (root / mark).touch()
+    (tmp_path / "libnvidia-ml.so.1").write_text("this is no library, and hides any that is installed\n" * 10)
+    assert told(root, tmp_path) == Nvml("no_library", expected)
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ((), sentences.NO_DRIVER),
+        (("container",), sentences.NO_DRIVER),
+        (("driver", "container"), sentences.NO_GPUS_IN_CONTAINER),
+    ],
+)
+def test_that_a_driver_out_of_reach_of_a_container_is_not_called_unloaded(
+    root: Path, nvml_stub: NvmlStub, marks: tuple[str, ...], expected: str
+) -> None:
+    for mark in marks:
+        (root / mark).touch()
+    nvml_stub.write(init=DRIVER_NOT_LOADED)
+    assert told(root, nvml_stub.folder, nvml_stub.profile) == Nvml("no_driver", expected)
+
+
+def test_that_files_which_this_user_may_not_open_are_named(root: Path, compiled_stub: NvmlStub) -> None:
+    for name, mode in (
+        ("nvidia0", 0o666),
+        ("nvidia1", 0o600),
+        ("nvidia-uvm", 0),
+        ("nvidiactl", 0o444),
+        ("nvidia-caps", 0),
+    ):
+        (root / "dev" / name).touch()
+        (root / "dev" / name).chmod(mode)
+    root_user = os.getuid() == 0  # who may open everything, and so becomes nobody
+    user = ["65534"] if root_user else []
+    denied = ["nvidia-uvm", *(["nvidia1"] if root_user else []), "nvidiactl"]
+    files = tuple(str(root / "dev" / name) for name in denied)
+    libraries = root / "libraries"
+    shutil.copytree(compiled_stub.folder, libraries, ignore=shutil.ignore_patterns("profile*"))
+    libraries.chmod(0o755)
+    stub = NvmlStub(libraries, root / "profile")
+    stub.write([gpu_profile(0)])
+    nvml = told(root, libraries, stub.profile, *user)
+    assert (nvml.status, nvml.denied_files) == ("ok", files)
+    stub.write([gpu_profile(0)], init=NO_PERMISSION)
+    nvml = told(root, libraries, stub.profile, *user)
+    assert (nvml.status, nvml.message) == ("no_permission", sentences.no_permission(files))
+    assert all(file in nvml.message for file in files)

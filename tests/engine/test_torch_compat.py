@@ -1,0 +1,100 @@
+"""What Footplate needs of torch that is private or differs between its versions."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.pipelining import stage
+
+from engine.torch_compat import prepare_pipelines
+
+ENGINE = Path(__file__).parents[2] / "engine"
+
+
+def private_names(tree: ast.AST) -> Iterator[str]:
+    """The names of torch's in a module's text that begin with an underscore, as far as the text alone tells."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [ast.unparse(node)]
+        yield from (name for name in names if re.match(r"(torch|dist)\b[\w.]*\._[a-zA-Z]", name))
+
+
+def test_that_no_other_module_uses_torchs_private_names() -> None:
+    found = {
+        str(path.relative_to(ENGINE)): names
+        for path in ENGINE.rglob("*.py")
+        if (names := set(private_names(ast.parse(path.read_text()))))
+    }
+    assert "torch._foreach_lerp_" in found.pop("torch_compat.py")
+    assert not found
+
+
+def test_that_tf32_leaves_every_switch_readable() -> None:
+    """As in a worker on a GPU, with a model file that asks torch in the older and in the newer way."""
+    text = """
+import torch
+from engine.strategies.base import use_fast_kernels
+
+use_fast_kernels()
+cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+print(cuda.allow_tf32, cudnn.allow_tf32, torch.get_float32_matmul_precision())
+print(cuda.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision)
+cuda.allow_tf32 = False
+print(cuda.allow_tf32, torch.get_float32_matmul_precision(), cuda.fp32_precision == "tf32")
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["True True high", "tf32 tf32 tf32", "False highest False"]
+
+
+class Twice(nn.Module):
+    """One weight behind itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.layer(x).tanh())
+
+
+class Recurrent(nn.Module):
+    """A layer with several outputs, each of them used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs, (_, cell) = self.layer(x.tanh())
+        return outputs.sin() * cell
+
+
+@pytest.mark.parametrize("model", [Twice, Recurrent])
+def test_that_a_divided_backward_pass_gives_the_gradients_of_a_whole_one(model: Callable[[], nn.Module]) -> None:
+    prepare_pipelines()
+    torch.manual_seed(0)
+    made = model()
+    weights = list(made.parameters())
+    inputs = torch.randn(3, 4, requires_grad=True)
+    expected = torch.autograd.grad(made(inputs).sum(), [inputs, *weights])
+    for _ in range(2):  # what the second microbatch gives is added to what the first gave
+        (gradient,), groups = stage.stage_backward_input([made(inputs).sum()], None, [inputs], iter(weights))
+        stage.stage_backward_weight(iter(weights), groups)
+        torch.testing.assert_close(gradient, expected[0])
+        inputs.grad = None
+    for weight, whole in zip(weights, expected[1:], strict=True):
+        torch.testing.assert_close(weight.grad, 2 * whole)

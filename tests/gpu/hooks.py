@@ -1,0 +1,231 @@
+"""What is called in workers before they train, to watch or to change what the product never changes.
+
+They are named to `WorkerGroup` as `prepare`, get what they need to know from the worker's environment, and leave what they see
+in the run's folder (`seen`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from engine.contract.devices import is_gpu
+from engine.contract.worker import WorkerSpec
+from engine.strategies import base, rank_times
+from engine.training import worker
+from engine.training.stepping import Stepper
+from engine.training.trials import Trials
+
+ENGINE = Path(__file__).resolve().parents[2] / "engine"
+FIRST, LAST = 3, 22
+"""The steps in which waits for the device are counted; those before have much to do that comes but once."""
+
+Step = Callable[[Stepper, Any, int], Any]
+
+
+def seen(folder: Path, rank: int = 0) -> Any:
+    """What a worker of the run in `folder` has left."""
+    return json.loads((folder / f"seen-{rank}.json").read_text())
+
+
+def _leave(spec: WorkerSpec, content: Any) -> None:
+    Path(spec.run_folder, f"seen-{spec.rank}.json").write_text(json.dumps(content))
+
+
+def _around_each_step(wrap: Callable[[Step], Step]) -> None:
+    Stepper.step = wrap(Stepper.step)  # type: ignore[method-assign]
+
+
+# Waiting for the device
+
+
+def count_waits(spec: WorkerSpec) -> None:
+    """Leaves how often each place of the code waits for the device in twenty steps: {place: count}.
+
+    Source: torch.cuda.set_sync_debug_mode, which warns where such an operation is called.
+    """
+    places: Counter[str] = Counter()
+    _leave(spec, places)
+
+    def note(message: Warning | str, *_: Any, **__: Any) -> None:
+        if "synchronizing CUDA operation" in str(message):
+            places[_place()] += 1
+            _leave(spec, places)
+
+    def wrap(step: Step) -> Step:
+        def watched(self: Stepper, batch: Any, number: int) -> Any:
+            if is_gpu(spec.devices[0]) and number in (FIRST, LAST + 1):
+                torch.cuda.set_sync_debug_mode("warn" if number == FIRST else "default")
+            return step(self, batch, number)
+
+        return watched
+
+    warnings.simplefilter("always")
+    warnings.showwarning = note
+    _around_each_step(wrap)
+
+
+def _place() -> str:
+    """The innermost frame of ours or of a package but torch: "engine/… LINE FUNCTION" or "PACKAGE/… LINE FUNCTION"."""
+    for frame in reversed(traceback.extract_stack()):
+        where = f"{frame.lineno} {frame.name}"
+        if Path(frame.filename).is_relative_to(ENGINE):
+            return f"engine/{Path(frame.filename).relative_to(ENGINE).as_posix()} {where}"
+        _, packages, inside = frame.filename.rpartition("-packages/")
+        if packages and not inside.startswith("torch/"):
+            return f"{inside} {where}"
+    return "elsewhere"
+
+
+# Several ranks and replicas on one card
+
+
+def on_one_card(spec: WorkerSpec) -> None:
+    """Has all ranks compute on the first of the run's devices, where they meet over gloo, since NCCL refuses two ranks on one
+    card; and DataParallel make as many replicas there as the run has devices."""
+    if not is_gpu(spec.devices[0]):
+        return
+    os.environ["CUDA_VISIBLE_DEVICES"] = spec.devices[0]
+    meet, replicate = dist.init_process_group, nn.DataParallel.__init__
+
+    def over_gloo(_: str, **named: Any) -> None:
+        meet("gloo", **named | {"device_id": None})
+
+    def on_the_card(self: nn.DataParallel[Any], module: nn.Module, device_ids: list[int], **named: Any) -> None:
+        replicate(self, module, [0] * len(device_ids), **named)
+
+    base.worker_device = lambda _: torch.device("cuda", 0)
+    dist.init_process_group = over_gloo
+    nn.DataParallel.__init__ = on_the_card  # type: ignore[method-assign,assignment]
+
+
+def run_on_one_card(spec: WorkerSpec, channel: socket.socket) -> int:
+    """The same as a supervisor's worker."""
+    on_one_card(spec)
+    return worker.run(spec, channel)
+
+
+def note_dtypes(spec: WorkerSpec) -> None:
+    """`on_one_card`; leaves in which dtypes linear layers compute in training: {dtype: count}."""
+    on_one_card(spec)
+    dtypes: Counter[str] = Counter()
+    forward = nn.Linear.forward
+
+    def noting(self: nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
+        made = forward(self, inputs)
+        if self.training:
+            dtypes[str(made.dtype)] += 1
+            _leave(spec, dtypes)
+        return made
+
+    nn.Linear.forward = noting  # type: ignore[method-assign]
+
+
+# What a step launches
+
+STEPS, MODE, SEARCH = "PROOF_STEPS", "PROOF_COMPILE_MODE", "PROOF_CUDNN_SEARCH"
+
+
+def count_launches(spec: WorkerSpec) -> None:
+    """Leaves what the steps of the variable `STEPS` launch, in the order of the steps.
+
+    With the variable `MODE` the model is compiled in that mode of torch.compile, whatever trials would say.
+    """
+    wanted = {int(number) for number in os.environ[STEPS].split(",")}
+    found: list[dict[str, int]] = []
+    on_gpu = is_gpu(spec.devices[0])
+    activities = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if on_gpu else [])]
+
+    def wrap(step: Step) -> Step:
+        def profiled(self: Stepper, batch: Any, number: int) -> Any:
+            if number not in wanted:
+                return step(self, batch, number)
+            with torch.profiler.profile(activities=activities) as profile:
+                result = step(self, batch, number)
+                if on_gpu:
+                    torch.cuda.synchronize()
+            found.append(_launches(profile))
+            _leave(spec, found)
+            return result
+
+        return profiled
+
+    _around_each_step(wrap)
+    if mode := os.environ.get(MODE):
+
+        def compile_it(self: Trials, rehearsal: Any, model: nn.Module) -> None:
+            if not self._compiled(rehearsal, model, mode):
+                raise RuntimeError(f"it cannot be compiled: {self._error}")
+            self._decide("compile", "on", "the proof asks for it")
+
+        Trials._against_compiling = lambda _: ""  # type: ignore[method-assign]
+        Trials._try_compiling = compile_it  # type: ignore[method-assign]
+
+
+def _launches(profile: torch.profiler.profile) -> dict[str, int]:
+    """How many of each: "regions" that torch.compile has made, "kernels" on the device, "fused" ones among them, that is
+    Triton's, and calls that launch a "graph"."""
+    events = [event for event in profile.events() or () if not event.is_user_annotation]
+    kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
+    calls = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CPU]
+    return {
+        "regions": sum(name.startswith("Torch-Compiled Region") for name in calls),
+        "kernels": sum(not name.startswith(("Memcpy", "Memset")) for name in kernels),
+        "fused": sum(name.startswith("triton_") for name in kernels),
+        "graphs": sum(name.startswith("cudaGraphLaunch") for name in calls),
+    }
+
+
+# What single things cost
+
+
+def set_search(spec: WorkerSpec) -> None:
+    """Has cuDNN search for its fastest convolutions, or not, as the variable `SEARCH` says ("on" or "off")."""
+
+    def wrap(step: Step) -> Step:
+        def searching(self: Stepper, batch: Any, number: int) -> Any:
+            torch.backends.cudnn.benchmark = os.environ[SEARCH] == "on"
+            return step(self, batch, number)
+
+        return searching
+
+    _around_each_step(wrap)
+
+
+def time_recording(spec: WorkerSpec) -> None:
+    """Leaves what it costs each time to look into where a step's time goes: [{"start": seconds, "stop": seconds}, …]."""
+    costs: list[dict[str, float]] = []
+    timer: Any = rank_times.KernelTimer if is_gpu(spec.devices[0]) else rank_times.HostTimer
+    start, stop = timer.start, timer.stop
+
+    def timed_start(self: Any) -> None:
+        begun = _now(spec)
+        start(self)
+        costs.append({"start": time.perf_counter() - begun})
+
+    def timed_stop(self: Any) -> Any:
+        begun = _now(spec)
+        spent = stop(self)
+        costs[-1]["stop"] = time.perf_counter() - begun
+        _leave(spec, costs)
+        return spent
+
+    timer.start, timer.stop = timed_start, timed_stop
+
+
+def _now(spec: WorkerSpec) -> float:
+    if is_gpu(spec.devices[0]):
+        torch.cuda.synchronize()
+    return time.perf_counter()

@@ -1,0 +1,139 @@
+"""Small jobs of every task on data made on the spot."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+import resources
+from engine.contract.job import Job
+from tests.engine.conftest import make_pictures
+from tests.support.clouds import make_clouds
+from tests.support.lines import make_lined
+from tests.support.masks import make_masked
+from tests.support.outlined import make_outlined
+from tests.support.things import make_things
+
+COUNTING = Path(resources.__path__[0]) / "examples/counting.py"
+
+Fields = dict[str, Any]
+
+
+def with_labels(folder: Path, counts: Mapping[str, int]) -> Path:
+    """Noise in which any of three colours shines, with tables that say which."""
+    random = np.random.default_rng(0)
+    for split, count in counts.items():
+        (folder / split).mkdir(parents=True)
+        rows = ["file,blue,green,red"]
+        for number in range(count):
+            shining = random.random(3) < 0.4
+            pixels = random.integers(0, 130, (32, 32, 3)) + 100 * shining[::-1]
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / split / f"{number}.png")
+            rows.append(f"{number}.png,{','.join(str(int(each)) for each in shining)}")
+        (folder / split / "labels.csv").write_text("\n".join(rows))
+    return folder
+
+
+def by_class(folder: Path, counts: Mapping[str, int]) -> Path:
+    return make_pictures(folder, {split: count // 3 for split, count in counts.items()})
+
+
+def with_edges(folder: Path, counts: dict[str, int]) -> Path:
+    """The borders of masks are the edges."""
+    return make_masked(folder, counts, 64)
+
+
+def model_file(text: str, folder: Path) -> Fields:
+    """The fields of a job whose model is a file of that `text`."""
+    file = folder / "model.py"
+    file.write_text(text)
+    return {"model": str(file), "model_file_sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def own_task(folder: Path, counts: dict[str, int]) -> Path:
+    """The job's share of it is kept for validation."""
+    return make_things(folder, round(counts["train"] / (1 - Job().val_fraction)))
+
+
+Make = Callable[[Path, dict[str, int]], Path]
+
+TASKS: dict[str, tuple[Make, Fields]] = {
+    "classification": (
+        by_class,
+        {"model": "resnet18", "image_size": 32, "augmentation": "light", "mixup": 0.2, "cutmix": 1.0, "ema_decay": 0.9},
+    ),
+    "classification in fp16": (
+        by_class,
+        {"model": "resnet18", "image_size": 32, "precision": "fp16", "clip_norm": 1.0},
+    ),
+    "multi-label classification": (with_labels, {"task": "multilabel", "model": "resnet18", "image_size": 32}),
+    "semantic segmentation": (
+        lambda folder, counts: make_masked(folder, counts, 64),
+        {"task": "segmentation", "model": "unet", "encoder": "resnet18", "image_size": 64, "augmentation": "light"},
+    ),
+    "road extraction": (
+        lambda folder, counts: make_lined(folder, counts, 64),
+        {"task": "road_extraction", "model": "linknet18_mtl", "image_size": 64},
+    ),
+    "edge detection": (with_edges, {"task": "edge_detection", "model": "hed_bn", "image_size": 64}),
+    "object detection, SSDlite": (
+        make_outlined,
+        {"task": "detection", "model": "ssdlite320_mobilenet_v3_large", "image_size": 64},
+    ),
+    "object detection, Faster R-CNN": (
+        make_outlined,
+        {"task": "detection", "model": "fasterrcnn_mobilenet_light", "image_size": 64},
+    ),
+    "instance segmentation": (
+        make_outlined,
+        {"task": "instance_segmentation", "model": "maskrcnn_mobilenet_light", "image_size": 64},
+    ),
+    "point cloud segmentation": (
+        make_clouds,
+        {"task": "point_segmentation", "model": "pointcnn_x1", "points": 150, "augmentation": "light"},
+    ),
+    "a task of one's own": (
+        own_task,
+        {
+            "task": "custom",
+            "model": str(COUNTING),
+            "model_file_sha256": hashlib.sha256(COUNTING.read_bytes()).hexdigest(),
+        },
+    ),
+}
+"""What makes each task's data, and the fields of its job."""
+
+NEEDS = {
+    "semantic segmentation": ("segmentation_models_pytorch", "timm"),
+    "road extraction": ("scipy",),
+    "edge detection": ("scipy",),
+    "point cloud segmentation": ("plyfile",),
+}
+"""Libraries that a task needs and a bare machine may lack."""
+
+
+def job_of(task: str, folder: Path, gpu: str, *, train: int, batch: int, **fields: Any) -> Job:
+    """A job of one epoch on so many images, of which eight more are for validation."""
+    make, own = TASKS[task]
+    data = make(folder / "data", {"train": train, "val": 8})
+    given: Fields = {
+        "dataset": str(data), "devices": (gpu,), "batch_size": batch, "epochs": 1, "optimizer": "adam",
+        "learning_rate": 0.0005, "predictions": 2, "compile": "off", "memory_format": "contiguous",
+    }  # fmt: skip
+    return Job(**(given | own | fields))
+
+
+SMALL = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, num_classes))
+"""
+"""A network of few layers that both devices compute at once."""

@@ -1,0 +1,106 @@
+"""torch.compile: what was compiled in the rehearsal is what the steps compute by, CUDA graphs too, and it trains the same."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from functools import partial
+from typing import Any
+
+import torch
+
+from engine.contract.events import Chosen
+from engine.contract.job import Job
+from tests.gpu.hooks import MODE, STEPS, seen
+from tests.gpu.jobs import SMALL, by_class, model_file
+from tests.gpu.proof import Proof, Skipped, prove
+from tests.support.timed_runs import make_pictures
+from tests.support.worker_group import WorkerGroup
+
+COUNT = "tests.gpu.hooks:count_launches"
+TOLERANCE = 2e-2
+GRAPHS = "reduce-overhead"
+"""torch.compile's mode in which steps are recorded as CUDA graphs."""
+
+
+def _job(proof: Proof, **fields: Any) -> Job:
+    if shutil.which("cc") is None and shutil.which("gcc") is None:
+        raise Skipped("there is no C compiler")
+    folder = proof.folder / "data"
+    data = folder if folder.exists() else by_class(folder, {"train": 72, "val": 21})
+    given: dict[str, Any] = {
+        "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "learning_rate": 0.02,
+        "memory_format": "contiguous", "devices": (proof.gpu,), **model_file(SMALL, proof.folder),
+    }  # fmt: skip
+    return Job(**(given | fields))
+
+
+def _statistics(group: WorkerGroup) -> torch.Tensor:
+    """BatchNorm's running statistics at the end."""
+    state = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)["model"]
+    return torch.cat([tensor.flatten() for name, tensor in state.items() if "running_" in name])
+
+
+def used(proof: Proof, *, mode: str) -> None:
+    """Compiled steps, in the first epoch and after a validation, against eager ones: what they launch and what they learn."""
+    if mode == GRAPHS:
+        proof.needs_card("CUDA graphs are recorded on one")
+    eager = proof.run(_job(proof, compile="off"), prepare=COUNT, environment={STEPS: "5,10"})
+    variables = {STEPS: "5,10", MODE: mode}
+    compiled = proof.run(_job(proof), seconds=150, prepare=COUNT, environment=variables)
+    usual, found = seen(eager.folder), seen(compiled.folder)
+    proof.claim(f"{mode}: steps go through what was compiled", all(each["regions"] for each in found), str(found))
+    if not proof.rehearsing:
+        kernels = [statistics.mean(each["kernels"] for each in counts) for counts in (found, usual)]
+        proof.measure(f"{mode}: kernels a step", kernels[0], "", at_most=kernels[1], text=f"{kernels[1]:.0f} eager")
+        proof.measure(f"{mode}: Triton's among them", min(each["fused"] for each in found), "", at_least=1)
+    if mode == GRAPHS and not proof.rehearsing:
+        proof.measure(f"{mode}: CUDA graphs a step", min(each["graphs"] for each in found), "", at_least=1)
+    off = max(abs(one - other) for one, other in zip(compiled.losses, eager.losses, strict=True))
+    proof.measure(f"{mode}: losses off eager ones by", off, "", at_most=TOLERANCE, anywhere=True)
+    moved, expected = _statistics(compiled), _statistics(eager)
+    off = float((moved - expected).abs().max() / expected.abs().max())
+    proof.measure(f"{mode}: BatchNorm's statistics off eager ones by", off, "", at_most=TOLERANCE, anywhere=True,
+                  text="they were copies while graphs were recorded")  # fmt: skip
+
+
+def unfrozen(proof: Proof) -> None:
+    """A frozen model trains compiled until it is unfrozen, and is eager from then on."""
+    frozen = {"freeze_backbone": True, "unfreeze_after": 1}
+    eager = proof.run(_job(proof, compile="off", **frozen))
+    job = _job(proof, compile="on", **frozen)
+    compiled = proof.run(job, seconds=150, prepare=COUNT, environment={STEPS: "4,10"})
+    before, after = seen(compiled.folder)
+    proof.claim("frozen: steps go through what was compiled", before["regions"] > 0, str(before))
+    proof.claim("unfrozen: steps are eager, and it is told", not after["regions"] and any(
+        event.field == "compile" and event.choice == "off" for event in compiled.of(Chosen)), str(after))  # fmt: skip
+    off = max(abs(one - other) for one, other in zip(compiled.losses, eager.losses, strict=True))
+    proof.measure("frozen and unfrozen: losses off eager ones by", off, "", at_most=TOLERANCE, anywhere=True)
+
+
+def chosen(proof: Proof) -> None:
+    """What trials decide for ResNet-50 in a long run, and how long that takes."""
+    proof.needs_card("on the CPU nothing is compiled unless asked for")
+    data = make_pictures(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
+    job = Job(
+        dataset=str(data), model="resnet50", image_size=224, batch_size=64, epochs=10_000, devices=(proof.gpu,),
+    )  # fmt: skip
+    group = proof.start(job, threads=4, every_step=True)
+    group.read(lambda _, message: getattr(message, "step", 0) >= 3 and type(message).__name__ == "StepMetrics", 240)
+    choices = {event.field: event for event in group.of(Chosen)}
+    proof.claim("trials decide whether to compile", "compile" in choices)
+    for event in choices.values():
+        proof.fact(f"ResNet-50 at 224 px, batch 64: {event.field}", f"{event.choice}: {event.why}")
+
+
+def main() -> None:
+    prove({
+        "default": (partial(used, mode="default"), 200),
+        "CUDA graphs": (partial(used, mode=GRAPHS), 200),
+        "unfreezing": (unfrozen, 200),
+        "what is chosen": (chosen, 250),
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

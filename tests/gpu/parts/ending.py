@@ -1,0 +1,216 @@
+"""The ends of runs as users make them or fate does: the card is free at once, and what died trains again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Self
+
+import psutil
+
+from engine.contract import paths
+from engine.contract.events import DevicesFree, Failed, Restarting, RunFinished, StepMetrics
+from engine.contract.job import Job
+from engine.contract.launch import Preloader
+from engine.contract.protocol import Pause, Stop
+from engine.contract.runs import RunFolder, create_run
+from tests.benchmarks.recovery import AIMS_S, Follower
+from tests.gpu.proof import Proof, prove
+
+FREE_S = AIMS_S["stop -> devices free"]
+AGAIN_S = 2.0 + 3.0
+"""A new worker makes a context of CUDA's and loads cuDNN besides."""
+SLACK = 64 << 20
+PERIOD_S = 0.02
+
+
+class MemoryWatch:
+    """The card's memory in use over NVML, on a thread of its own, inside the context; nothing in a rehearsal."""
+
+    def __init__(self, proof: Proof) -> None:
+        self._uuid = "" if proof.rehearsing else proof.gpu
+        self._seen: list[tuple[float, int]] = []
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory")
+
+    def __enter__(self) -> Self:
+        if self._uuid:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        if self._uuid:
+            self._thread.join()
+
+    def free_after(self, since: float) -> float | None:
+        """Seconds from `since` (of time.monotonic) until no more was in use than at first; None if that has not come."""
+        if not self._seen:
+            return None
+        limit = self._seen[0][1] + SLACK
+        return next((at - since for at, used in self._seen if at >= since and used <= limit), None)
+
+    def most(self) -> float:
+        """The most that was in use above the beginning, in MiB."""
+        return (max(used for _, used in self._seen) - self._seen[0][1]) / 2**20 if self._seen else 0.0
+
+    def _watch(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        (handle,) = (each for each in handles if pynvml.nvmlDeviceGetUUID(each) == self._uuid)
+        while not self._ending.wait(PERIOD_S):
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+            self._seen.append((time.monotonic(), memory.used))
+        pynvml.nvmlShutdown()
+
+
+class OnOneCard:
+    """Starts supervisors whose ranks all compute on one card, in place of a preloaded parent."""
+
+    def start_run(self, run: RunFolder) -> None:
+        with open(run.path / "supervisor.log", "ab") as log:
+            command = [sys.executable, "-m", "tests.gpu.supervise", str(run.path)]
+            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        threading.Thread(target=process.wait, daemon=True).start()
+
+
+@contextlib.contextmanager
+def preloaded() -> Iterator[Preloader]:
+    preloader = Preloader()
+    preloader.start()
+    try:
+        while not preloader.ready:
+            select.select([preloader], [], [], 60.0)
+            preloader.poll()
+        yield preloader
+    finally:
+        preloader.close()
+
+
+def _job(proof: Proof, **fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "dataset": str(paths.sample_dataset()), "model": "mnist_cnn" if proof.rehearsing else "resnet50", "epochs": 10_000,
+        "image_size": 28 if proof.rehearsing else 64, "checkpoint_steps": 5, "compile": "off", "devices": (proof.gpu,),
+    }  # fmt: skip
+    return Job(**(given | fields))
+
+
+def _worker(run: RunFolder, rank: int) -> psutil.Process:
+    supervisor = run.supervisor()
+    assert supervisor is not None
+    (worker,) = [one for one in psutil.Process(supervisor.pid).children() if one.name() == f"footplate-w{rank}"]
+    return worker
+
+
+def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
+    """Reads to the end of the run, and tells when the card was free, as the run says and as NVML does."""
+    free: list[DevicesFree] = []
+    at = follower.until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
+    follower.until(lambda event: isinstance(event, RunFinished))
+    follower.connection.close()
+    proof.claim(
+        f"{what}: the card was seen to be free", free[0].verified, f"after {free[0].seconds:.2f} s, the run says"
+    )
+    proof.measure(f"{what}: the run tells so after", at - since, "s", at_most=FREE_S)
+    seconds = watch.free_after(since)
+    if seconds is not None:
+        proof.measure(f"{what}: the memory is free, by NVML, after", seconds, "s", at_most=FREE_S,
+                      text=f"{watch.most():.0f} MiB were in use")  # fmt: skip
+    elif not proof.rehearsing:
+        proof.claim(f"{what}: the memory is free, by NVML", False, f"{watch.most():.0f} MiB were in use")
+
+
+def commands(proof: Proof) -> None:
+    """A pause and a stop of one run."""
+    with preloaded() as preloader:
+        run = create_run(_job(proof))
+        for what, command in (("pause", Pause()), ("stop", Stop())):
+            with MemoryWatch(proof) as watch:
+                time.sleep(0.2)  # so that there is a beginning to compare with
+                follower = Follower(preloader, run)
+                follower.train()
+                asked = time.monotonic()
+                follower.connection.send(command)
+                _ended(proof, what, follower, watch, asked)
+
+
+def death(proof: Proof) -> None:
+    """A worker that is killed and is not to be started again."""
+    with preloaded() as preloader, MemoryWatch(proof) as watch:
+        time.sleep(0.2)
+        follower = Follower(preloader, create_run(_job(proof, restarts=0)))
+        follower.train()
+        killed = time.monotonic()
+        _worker(follower.run, 0).send_signal(signal.SIGKILL)
+        named = follower.until(lambda event: isinstance(event, Failed))
+        proof.measure("killed worker: named after", named - killed, "s", at_most=AIMS_S["killed -> named"])
+        _ended(proof, "killed worker", follower, watch, killed)
+
+
+def again(proof: Proof) -> None:
+    """A worker that is killed is started again from the last checkpoint."""
+    with preloaded() as preloader:
+        follower = Follower(preloader, create_run(_job(proof)))
+        _revived(proof, follower, "one worker", rank=0)
+
+
+def one_of_two(proof: Proof) -> None:
+    """One of two ranks that share the card under DDP is killed: the other is ended, and both train again."""
+    job = _job(proof, strategy="ddp", devices=(proof.gpu,) * 2, precision="fp32")
+    follower = Follower(OnOneCard(), create_run(job))  # type: ignore[arg-type]
+    _revived(proof, follower, "one of two ranks", rank=1)
+
+
+def _revived(proof: Proof, follower: Follower, what: str, *, rank: int) -> None:
+    follower.train()
+    killed = time.monotonic()
+    _worker(follower.run, rank).send_signal(signal.SIGKILL)
+    named = follower.until(lambda event: isinstance(event, Restarting) and event.rank == rank)
+    proof.measure(f"{what} killed: named after", named - killed, "s", at_most=AIMS_S["killed -> named"])
+    trains = follower.until(lambda event: isinstance(event, StepMetrics))
+    proof.measure(f"{what} killed: trains again after", trains - killed, "s", at_most=AGAIN_S)
+    follower.end(Stop())
+
+
+def supervisor_killed(proof: Proof) -> None:
+    """No worker outlives its supervisor, and the card is free all the same."""
+    with preloaded() as preloader, MemoryWatch(proof) as watch:
+        time.sleep(0.2)
+        follower = Follower(preloader, create_run(_job(proof)))
+        follower.train()
+        worker = _worker(follower.run, 0)
+        supervisor = follower.run.supervisor()
+        assert supervisor is not None
+        killed = time.monotonic()
+        os.kill(supervisor.pid, signal.SIGKILL)
+        gone, _ = psutil.wait_procs([worker], timeout=10)
+        proof.claim("killed supervisor: its worker is gone", bool(gone))
+        while watch.free_after(killed) is None and not proof.rehearsing and time.monotonic() < killed + 10:
+            time.sleep(PERIOD_S)
+        seconds = watch.free_after(killed)
+        if not proof.rehearsing:
+            proof.measure("killed supervisor: the memory is free, by NVML, after", seconds or 10.0, "s", at_most=FREE_S)
+        follower.connection.close()
+
+
+def main() -> None:
+    prove({
+        "a pause and a stop": (commands, 90),
+        "a death": (death, 60),
+        "a death and a new start": (again, 60),
+        "a death of one of two": (one_of_two, 90),
+        "the supervisor's death": (supervisor_killed, 60),
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

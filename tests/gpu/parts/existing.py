@@ -1,0 +1,59 @@
+"""The tests that need a GPU, by pytest: loaders, training against the CPU, memory, the sampler, the stopwatch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from importlib.util import find_spec
+from xml.etree import ElementTree
+
+from tests.gpu.proof import TEXT_LIMIT, Proof, Skipped, prove
+
+FILES: dict[str, tuple[float, tuple[str, ...]]] = {
+    "batches": (100, ("tests/engine/data/test_loader_on_gpu.py", "tests/engine/data/test_samples.py")),
+    "training": (300, ("tests/engine/strategies/test_on_gpu.py",)),
+    "memory and time": (
+        100,
+        ("tests/engine/training/test_out_of_memory.py", "tests/engine/training/test_stopwatch.py"),
+    ),
+    "sampler": (100, ("tests/engine/gpus/test_real_gpus.py",)),
+}
+OPTIONS = (
+    "-c", "tests/gpu/pytest.ini", "--rootdir", ".", "--import-mode=importlib", "-p", "no:cacheprovider", "-m", "not long",
+    "-k", "gpu", "-q",
+)  # fmt: skip
+"""Names of tests, or of their files, tell that they are for a GPU."""
+
+
+def run_tests(proof: Proof, *, files: tuple[str, ...], seconds: float) -> None:
+    """Runs them in one process and tells the outcome of each."""
+    if find_spec("pytest") is None:
+        raise Skipped("pytest is not installed")
+    written = proof.folder / "tests.xml"
+    places = (f"--junitxml={written}", "--basetemp", str(proof.folder / "t"))
+    command = [sys.executable, "-m", "pytest", *OPTIONS, *places, *files]
+    ended = subprocess.run(command, stdout=sys.stderr, timeout=seconds - 5, check=False)
+    if not written.exists():
+        raise RuntimeError(f"pytest ended with exit code {ended.returncode}")
+    skipped = 0
+    for case in ElementTree.parse(written).getroot().iter("testcase"):
+        found = {child.tag: child.get("message", "") for child in case}
+        wrong = found.get("failure", found.get("error"))
+        if "skipped" in found:
+            skipped += 1
+        else:
+            name = case.get("name", "?").removeprefix("test_that_").replace("_", " ")
+            proof.claim(name, wrong is None, (wrong or "")[:TEXT_LIMIT])
+    if skipped:
+        raise Skipped(f"{skipped} that this machine has not the devices for")
+
+
+def main() -> None:
+    prove({
+        name: (partial(run_tests, files=files, seconds=seconds), seconds) for name, (seconds, files) in FILES.items()
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The card, the versions, and what the card does at most, by which the other figures are to be read."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+
+import psutil
+import torch
+
+from engine.gpus.cpu import cpu_name
+from engine.supervisor.environment import usable_cores
+from tests.gpu.proof import Proof, prove
+
+PACKAGES = (
+    "torch", "torchvision", "triton", "numpy", "timm", "segmentation-models-pytorch", "lightning", "nvidia-ml-py", "msgspec",
+    "simplejpeg", "pillow", "scipy",
+)  # fmt: skip
+GIB = 2**30
+
+
+def facts(proof: Proof) -> None:
+    """What stands here."""
+    proof.fact("CPU", f"{cpu_name()}, {usable_cores()} cores, {psutil.virtual_memory().total / GIB:.0f} GiB")
+    proof.fact("Load", "{:.1f} {:.1f} {:.1f}".format(*os.getloadavg()))
+    with suppress(OSError):
+        proof.fact("Shared memory", f"{shutil.disk_usage('/dev/shm').total / GIB:.1f} GiB")
+    proof.fact("Temporary files", f"{shutil.disk_usage(proof.folder).free / GIB:.0f} GiB free in {proof.folder.parent}")
+    versions = []
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions.append(f"{package} {version(package)}")
+    proof.fact("Packages", ", ".join(versions))
+    proof.fact("C compiler", shutil.which("cc") or shutil.which("gcc") or "none, which torch.compile needs")
+    if proof.rehearsing:
+        proof.fact("GPU", "none: a rehearsal")
+        return
+    about = torch.cuda.get_device_properties(0)
+    proof.fact("GPU", about.name)
+    proof.fact("UUID", proof.gpu)
+    proof.fact("Memory", f"{about.total_memory / GIB:.1f} GiB")
+    proof.fact("Compute capability", f"{about.major}.{about.minor}, {about.multi_processor_count} multiprocessors")
+    nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    proof.fact("CUDA", f"{torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, NCCL {nccl}")
+    asked = "driver_version,power.limit,pcie.link.gen.max,pcie.link.width.max,persistence_mode,mig.mode.current,ecc.mode.current"
+    with suppress(OSError, subprocess.CalledProcessError):
+        command = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader", f"--id={proof.gpu}"]
+        told = subprocess.check_output(command, text=True, timeout=20).strip().split(", ")
+        proof.fact(
+            "nvidia-smi", ", ".join(f"{name} {value}" for name, value in zip(asked.split(","), told, strict=False))
+        )
+
+
+def doctor(proof: Proof) -> None:
+    """`footplate doctor` finds the card."""
+    done = subprocess.run(
+        [sys.executable, "footplate.py", "doctor"], capture_output=True, text=True, timeout=60, check=False
+    )
+    print(done.stdout, done.stderr, file=sys.stderr)
+    said = "PyTorch: computes on the CPU" if proof.rehearsing else torch.cuda.get_device_properties(0).name
+    proof.claim("footplate doctor finds where torch computes", said in done.stdout, f"exit code {done.returncode}")
+
+
+def ceilings(proof: Proof) -> None:
+    """A large product of matrices, a large copy, one from pinned memory, and an empty launch."""
+    side, size = (512, 16 << 20) if proof.rehearsing else (8192, 1 << 30)
+    left, right = (torch.randn(side, side, device=proof.device, dtype=torch.bfloat16) for _ in range(2))
+    seconds = _median_seconds(proof, lambda: left @ right)
+    proof.measure(f"bf16 product of matrices of {side}", 2 * side**3 / seconds / 1e12, "TFLOP/s")
+    source, target = (torch.zeros(size, dtype=torch.uint8, device=proof.device) for _ in range(2))
+    seconds = _median_seconds(proof, lambda: target.copy_(source))
+    proof.measure("copy on the device, bytes read and written", 2 * size / seconds / 1e9, "GB/s")
+    here = torch.zeros(size // 4, dtype=torch.uint8, pin_memory=not proof.rehearsing)
+    seconds = _median_seconds(proof, lambda: target[: size // 4].copy_(here, non_blocking=True))
+    proof.measure("copy from pinned memory", size / 4 / seconds / 1e9, "GB/s")
+    one = torch.zeros(1, device=proof.device)
+    begun = time.perf_counter()
+    for _ in range(2000):
+        one.add_(1)
+    proof.measure("launching a kernel", (time.perf_counter() - begun) / 2000 * 1e6, "µs")
+
+
+def _median_seconds(proof: Proof, work: Callable[[], object], times: int = 11) -> float:
+    taken = []
+    for _ in range(times):
+        _wait(proof)
+        begun = time.perf_counter()
+        work()
+        _wait(proof)
+        taken.append(time.perf_counter() - begun)
+    return sorted(taken[1:])[(times - 1) // 2]
+
+
+def _wait(proof: Proof) -> None:
+    if not proof.rehearsing:
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    print(platform.platform(), file=sys.stderr)
+    prove({"what stands here": (facts, 60), "the doctor": (doctor, 60), "what the card does at most": (ceilings, 60)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Running out of the card's memory, for real: each batch is gone through in smaller parts, and the training goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from engine.contract.events import StepMetrics, Validation, Warned
+from engine.contract.job import Job
+from tests.gpu.jobs import by_class, model_file
+from tests.gpu.proof import Proof, prove
+from tests.support.timed_runs import make_pictures
+from tests.support.worker_group import WorkerGroup
+
+GIB = 2**30
+LEFT = 4 * GIB
+HOG = """
+import torch
+held = [torch.empty(1, device="cuda")]
+free, _ = torch.cuda.mem_get_info()
+held.append(torch.empty(max(0, free - {left}), dtype=torch.uint8, device="cuda"))
+print(torch.cuda.mem_get_info()[0], flush=True)
+input()
+"""
+LIMITED = """
+import torch
+from torch import nn
+
+class Limited(nn.Module):
+    '''Asks for more memory than there is where a batch has more than three images.'''
+    def __init__(self, classes):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(784, classes))
+
+    def forward(self, x):
+        made = self.layers(x)
+        if len(x) > 3:
+            torch.empty(1 << 50, device=x.device)
+        return made
+
+def build_model(num_classes):
+    return Limited(num_classes)
+"""
+
+
+def told(group: WorkerGroup) -> list[str]:
+    return [warning.message for warning in group.of(Warned) if warning.code == "out_of_memory"]
+
+
+def halved(proof: Proof) -> None:
+    """An allocation that no device could grant, in training and in validation."""
+    data = by_class(proof.folder / "data", {"train": 72, "val": 21})
+    fields = {
+        "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "compile": "off",
+        "memory_format": "contiguous", "devices": (proof.gpu,), **model_file(LIMITED, proof.folder),
+    }  # fmt: skip
+    group = proof.run(Job(**fields))
+    messages = told(group)
+    halving = any("4 parts of 3" in message for message in messages)
+    proof.claim("the step is made again in four parts", halving, " / ".join(messages))
+    proof.claim("so is the validation", any("validation" in message for message in messages))
+    whole = proof.run(Job(**fields, accumulation=4))
+    off = max(abs(one - other) for one, other in zip(group.losses, whole.losses, strict=True))
+    proof.measure("losses off a run in four parts from the start by", off, "", at_most=1e-3, anywhere=True)
+    proof.claim("every validation image counts once", [event.pictures for event in group.of(Validation)] == [21, 21])
+
+
+@contextlib.contextmanager
+def crowded() -> Iterator[float]:
+    """Inside, another process leaves `LEFT` of the card's memory; gives how much is free, in GiB."""
+    command = [sys.executable, "-c", HOG.format(left=LEFT)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as hog:
+        assert hog.stdout is not None
+        try:
+            yield int(hog.stdout.readline()) / GIB
+        finally:
+            hog.kill()
+
+
+def crowded_card(proof: Proof) -> None:
+    """ResNet-50 at 224 px with a batch of 256 beside a process that leaves 4 GiB."""
+    proof.needs_card("its memory cannot be filled")
+    data = make_pictures(proof.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
+    fields = {
+        "dataset": str(data), "model": "resnet50", "image_size": 224, "batch_size": 256, "epochs": 1, "precision": "bf16",
+        "compile": "off", "memory_format": "channels_last", "devices": (proof.gpu,),
+    }  # fmt: skip
+    with crowded() as free:
+        group = proof.run(Job(**fields), threads=4, seconds=150)
+    messages = told(group)
+    proof.claim("a crowded card trains on in smaller parts", bool(messages) and all(map(math.isfinite, group.losses)),
+                f"{free:.1f} GiB free; {' / '.join(messages)}")  # fmt: skip
+    proof.measure("steps made", len(group.of(StepMetrics)), "", at_least=4)
+
+
+def trials_without_memory(proof: Proof) -> None:
+    """Trials that run out of memory decide nothing and lose nothing: the run goes on."""
+    proof.needs_card("its memory cannot be filled")
+    data = make_pictures(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
+    job = Job(
+        dataset=str(data), model="resnet50", image_size=224, batch_size=256, epochs=200, precision="bf16",
+        devices=(proof.gpu,),
+    )  # fmt: skip
+    with crowded():
+        group = proof.start(job, threads=4, every_step=True)
+        group.read(lambda _, message: isinstance(message, StepMetrics) and message.step >= 2, 100)
+    proof.claim("trials that run out of memory are survived", bool(group.losses), " / ".join(told(group)))
+
+
+def main() -> None:
+    prove({
+        "smaller parts": (halved, 90),
+        "a crowded card": (crowded_card, 160),
+        "trials without memory": (trials_without_memory, 110),
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

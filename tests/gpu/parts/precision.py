@@ -1,0 +1,111 @@
+"""Precisions: what a card chooses by itself, and fp16's loss scale, which lets go of a step whose gradients overflow."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.data.loader import Batch
+from engine.strategies import STRATEGIES
+from engine.strategies.base import NATIVE_BF16, Strategy, settled_precision
+from engine.training.optimizers import Updater
+from tests.gpu.jobs import by_class, model_file
+from tests.gpu.proof import Proof, prove
+from tests.support.lessons import class_of_picture
+
+LOUD = """
+from torch import nn
+
+class Louder(nn.Module):
+    def forward(self, x):
+        return x * 8
+
+def build_model(num_classes):
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.Tanh(), nn.Conv2d(8, 16, 3), nn.Tanh(), nn.Flatten(), nn.Linear(2304, 32), nn.Tanh(),
+        nn.Linear(32, num_classes), Louder())
+"""
+"""Its gradients overflow in fp16 under the first loss scales."""
+TOLERANCE = {"fp32": 2e-2, "bf16": 1e-1, "fp16": 2e-2}
+"""Relative, of 24 losses against the CPU's in fp32: sums have other orders, and TF32 keeps 11 bits, bf16 8 and fp16 11."""
+
+
+def chosen(proof: Proof) -> None:
+    precision = settled_precision(Job(devices=(proof.gpu,)))
+    expected = "fp32" if proof.rehearsing or torch.cuda.get_device_capability() < NATIVE_BF16 else "bf16"
+    proof.claim("the precision that is chosen", precision == expected, precision)
+
+
+def losses(proof: Proof) -> None:
+    """Each precision trains as the CPU does in fp32."""
+    data = by_class(proof.folder / "data", {"train": 72, "val": 6})
+    small = model_file(LOUD.replace("x * 8", "x"), proof.folder)
+    fields = {"dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 4, "compile": "off", **small}
+    on_cpu = proof.run(Job(**fields, precision="fp32")).losses
+    for precision, tolerance in TOLERANCE.items():
+        found = proof.run(Job(**fields, precision=precision, devices=(proof.gpu,))).losses
+        off = max(abs(one - other) / max(abs(other), 0.1) for one, other in zip(found, on_cpu, strict=True))
+        proof.measure(
+            f"{precision}: {len(found)} losses off the CPU's by", off, "of each", at_most=tolerance, anywhere=True
+        )
+
+
+def overflow(proof: Proof) -> None:
+    """A step whose scaled loss is infinite changes nothing and lowers the scale; the next goes on."""
+    torch.manual_seed(0)
+    strategy, updater = _set_up(proof)
+    batch = Batch(torch.rand(12, 3, 16, 16, device=proof.device), torch.arange(12, device=proof.device) % 3, 12, 0.0)
+    strategy.step(batch, updater)
+    before = {name: tensor.clone() for name, tensor in strategy.model.state_dict().items()}
+    held = updater.state_dict()
+    updater.load_state_dict(held | {"scaler": held["scaler"] | {"scale": 2.0**126}})
+    strategy.step(batch, updater)
+    same = all(torch.equal(tensor, before[name]) for name, tensor in strategy.model.state_dict().items())
+    scale = updater.state_dict()["scaler"]["scale"]
+    proof.claim("fp16: a step that overflows leaves the weights as they were", same)
+    proof.claim("fp16: it halves the loss scale", scale == 2.0**125, f"2^126 to {scale:g}")
+    updater.load_state_dict(held)
+    strategy.step(batch, updater)
+    moved = not all(torch.equal(tensor, before[name]) for name, tensor in strategy.model.state_dict().items())
+    proof.claim("fp16: the next step moves them", moved)
+
+
+def _set_up(proof: Proof) -> tuple[Strategy, Updater]:
+    """A model and what updates it, as in a worker that is alone."""
+    job = Job(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
+    spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=job.devices, rendezvous="", threads=1)
+    strategy = STRATEGIES["single"](spec)
+    strategy.setup()
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(1568, 3))
+    strategy.wrap(model, class_of_picture(3), (3, 16, 16))
+    return strategy, Updater(strategy.parameters(), job, 100, strategy.device)
+
+
+def scale(proof: Proof) -> None:
+    """A run whose first steps overflow finds a scale and learns."""
+    data = by_class(proof.folder / "data", {"train": 72, "val": 6})
+    job = Job(
+        dataset=str(data), image_size=16, batch_size=12, epochs=4, compile="off", precision="fp16", clip_norm=0.5,
+        learning_rate=0.002, devices=(proof.gpu,), **model_file(LOUD, proof.folder),
+    )  # fmt: skip
+    group = proof.run(job)
+    found = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)["optimizer"]["scaler"]["scale"]
+    proof.measure(
+        "fp16: the loss scale after 24 steps of which the first overflow", found, "", at_most=65535, anywhere=True
+    )
+    before, after = sum(group.losses[:6]) / 6, sum(group.losses[-6:]) / 6
+    proof.claim("fp16: the training learns all the same", after < 0.9 * before, f"loss {before:.2f} to {after:.2f}")
+
+
+def main() -> None:
+    prove({
+        "what is chosen": (chosen, 30),
+        "losses": (losses, 120),
+        "an overflow forced": (overflow, 60),
+        "a scale found": (scale, 60),
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

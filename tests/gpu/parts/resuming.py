@@ -1,0 +1,76 @@
+"""A run that is stopped and goes on ends as one that was never interrupted, to the bit, where it is deterministic."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import torch
+
+from engine.contract.events import StepMetrics
+from engine.contract.job import Job
+from engine.contract.protocol import Stop
+from tests.gpu.jobs import by_class
+from tests.gpu.proof import Proof, prove
+from tests.support.same_states import differences
+from tests.support.worker_group import WorkerGroup
+
+EVERYTHING: dict[str, Any] = {
+    "model": "mobilenet_v3_small",  # it has dropout, and batch statistics
+    "image_size": 32, "batch_size": 12, "accumulation": 2, "epochs": 2, "optimizer": "adamw", "learning_rate": 0.002,
+    "schedule": "onecycle", "clip_norm": 0.5, "ema_decay": 0.8, "augmentation": "light", "deterministic": True,
+    "compile": "off", "memory_format": "contiguous",
+}  # fmt: skip
+STOPPED_AFTER = 4
+
+
+def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> None:
+    """Stops a run after some steps, has it go on, and compares it with one that was left alone."""
+    if not rehearsed:
+        proof.needs_card(f"rehearsed with the others, {strategy} in {precision} is not")
+    data = by_class(proof.folder / "data", {"train": 72, "val": 21})
+    job = Job(dataset=str(data), strategy=strategy, precision=precision, devices=(proof.gpu,), **EVERYTHING)
+    whole = proof.run(job)
+    first = proof.start(job, every_step=True)
+    first.read_steps(STOPPED_AFTER)
+    first.send(Stop(), 0)
+    first.completed(120)
+    stopped = first.of(StepMetrics)[-1].step
+    rest = proof.run(_resumed(job, first))
+    name = f"{strategy}, {precision}"
+    proof.claim(f"{name}: the losses go on as if it had not been stopped", rest.losses == whole.losses[stopped:],
+                f"stopped after step {stopped} of {len(whole.losses)}")  # fmt: skip
+    off = differences(_content(rest), _content(whole))
+    proof.measure(f"{name}: tensors and numbers of the last checkpoint that differ", len(off), "", at_most=0, anywhere=True,
+                  text=", ".join(off[:4]))  # fmt: skip
+
+
+def _resumed(job: Job, group: WorkerGroup) -> Job:
+    return msgspec.structs.replace(job, resume_from=str(group.folder / "checkpoints/last.pt"))
+
+
+def _content(group: WorkerGroup) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+    content["job"].pop("resume_from")
+    return content
+
+
+CASES = (
+    ("single", "fp32", True),
+    ("single", "bf16", False),
+    ("single", "fp16", False),
+    ("ddp", "bf16", False),
+    ("fsdp", "fp32", False),
+)
+
+
+def main() -> None:
+    prove({
+        f"{strategy} in {precision}": (partial(resume, strategy=strategy, precision=precision, rehearsed=rehearsed), 75)
+        for strategy, precision, rehearsed in CASES
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""The sampler (engine.gpus) beside nvidia-smi and torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import msgspec
+import torch
+
+from engine.contract.devices import Gpu, Snapshot
+from tests.benchmarks.beside_others import TOLERANCES, WARM_S, Dmon, Footplate, differences, loaded
+from tests.benchmarks.nvml_cost import AIM_PERCENT
+from tests.gpu.proof import Proof, Skipped, prove
+from tests.support.nvml_stub import why_not
+
+MIB = 1 << 20
+HELD = 1 << 30
+HOLD = """
+import sys, torch
+held = torch.ones({bytes}, dtype=torch.uint8, device="cuda")
+torch.cuda.synchronize()
+print(torch.cuda.memory_reserved(), flush=True)
+input()
+"""
+WATCHED_S = 24.0
+
+
+def snapshots(*arguments: str) -> Iterator[Snapshot]:
+    """What a sampler of its own tells, until nobody asks any more."""
+    with subprocess.Popen([sys.executable, "-m", "engine.gpus", *arguments], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                yield msgspec.json.decode(line, type=Snapshot)
+        finally:
+            process.kill()
+
+
+def now(proof: Proof) -> tuple[Snapshot, Gpu]:
+    """One whole snapshot, and the card's row of it."""
+    with contextlib.closing(snapshots("--once")) as found:
+        snapshot = next(found)
+    rows = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    if proof.gpu not in rows:
+        raise RuntimeError(f"the sampler knows no {proof.gpu}: {snapshot.nvml.message or ', '.join(rows)}")
+    return snapshot, rows[proof.gpu]
+
+
+def identity(proof: Proof) -> None:
+    if proof.rehearsing:
+        with contextlib.closing(snapshots("--once")) as found:
+            status = next(found).nvml
+        proof.claim("NVML's absence is told", status.status != "ok" and bool(status.message), status.message)
+        return
+    about = torch.cuda.get_device_properties(0)
+    snapshot, gpu = now(proof)
+    proof.claim("NVML answers", snapshot.nvml.status == "ok", f"{snapshot.nvml.status} {snapshot.nvml.message}".strip())
+    proof.claim("name as torch's", gpu.name == about.name, f"{gpu.name}; torch {about.name}")
+    proof.claim("CUDA's index as torch's", gpu.cuda_index == 0, str(gpu.cuda_index))
+    assert gpu.memory_total_bytes is not None
+    off = abs(gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0) - about.total_memory) / MIB
+    proof.measure(
+        "memory in all, off torch's by", off, "MiB", at_most=1024, text="the driver keeps some back from CUDA"
+    )
+    known = {name for name, value in msgspec.structs.asdict(gpu).items() if value is not None}
+    proof.claim("use, memory, power, temperature and clocks are told", known >= {
+        "utilization_percent", "memory_used_bytes", "power_w", "temperature_c", "sm_clock_mhz", "processes",
+    }, f"untold: {', '.join(sorted(set(msgspec.structs.asdict(gpu)) - known))}")  # fmt: skip
+
+
+def memory(proof: Proof) -> None:
+    """A process that holds a GiB: what the sampler tells of it before and while."""
+    proof.needs_card("nothing could be held on it")
+    _, before = now(proof)
+    command = [sys.executable, "-c", HOLD.format(bytes=HELD)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        reserved = int(holder.stdout.readline())
+        snapshot, during = now(proof)
+        holder.kill()
+    row = next((process for process in during.processes or () if process.pid == holder.pid), None)
+    assert during.memory_used_bytes is not None
+    assert before.memory_used_bytes is not None
+    grown = during.memory_used_bytes - before.memory_used_bytes
+    proof.measure("memory in use beside what torch holds, that is CUDA's context", (grown - reserved) / MIB, "MiB",
+                  at_least=0, at_most=1024)  # fmt: skip
+    if snapshot.foreign_pids or row is None:
+        seen = f"{len(during.processes or ())} processes, the host's pids: {snapshot.foreign_pids}"
+        proof.claim("the process is told by its pid, or the pids are known to be others", snapshot.foreign_pids, seen)
+        return
+    proof.claim("the process is told by its pid, or the pids are known to be others", True, f"{row.name} {row.kind}")
+    if row.memory_used_bytes is not None:
+        proof.measure("the process's memory, off what the card gained by", abs(row.memory_used_bytes - grown) / MIB, "MiB",
+                      at_most=64)  # fmt: skip
+
+
+def load(proof: Proof) -> None:
+    """Beside `nvidia-smi dmon`, four seconds of work and four of rest by turns."""
+    proof.needs_card("there is nothing to compare")
+    if shutil.which("nvidia-smi") is None:
+        raise Skipped("there is no nvidia-smi to compare with")
+    ours = Footplate("Footplate's sampler", sys.executable, "-m", "engine.gpus", "--interval", "1")
+    theirs = Dmon("nvidia-smi dmon", "nvidia-smi", "dmon", "-s", "pucm", "-d", "1")
+    with loaded(True), contextlib.ExitStack() as ending:
+        for watcher in (ours, theirs):
+            watcher.start()
+            watcher.begin()
+            ending.callback(watcher.end)
+        time.sleep(WARM_S + WATCHED_S)
+    found = differences(ours, theirs)
+    for name, tolerance in TOLERANCES.items():
+        values = found.get(name, [])
+        if not values:
+            proof.claim(f"{name}: told by both", False, "no two numbers of the same moment")
+            continue
+        proof.measure(f"{name}, off nvidia-smi's by (median)", statistics.median(values), "", at_most=tolerance,
+                      text=f"{max(values):.1f} at most, {len(values)} pairs")  # fmt: skip
+    told = [value for _, numbers in ours.said for (_, name), value in numbers.items() if name == "use %"]
+    proof.measure("use under load", max(told, default=0.0), "%", at_least=95)
+    proof.measure("use at rest", min(told, default=100.0), "%", at_most=5)
+
+
+def cost(proof: Proof) -> None:
+    """Of each of NVML's calls and of the sampler in all; in a rehearsal in front of NVML's stand-in."""
+    if proof.rehearsing and (reason := why_not()):
+        raise Skipped(reason)
+    command = [
+        sys.executable,
+        "tests/benchmarks/nvml_cost.py",
+        "--json",
+        "--seconds",
+        "2" if proof.rehearsing else "10",
+    ]
+    found = json.loads(subprocess.check_output(command, timeout=100))
+    whole = found["sampler"]
+    proof.measure("the sampler's processes, of a core", whole["cpu_percent"], "%")
+    proof.measure("the same without NVML's calls", whole["over_nvml_percent"], "%", at_most=AIM_PERCENT)
+    proof.measure("NVML's calls, of the time", whole["nvml_percent"], "%")
+    proof.measure("the sampler's memory", whole["resident_bytes"] / MIB, "MiB")
+    for call in found["calls"][:5]:
+        proof.measure(f"{call['function']} (median)", call["median_us"], "µs", text=f"{call['longest_us']:.0f} at most")
+
+
+def profile(proof: Proof) -> None:
+    """What NVML tells here, for the tests' stand-in."""
+    proof.needs_card("there is nothing to record")
+    recorded = subprocess.check_output([sys.executable, "-m", "tests.support.record_nvml"], text=True, timeout=60)
+    proof.file("nvml.profile", recorded)
+    proof.measure("recorded for NVML's stand-in", len(recorded.splitlines()), "values", text="nvml.profile")
+
+
+def main() -> None:
+    prove({
+        "who it is": (identity, 60),
+        "memory": (memory, 60),
+        "at work and at rest": (load, 60),
+        "what sampling costs": (cost, 100),
+        "a profile": (profile, 60),
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""From Train to the first loss, beyond what torch and CUDA take for themselves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+from engine.contract import paths
+from engine.contract.job import Job
+from engine.contract.launch import start_supervisor
+from tests.benchmarks.start_latency import AIM_S, first_loss
+from tests.gpu.parts.ending import preloaded
+from tests.gpu.proof import Proof, prove
+
+ALONE = """
+import time
+import torch, torchvision
+imported = time.monotonic()
+device = torch.device({device!r})
+model = torchvision.models.resnet18(num_classes=10).to(device)
+model(torch.zeros(32, 3, 64, 64, device=device)).sum().item()
+print(time.monotonic() - imported, flush=True)
+"""
+"""What any training has to do before its first loss: the imports, CUDA's context, the first convolutions."""
+TIMES = 3
+
+
+def _job(proof: Proof) -> Job:
+    return Job(dataset=str(paths.sample_dataset()), model="resnet18", image_size=64, devices=(proof.gpu,))
+
+
+def _alone(proof: Proof) -> tuple[float, float]:
+    """Seconds that the process takes, and those of them after the imports."""
+    begun = time.monotonic()
+    command = [sys.executable, "-c", ALONE.format(device=str(proof.device))]
+    after = float(subprocess.check_output(command, timeout=100))
+    return time.monotonic() - begun, after
+
+
+def latency(proof: Proof) -> None:
+    """Cold, and from the parent that the window keeps preloaded."""
+    times = 1 if proof.rehearsing else TIMES
+    _alone(proof)  # which warms the disk's cache
+    with preloaded() as preloader:
+        turns = [
+            (*_alone(proof), first_loss(_job(proof), start_supervisor), first_loss(_job(proof), preloader.start_run))
+            for _ in range(times)
+        ]
+    whole, after, cold, warm = (list(column) for column in zip(*turns, strict=True))
+    proof.measure("torch and CUDA alone: imports, context, first convolutions", statistics.median(whole), "s")
+    proof.measure("the same without the imports", statistics.median(after), "s")
+    proof.measure("Train to first loss, cold", statistics.median(cold), "s")
+    beyond = statistics.median(one - other for one, other in zip(cold, whole, strict=True))
+    proof.measure("Train to first loss, cold, beyond torch and CUDA alone", beyond, "s", at_most=AIM_S)
+    proof.measure("Train to first loss, preloaded", statistics.median(warm), "s")
+    beyond = statistics.median(one - other for one, other in zip(warm, after, strict=True))
+    proof.measure("Train to first loss, preloaded, beyond CUDA alone", beyond, "s", at_most=AIM_S)
+
+
+def command(proof: Proof) -> None:
+    """`footplate train` as one types it."""
+    device = "cpu" if proof.rehearsing else "0"
+    begun = time.monotonic()
+    words = [
+        "train",
+        str(paths.sample_dataset()),
+        "--model",
+        "resnet18",
+        "--image-size",
+        "64",
+        "--devices",
+        device,
+        "--json",
+    ]
+    with subprocess.Popen([sys.executable, "footplate.py", *words], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        seconds, last = None, {}
+        for line in process.stdout:
+            last = json.loads(line)
+            if last["type"] == "step" and seconds is None:
+                seconds = time.monotonic() - begun
+                process.send_signal(signal.SIGINT)
+        code = process.wait(30)
+    proof.claim("footplate train trains on the card and ends when it is interrupted", seconds is not None and code == 130,
+                f"exit code {code}; {last.get('cause', '')}")  # fmt: skip
+    if seconds is not None:
+        proof.measure("footplate train: first loss after", seconds, "s")
+
+
+def main() -> None:
+    prove({"first loss": (latency, 150), "the command": (command, 90)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Strategies of several devices on a single card: replicas of DataParallel side by side, and two ranks that meet over gloo.
+
+(DDP and FSDP over NCCL with one rank, and the single device, are in the part "tests".)
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from engine.contract.job import Job
+from tests.gpu.hooks import seen
+from tests.gpu.jobs import SMALL, by_class, model_file
+from tests.gpu.proof import Proof, prove
+
+TOLERANCE = 2e-2
+"""Relative, of twelve losses in fp32: sums have other orders, and convolutions may compute as TF32."""
+ON_ONE_CARD = "tests.gpu.hooks:on_one_card"
+
+
+def _fields(proof: Proof) -> dict[str, Any]:
+    data = by_class(proof.folder / "data", {"train": 72, "val": 21})
+    return {
+        "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "learning_rate": 0.02, "precision": "fp32",
+        "compile": "off", "memory_format": "contiguous", **model_file(SMALL, proof.folder),
+    }  # fmt: skip
+
+
+def _off(found: list[float], expected: list[float]) -> float:
+    """The largest difference of losses, relative to the expected."""
+    return max(abs(one - other) / max(abs(other), 0.1) for one, other in zip(found, expected, strict=True))
+
+
+def replicas(proof: Proof) -> None:
+    """DataParallel's replicas train as a single device that goes through the batch in as many parts."""
+    proof.needs_card("DataParallel runs on CUDA alone")
+    fields = _fields(proof)
+    alone = proof.run(Job(**fields, devices=(proof.gpu,), accumulation=2)).losses
+    found = proof.run(Job(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=ON_ONE_CARD).losses
+    proof.measure(
+        "DataParallel of two replicas off a single device by",
+        _off(found, alone),
+        "of each",
+        at_most=TOLERANCE,
+        anywhere=True,
+    )
+
+
+def dtype_of_replicas(proof: Proof) -> None:
+    """DataParallel calls replicas in threads, where autocast does not keep its dtype by itself."""
+    proof.needs_card("DataParallel runs on CUDA alone")
+    fields = _fields(proof) | {"precision": "bf16"}
+    group = proof.run(Job(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare="tests.gpu.hooks:note_dtypes")
+    dtypes = seen(group.folder)
+    proof.claim("replicas compute in the job's bf16", set(dtypes) == {"torch.bfloat16"}, str(dtypes))
+
+
+def ranks(proof: Proof, *, strategy: str) -> None:
+    """Two ranks on the card train as two on the CPU do."""
+    fields = _fields(proof)
+    on_cpu = proof.run(Job(**fields, devices=("cpu", "cpu"), strategy=strategy)).losses
+    found = proof.run(Job(**fields, devices=(proof.gpu,) * 2, strategy=strategy), prepare=ON_ONE_CARD).losses
+    proof.measure(
+        f"{strategy} of two ranks off two CPU workers by",
+        _off(found, on_cpu),
+        "of each",
+        at_most=TOLERANCE,
+        anywhere=True,
+    )
+
+
+def main() -> None:
+    prove({
+        "replicas": (replicas, 60),
+        "the dtype of replicas": (dtype_of_replicas, 60),
+        "two ranks, DDP": (partial(ranks, strategy="ddp"), 90),
+        "two ranks, FSDP": (partial(ranks, strategy="fsdp"), 90),
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

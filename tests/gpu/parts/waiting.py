@@ -1,0 +1,48 @@
+"""Nothing of ours waits for the device in the steps of any task; what libraries wait for is told apart."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.util import find_spec
+
+from engine.contract.events import StepMetrics
+from tests.gpu.hooks import FIRST, LAST, seen
+from tests.gpu.jobs import NEEDS, TASKS, job_of
+from tests.gpu.proof import Proof, Skipped, prove
+
+BATCH = 4
+
+
+def waits(proof: Proof, *, task: str) -> None:
+    """Trains past the steps that are watched, and tells by place what waited."""
+    missing = [package for package in NEEDS.get(task, ()) if find_spec(package) is None]
+    if missing:
+        raise Skipped(f"{' and '.join(missing)} not installed")
+    steps = 3 if proof.rehearsing else LAST + 2
+    job = job_of(task, proof.folder, proof.gpu, train=steps * BATCH, batch=BATCH)
+    group = proof.run(job, every_step=False, prepare="tests.gpu.hooks:count_waits")
+    places: dict[str, int] = seen(group.folder)
+    made = group.of(StepMetrics)[-1].step
+    proof.claim(f"{task}: trains on the device", made >= steps - 1, f"{made} steps")
+    if proof.rehearsing:
+        raise Skipped(f"{task}: only a GPU is waited for")
+    ours = {place: count for place, count in places.items() if place.startswith("engine/")}
+    watched = LAST - FIRST + 1
+    text = "; ".join(
+        f"{count} times in {place}" for place, count in sorted(ours.items(), key=lambda item: -item[1])[:5]
+    )
+    proof.measure(f"{task}: waits of ours in {watched} steps", sum(ours.values()), "", at_most=0, text=text)
+    others = {place: count for place, count in places.items() if place not in ours}
+    if others:
+        text = "; ".join(
+            f"{count} in {place}" for place, count in sorted(others.items(), key=lambda item: -item[1])[:5]
+        )
+        proof.measure(f"{task}: waits of libraries, a step", sum(others.values()) / watched, "", text=text)
+
+
+def main() -> None:
+    prove({task: (partial(waits, task=task), 75) for task in TASKS})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""What the parts of the proof are written with.
+
+A part is a module in tests/gpu/parts whose `main` calls `prove` with its checks. A check is a function of a `Proof`, by which
+it claims and measures; what it tells goes to standard output as JSON lines, and all else to standard error:
+
+    {"checks": {CHECK: SECONDS, ...}}           first: what there is, and how long each may take
+    {"begin": CHECK}                            then for each check
+    {"name": TEXT, "outcome": OUTCOME, ...}     as often as it has something to tell: "ok", "failed", "skipped", "measured", with a
+                                                "text" and, where it measured, "figure", "unit" and "at_most" or "at_least"
+    {"fact": NAME, "value": TEXT}               of the machine rather than of Footplate
+    {"file": NAME, "text": TEXT}                to be put beside the report
+    {"end": CHECK}
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import faulthandler
+import functools
+import gc
+import json
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from engine import linux
+from engine.contract.devices import CPU
+from engine.contract.events import Failed
+from engine.contract.job import Job
+from engine.gpus.cuda_order import ask_cuda
+from tests.support.worker_group import Forker, WorkerGroup
+
+Check = tuple[Callable[["Proof"], None], float]
+"""A function, and the seconds that it may take."""
+
+TEXT_LIMIT = 600
+"""Characters of an explanation in the report; the log has all of it."""
+
+
+class Skipped(Exception):  # noqa: N818 - said of a check
+    """A check that cannot be made on this machine; the text says why."""
+
+
+class Proof:
+    """What a check is given: where it computes, where it may write, and how it tells what it found.
+
+    `device` is torch's and `gpu` what a job calls it; in a rehearsal both are the CPU. `folder` is empty and the check's own.
+    """
+
+    def __init__(self, folder: Path, *, rehearsing: bool, tell: Callable[..., None]) -> None:
+        self.folder = folder
+        self.rehearsing = rehearsing
+        self.gpu = CPU if rehearsing else _first_gpu()
+        self.device = torch.device("cpu") if rehearsing else torch.device("cuda", 0)
+        self._tell = tell
+        self._groups: list[WorkerGroup] = []
+
+    def claim(self, name: str, holds: bool, text: str = "") -> None:
+        """Tells whether something that Footplate claims is so; `text` says what was seen."""
+        self._tell(name=name, outcome="ok" if holds else "failed", text=text)
+
+    def measure(
+        self,
+        name: str,
+        figure: float,
+        unit: str,
+        *,
+        at_most: float | None = None,
+        at_least: float | None = None,
+        text: str = "",
+        anywhere: bool = False,
+    ) -> None:
+        """Tells a figure, which fails where it misses its aim. Aims are a card's, and none in a rehearsal, unless they hold
+        `anywhere`."""
+        bounds = {"at_most": at_most, "at_least": at_least} if anywhere or not self.rehearsing else {}
+        aims = {bound: value for bound, value in bounds.items() if value is not None}
+        met = figure <= aims.get("at_most", figure) and figure >= aims.get("at_least", figure)
+        outcome = ("ok" if met else "failed") if aims else "measured"
+        self._tell(name=name, outcome=outcome, figure=figure, unit=unit, text=text, **aims)
+
+    def fact(self, name: str, value: object) -> None:
+        """Tells something of the machine."""
+        self._tell(fact=name, value=str(value))
+
+    def file(self, name: str, text: str) -> None:
+        """Has a small file put beside the report."""
+        self._tell(file=name, text=text)
+
+    def needs_card(self, why: str) -> None:
+        """Skips the check in a rehearsal."""
+        if self.rehearsing:
+            raise Skipped(f"there is no GPU: {why}")
+
+    def start(self, job: Job, **options: Any) -> WorkerGroup:
+        """Starts the workers of `job` in a folder of their own; those that still run at the end of the check are ended."""
+        folder = self.folder / f"run-{len(self._groups) + 1}"
+        self._groups.append(WorkerGroup(_forker(), job, folder, **options))
+        return self._groups[-1]
+
+    def run(self, job: Job, *, seconds: float = 120.0, **options: Any) -> WorkerGroup:
+        """Runs the workers of `job`, every step told of, to their end. Raises RuntimeError with the cause where they fail."""
+        group = self.start(job, **{"every_step": True} | options)
+        codes = group.finish(seconds)
+        if any(code != 0 for code in codes):
+            causes = [failed.cause for failed in group.of(Failed)]
+            print(group.logs(), file=sys.stderr)
+            raise RuntimeError(" ".join(causes) or f"the workers ended with {codes}")
+        return group
+
+    def close(self) -> None:
+        for group in self._groups:
+            group.close()
+
+
+def prove(checks: Mapping[str, Check]) -> None:
+    """Makes the `checks`, by their names in the report, as the command line asks."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rehearse", action="store_true", help="on the CPU in place of a GPU")
+    parser.add_argument("check", nargs="*", help="those to be made; all unless any is named")
+    options = parser.parse_args()
+    linux.die_with_parent(os.getppid())
+    tell = functools.partial(_tell, _own_output())
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # the runner asks where a check stands that takes too long
+    tell(checks={name: seconds for name, (_, seconds) in checks.items()})
+    for name, (function, _) in checks.items():
+        if not options.check or name in options.check:
+            _make(name, function, options.rehearse, tell)
+
+
+def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, tell: Callable[..., None]) -> None:
+    tell(begin=name)
+    broken = False
+    with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as folder:
+        try:
+            with contextlib.closing(Proof(Path(folder), rehearsing=rehearsing, tell=tell)) as proof:
+                function(proof)
+        except Skipped as why:
+            tell(name=name, outcome="skipped", text=str(why))
+        except (Exception, SystemExit) as error:
+            traceback.print_exc()
+            text = str(error).strip() or "no reason given"
+            tell(name=name, outcome="failed", text=f"{type(error).__name__}: {text}"[:TEXT_LIMIT])
+            broken = "CUDA error" in text  # after which this process can do nothing more on the GPU
+    tell(end=name)
+    if broken:
+        sys.exit(1)
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _own_output() -> TextIO:
+    """Standard output for this module alone: what others print, child processes too, goes to standard error."""
+    own = os.fdopen(os.dup(1), "w")
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    return own
+
+
+def _tell(out: TextIO, **line: Any) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the runner is gone, and will end this process
+        out.write(json.dumps(line) + "\n")
+        out.flush()
+
+
+@functools.cache
+def _first_gpu() -> str:
+    """The UUID of the first GPU that CUDA sees, asked for without making a context."""
+    uuids = ask_cuda()
+    if not uuids or not torch.cuda.is_available():
+        raise RuntimeError("torch finds no NVIDIA GPU here; --rehearse runs on the CPU in its place")
+    return uuids[0]
+
+
+@functools.cache
+def _forker() -> Forker:
+    forker = Forker()
+    atexit.register(forker.close)
+    return forker

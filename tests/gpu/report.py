@@ -1,0 +1,175 @@
+"""The proof's report: report.json, and report.md for people. Standard library only.
+
+python -m tests.gpu.report FOLDER REPORT.json ...       puts reports of several runs together; of a part the last counts
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped", "measured": ""}
+"""How an outcome is told."""
+
+Result = Mapping[str, Any]
+
+
+class Report:
+    """The report in the folder `out`, on disk as it stands. Parts that an earlier run has left there are kept, unless that was a
+    rehearsal and this is none, or the reverse."""
+
+    def __init__(self, out: Path, *, rehearse: bool) -> None:
+        self._out = out
+        self._begun = time.monotonic()
+        self.content: dict[str, Any] = {
+            "rehearsal": rehearse,
+            "commit": _commit(),
+            "begun": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+            "ended": "not yet",
+            "seconds": 0.0,
+            "facts": {"Python": platform.python_version(), "System": platform.platform()},
+            "parts": [],
+        }
+        before = _read(out / "report.json")
+        if before is not None and before["rehearsal"] == rehearse and before["commit"] == self.content["commit"]:
+            self.content["facts"] = before["facts"] | self.content["facts"]
+            self.content["parts"] = before["parts"]
+        self.write()
+
+    def begin(self, name: str, about: str) -> dict[str, Any]:
+        """A part's entry, to which what is added from now on belongs."""
+        self.content["parts"] = [part for part in self.content["parts"] if part["name"] != name]
+        self.content["parts"].append({"name": name, "about": about, "seconds": None, "results": []})
+        self.write()
+        entry: dict[str, Any] = self.content["parts"][-1]
+        return entry
+
+    def add(self, result: Result) -> None:
+        self.content["parts"][-1]["results"].append(dict(result))
+        self.write()
+
+    def fact(self, name: str, value: str) -> None:
+        self.content["facts"][name] = value
+        self.write()
+
+    def finish(self, *, early: bool) -> None:
+        self.content["ended"] = "early" if early else "as it should"
+        self.write()
+
+    @property
+    def failures(self) -> list[Result]:
+        return [result for result in results(self.content) if result["outcome"] == "failed"]
+
+    def write(self) -> None:
+        self.content["seconds"] = round(time.monotonic() - self._begun, 1)
+        write(self.content, self._out)
+
+
+def write(content: Mapping[str, Any], out: Path) -> None:
+    """Both files, each whole at any moment."""
+    for name, text in (("report.json", json.dumps(content, indent=1)), ("report.md", markdown(content))):
+        part = out / f".{name}.part"
+        part.write_text(text + "\n", encoding="utf-8")
+        os.replace(part, out / name)
+
+
+def results(content: Mapping[str, Any]) -> Iterable[Result]:
+    return (result for part in content["parts"] for result in part["results"])
+
+
+def summary(content: Mapping[str, Any]) -> str:
+    """All in one line."""
+    counts = Counter(result["outcome"] for result in results(content))
+    told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("ok", "failed", "measured", "skipped"))
+    return f"{told}; {len(content['parts'])} parts in {sum(part['seconds'] or 0 for part in content['parts']):.0f} s"
+
+
+def line(result: Result) -> str:
+    """A result on the terminal."""
+    figure, aim = _figure(result), _aim(result)
+    what = f"{result['name']}: {figure}" if figure else str(result["name"])
+    aimed = f" (aim: {aim})" if aim else ""
+    text = f" - {result['text']}" if result.get("text") else ""
+    return f"{WORDS[result['outcome']]:8}{what}{aimed}{text}"
+
+
+def markdown(content: Mapping[str, Any]) -> str:
+    what = "Rehearsal on the CPU" if content["rehearsal"] else f"Footplate on {content['facts'].get('GPU', 'a GPU')}"
+    lines = [f"# {what}", "", f"{content['begun']}, commit {content['commit']}. {summary(content)}."]
+    if content["ended"] != "as it should":
+        lines += ["", f"**It has not come to its end ({content['ended']}).**"]
+    failed = [result for result in results(content) if result["outcome"] == "failed"]
+    if failed:
+        lines += ["", "## What failed", "", *(f"- {_cell(line(result))}" for result in failed)]
+    lines += ["", "## Machine", "", "| | |", "|---|---|"]
+    lines += [f"| {_cell(name)} | {_cell(value)} |" for name, value in content["facts"].items()]
+    for part in content["parts"]:
+        took = "not ended" if part["seconds"] is None else f"{part['seconds']:.0f} s"
+        lines += ["", f"## {part['name']}", "", f"{part['about']} ({took}).", ""]
+        lines += ["| claim | | figure | aim | |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {_cell(result['name'])} | {WORDS[result['outcome']]} | {_figure(result)} | {_aim(result)} | "
+            f"{_cell(result.get('text', ''))} |"
+            for result in part["results"]
+        ]
+    return "\n".join(lines)
+
+
+def _figure(result: Result) -> str:
+    return f"{result['figure']:,.4g} {result['unit']}".strip() if "figure" in result else ""
+
+
+def _aim(result: Result) -> str:
+    bounds = (("at_most", "at most"), ("at_least", "at least"))
+    return ", ".join(f"{words} {result[bound]:,.4g}" for bound, words in bounds if bound in result)
+
+
+def _cell(text: object) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def _commit() -> str:
+    """What is proved, by git; "unknown" where the tree has come without it."""
+    try:
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("reports", type=Path, nargs="+")
+    options = parser.parse_args(arguments)
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path in options.reports]
+    whole = contents[-1] | {"facts": {}, "parts": []}
+    by_name: dict[str, Any] = {}
+    for content in contents:
+        whole["facts"] |= content["facts"]
+        by_name |= {part["name"]: part for part in content["parts"]}
+    whole["parts"] = list(by_name.values())
+    options.folder.mkdir(parents=True, exist_ok=True)
+    write(whole, options.folder)
+    print(summary(whole))
+
+
+if __name__ == "__main__":
+    main()

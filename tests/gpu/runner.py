@@ -1,0 +1,358 @@
+"""Runs the parts of the proof, each in a process of its own with a limit of its own, and writes the report as results come.
+
+Standard library only: it has to work on whatever machine has the card. A check that fails, crashes, or takes too long loses
+nothing but itself: its part is started again behind it. Whenever this ends, by whatever means, the report on disk is whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.report import Report, line, summary
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "FOOTPLATE_PROOF"
+"""The environment variable by which all processes of one proof are known, those that have left their parents, too."""
+FIRST_WORD_S = 120.0
+"""How long a part may take to import torch and to say what its checks are."""
+GOODBYE_S = 10.0
+"""How long what a part has started may take to end after it."""
+LOOK_S = 1.0
+STACK_S = 1.0
+"""How long a check that took too long has for writing where it stands."""
+TEXT_LIMIT = 600
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module of `tests/gpu/parts` and the seconds that it may take in all."""
+
+    name: str
+    about: str
+    seconds: float
+    module: str = ""
+    checks: tuple[str, ...] = ()
+    """Those of the module's that belong to this part; all unless any is named."""
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", self.module or f"tests.gpu.parts.{self.name.replace('-', '_')}"]
+
+
+PARTS = (
+    Part("machine", "The card, the versions, and what the card does at most", 120),
+    Part("existing", "The tests that need a GPU: batches, training against the CPU, memory, the sampler", 420),
+    Part("waiting", "No step of any task waits for the device, but for what libraries do", 420),
+    Part("memory", "Running out of memory, for real", 300),
+    Part("ending", "Stops, pauses and deaths: the card is free at once, and what died trains again", 300),
+    Part("resuming", "A run that goes on is the uninterrupted one, to the bit", 240),
+    Part("precision", "fp32, bf16, fp16 and its loss scale", 180),
+    Part("strategies", "DataParallel's replicas and two ranks on one card", 240),
+    Part("compiling", "torch.compile and CUDA graphs are used, and change nothing", 450),
+    Part("starting", "From Train to the first loss", 200),
+    Part("costs", "What is done beside the steps: looking into them, checkpoints, the monitor", 240),
+    Part("sampler", "The monitor's sampler beside nvidia-smi and torch", 240),
+    Part(
+        "speed", "Images a second beside bare steps and other loops: ResNet-18 and 50", 300, checks=("ResNet-18", "ResNet-50")
+    ),
+    Part("speed-vit", "The same: ViT-B/16", 170, "tests.gpu.parts.speed", ("ViT-B/16",)),
+    Part(
+        "speed-small", "Bare steps beside small images, and with a loader worker for each core", 240, "tests.gpu.parts.speed",
+        ("a loader worker for each core", "ResNet-18 at 32 px", "the small network at 32 px"),
+    ),
+    Part("detectors", "cuDNN's search for the fastest convolutions, for detectors", 240),
+)  # fmt: skip
+"""In the order of what is missed most if the time runs out; all together take some twenty minutes on a fast card."""
+
+
+@dataclass
+class _Attempt:
+    """One process of a part. `left` are the checks that it was to make and has not begun."""
+
+    left: list[str] | None
+    begun: int = 0
+    limits: dict[str, float] = field(default_factory=dict)
+    check: str = ""
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def deadline(self) -> float:
+        return self.began + (self.limits[self.check] if self.check else FIRST_WORD_S)
+
+
+class Runner:
+    """Runs `parts` within `seconds` in all and keeps `report` up to date, in the folder `out` with the log of it all."""
+
+    def __init__(
+        self, parts: Sequence[Part], out: Path, *, seconds: float, rehearse: bool, environment: Mapping[str, str]
+    ) -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        self.report = Report(out, rehearse=rehearse)
+        self._out = out
+        self._parts = parts
+        self._deadline = time.monotonic() + seconds
+        self._rehearse = rehearse
+        self._mark = f"{os.getpid()}-{time.time_ns()}"
+        self._environment = {**environment, MARK: self._mark}
+        self._log = open(out / "log.txt", "ab")  # noqa: SIM115 - closed by `run`
+
+    def run(self) -> bool:
+        """Whether nothing has failed."""
+        early = True
+        try:
+            for number, part in enumerate(self._parts, 1):
+                print(f"\n[{number}/{len(self._parts)}] {part.name}: {part.about}", flush=True)
+                begun = time.monotonic()
+                entry = self.report.begin(part.name, part.about)
+                try:
+                    self._run_part(part)
+                finally:
+                    entry["seconds"] = round(time.monotonic() - begun, 1)
+            early = False
+        except KeyboardInterrupt:
+            print("\nended before its time; the report holds what there is", flush=True)
+        finally:
+            self.report.finish(early=early)
+            self._end_processes()
+            self._log.close()
+        return not self.report.failures
+
+    # One part
+
+    def _run_part(self, part: Part) -> None:
+        deadline = min(time.monotonic() + part.seconds, self._deadline)
+        if time.monotonic() >= deadline:
+            self._tell(name=part.name, outcome="skipped", text="the time was up; run it with --only")
+            return
+        left = list(part.checks) or None
+        while left is None or left:
+            if time.monotonic() >= deadline:
+                self._skip(left, "the part's time was up; run it with --only")
+                return
+            attempt = self._attempt(part, left, deadline)
+            if not attempt.begun:  # another attempt would come no further
+                self._skip(attempt.left, "the part did not start")
+                return
+            left = attempt.left
+
+    def _skip(self, checks: Sequence[str] | None, why: str) -> None:
+        for check in checks or ():
+            self._tell(name=check, outcome="skipped", text=why)
+
+    def _attempt(self, part: Part, checks: list[str] | None, deadline: float) -> _Attempt:
+        """Makes the part's `checks`, all if None, in a process."""
+        self._log.write(f"\n=== {part.name} {' '.join(checks or ())}\n".encode())
+        self._log.flush()
+        logged = self._log.tell()
+        attempt = _Attempt(checks)
+        process = subprocess.Popen(
+            [*part.command, *(["--rehearse"] if self._rehearse else []), *(checks or ())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            cwd=ROOT,
+            env=self._environment,
+        )
+        late = not self._listen(process, attempt, deadline)
+        if late:
+            process.send_signal(signal.SIGUSR1)  # at which faulthandler writes the stacks
+            time.sleep(STACK_S)
+            process.kill()
+        self._end_processes(0.0 if late else GOODBYE_S)
+        with suppress(subprocess.TimeoutExpired):  # a driver may hold it for good
+            process.wait(GOODBYE_S)
+        self._judge(part, attempt, process.returncode, late, self._last_lines(logged))
+        return attempt
+
+    def _listen(self, process: subprocess.Popen[bytes], attempt: _Attempt, deadline: float) -> bool:
+        """Takes what the process tells; false where it did not end in time."""
+        assert process.stdout is not None
+        rest = b""
+        with process.stdout as pipe, selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while (now := time.monotonic()) < (until := min(attempt.deadline, deadline)):
+                if not selector.select(min(LOOK_S, until - now)):
+                    if process.poll() is not None:  # and something that it started holds its output
+                        return True
+                    continue
+                data = os.read(pipe.fileno(), 1 << 16)
+                if not data:
+                    return True
+                *lines, rest = (rest + data).split(b"\n")
+                for each in lines:
+                    self._take(each, attempt)
+        return False
+
+    def _take(self, text: bytes, attempt: _Attempt) -> None:
+        try:
+            told = json.loads(text)
+        except ValueError:
+            told = None
+        match told:
+            case {"checks": dict(limits)}:
+                attempt.limits = limits
+                attempt.left = [check for check in limits if attempt.left is None or check in attempt.left]
+            case {"begin": str(check)}:
+                attempt.check, attempt.began = check, time.monotonic()
+                attempt.begun += 1
+                attempt.left = [other for other in attempt.left or () if other != check]
+            case {"end": str()}:
+                attempt.check, attempt.began = "", time.monotonic()
+            case {"fact": str(name), "value": value}:
+                self.report.fact(name, str(value))
+            case {"file": str(name), "text": str(content)}:
+                (self._out / Path(name).name).write_text(content)
+            case {"name": str(), "outcome": str()}:
+                self._tell(**told)
+            case _:
+                self._log.write(text + b"\n")
+
+    def _judge(self, part: Part, attempt: _Attempt, code: int | None, late: bool, last: str) -> None:
+        """Tells of a process that did not come to its end."""
+        name = attempt.check or part.name
+        if late:
+            took = f"it took more than {time.monotonic() - attempt.began:.0f} s; the log has where it stood"
+            self._tell(name=name, outcome="failed", text=took)
+        elif attempt.check or not attempt.limits:
+            self._tell(name=name, outcome="failed", text=f"its process ended {_by(code)}: {last}"[:TEXT_LIMIT])
+
+    def _tell(self, **result: Any) -> None:
+        self.report.add(result)
+        print(f"  {line(result)}", flush=True)
+
+    def _last_lines(self, since: int) -> str:
+        self._log.flush()
+        with open(self._log.name, "rb") as log:
+            log.seek(max(since, log.seek(0, os.SEEK_END) - 4096))
+            lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+        return " / ".join(lines[-2:]) or "it said nothing"
+
+    # Processes
+
+    def _end_processes(self, patience_s: float = 0.0) -> None:
+        """Ends all that bears this proof's mark; what is still there after `patience_s` is told of as left behind."""
+        deadline = time.monotonic() + patience_s
+        while (pids := list(marked(self._mark))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if pids and patience_s:
+            commands = "; ".join(f"{pid} {command(pid)}" for pid in pids)
+            self._tell(name="nothing is left behind", outcome="failed", text=commands[:TEXT_LIMIT])
+        deadline = time.monotonic() + GOODBYE_S
+        while (pids := list(marked(self._mark))) and time.monotonic() < deadline:
+            for pid in pids:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+
+def marked(mark: str) -> Iterator[int]:
+    """The living processes of a proof, whoever their parents are; by Linux's /proc, nobody elsewhere."""
+    wanted = f"{MARK}={mark}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
+                yield int(folder.name)
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
+    except OSError:
+        return "?"
+
+
+def _by(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"by {signal.Signals(-code).name}"
+    return f"with exit code {code}"
+
+
+# The machine's own
+
+
+def unpack(wheels: Path, target: Path) -> None:
+    """Unpacks those wheels into `target` whose packages this Python lacks."""
+    for wheel in sorted(wheels.glob("*.whl")):
+        name = wheel.name.split("-")[0]
+        try:
+            print(f"{name} {importlib.metadata.version(name)} is here already")
+        except importlib.metadata.PackageNotFoundError:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(target)
+            print(f"{wheel.name} is unpacked")
+
+
+@contextmanager
+def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
+    """The environment of all parts: this tree's modules and the wheels', and folders of their own for all that is written."""
+    with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as name:
+        place = Path(name)
+        if wheels is not None:
+            unpack(wheels, place / "packages")
+        paths = [str(ROOT), str(place / "packages"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        runtime = place / "run"
+        runtime.mkdir(mode=0o700)
+        yield {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONUNBUFFERED": "1",
+            "FOOTPLATE_HOME": str(place / "home"),
+            "FOOTPLATE_CACHE": str(place / "cache"),
+            "XDG_RUNTIME_DIR": str(runtime),
+            "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"),
+            "TRITON_CACHE_DIR": str(place / "triton"),
+        }
+
+
+def _end_at_sigterm() -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> int:
+    """Runs the proof as the command line says; 1 where something failed."""
+    names = [part.name for part in parts]
+    parser = argparse.ArgumentParser(
+        prog="tests/gpu/run",
+        description="Proves Footplate on the first NVIDIA card of this machine and writes a report.",
+        epilog="\n".join(f"  {part.name:16}{part.about} (at most {part.seconds:.0f} s)" for part in parts),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PART", help="these parts alone")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/gpu", help="where the report goes (build/gpu)")
+    parser.add_argument(
+        "--rehearse", action="store_true", help="everything small and on the CPU, to try the proof itself"
+    )
+    parser.add_argument(
+        "--wheels", type=Path, help="a folder of wheels from tests/gpu/wheels, for what is missing here"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=20.0, help="parts that have not begun by then are left out (20)"
+    )
+    options = parser.parse_args(arguments)
+    _end_at_sigterm()
+    with workplace(options.wheels) as environment:
+        chosen = [part for part in parts if part.name in options.only]
+        runner = Runner(
+            chosen, options.out, seconds=60 * options.minutes, rehearse=options.rehearse, environment=environment
+        )
+        proved = runner.run()
+    print(f"\n{summary(runner.report.content)}\n{options.out / 'report.md'}")
+    return 0 if proved else 1

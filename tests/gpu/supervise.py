@@ -1,0 +1,17 @@
+"""`python -m tests.gpu.supervise RUN_FOLDER`: supervises that run with all its ranks on one card."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from engine.contract.runs import RunFolder
+from engine.supervisor import stdio
+from engine.supervisor.supervisor import Supervisor
+
+if __name__ == "__main__":
+    stdio.make_forgiving()
+    run = RunFolder(Path(sys.argv[1]))
+    job = run.job()
+    assert job is not None
+    sys.exit(Supervisor(run, job, worker="tests.gpu.hooks:run_on_one_card").run_to_end())

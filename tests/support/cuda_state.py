@@ -1,0 +1,87 @@
+"""The file that the stand-ins for CUDA and NVML share: a machine's GPUs, and which process holds how much of each.
+
+Its layout is `State` of tests/engine/gpus/stub/cuda_state.h.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 1 << 20
+
+_HEADER = struct.Struct("=5i4xQ")
+"""gpus, driver_version, copy_us, kernel_us, exact, context_bytes."""
+_GPU = struct.Struct("=16sQ5i4x")
+"""uuid, total_bytes, major, minor, hangs, error, exclusive."""
+_FAULTS = struct.Struct("=2i")
+_FAULTS_AT = 32
+"""hangs, error, and where in a GPU's part."""
+_USER = struct.Struct("=2iQ")
+"""pid, context, bytes."""
+_USERS, _GPUS = 64, 16
+_GPU_BYTES = _GPU.size + _USERS * _USER.size
+
+
+@dataclass(frozen=True)
+class CudaState:
+    """The file at `path`."""
+
+    path: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes a process go by it."""
+        return {"FOOTPLATE_CUDA_STATE": str(self.path)}
+
+    def write(
+        self,
+        uuids: Iterable[str],
+        *,
+        memory_mib: int = 8192,
+        context_mib: int = 64,
+        capability: tuple[int, int] = (9, 0),
+        driver_version: int = 13020,
+        copy_ms: float = 0.0,
+        kernel_ms: float = 0.0,
+        exact: bool = False,
+        exclusive: bool = False,
+    ) -> None:
+        """A machine with these GPUs, in CUDA's order, of which nobody holds anything."""
+        rows = [
+            _GPU.pack(
+                bytes.fromhex(uuid.removeprefix("GPU-").replace("-", "")),
+                memory_mib * MIB,
+                *capability,
+                0,
+                0,
+                exclusive,
+            ).ljust(_GPU_BYTES, b"\0")
+            for uuid in uuids
+        ]
+        copy_us, kernel_us = int(copy_ms * 1000), int(kernel_ms * 1000)
+        header = _HEADER.pack(len(rows), driver_version, copy_us, kernel_us, exact, context_mib * MIB)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_bytes((header + b"".join(rows)).ljust(_HEADER.size + _GPUS * _GPU_BYTES, b"\0"))
+
+    def set(self, gpu: int, *, hangs: bool = False, error: int = 0) -> None:
+        """From now on nothing that is asked of GPU `gpu` goes on, or every call on it answers with `error`."""
+        with self.path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as shared:
+            _FAULTS.pack_into(shared, _HEADER.size + gpu * _GPU_BYTES + _FAULTS_AT, hangs, error)
+
+    def held(self, gpu: int) -> dict[int, int]:
+        """Bytes of GPU `gpu` that each process has allocated, without its context; 0 where it has but that."""
+        content = self.path.read_bytes()
+        first = _HEADER.size + gpu * _GPU_BYTES + _GPU.size
+        users = _USER.iter_unpack(content[first : first + _USERS * _USER.size])
+        return {pid: held for pid, context, held in users if pid and (context or held) and _lives(pid)}
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

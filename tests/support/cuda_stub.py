@@ -1,0 +1,152 @@
+"""A stand-in for CUDA, compiled from C, behind PyPI's CUDA build of torch.
+
+    cuda = CudaStub.compiled(folder)
+    machine = cuda.machine(tmp_path, gpus=2)
+    answer = machine.call(scenario, "ddp")           # in a fresh interpreter that sees two GPUs
+    machine.state.set(0, hangs=True)                 # while processes run
+    assert machine.notes("context") == [...]
+
+What is real and what is not: the first lines of tests/engine/gpus/stub/cuda_stub.h. Above all, kernels do nothing, so that
+values computed there mean nothing. NVML's stand-in sees the same GPUs, memory and processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support import nvml_stub
+from tests.support.cuda_state import MIB, CudaState
+from tests.support.nvml_stub import NvmlStub, compile_library, compile_stub, gpu_profile, uuid_of
+
+ROOT = Path(__file__).parents[2]
+
+
+class Note(NamedTuple):
+    """Something that happened: in which process and thread, on which of its GPUs, of what kind, and what."""
+
+    pid: int
+    thread: int
+    gpu: int
+    kind: str
+    what: str
+
+
+def why_not() -> str | None:
+    """Why the stand-in cannot be used here, None if it can."""
+    if _headers() is None:
+        return "torch is no CUDA build: CUDA's headers, which Triton brings along, are missing"
+    return nvml_stub.why_not()
+
+
+@dataclass(frozen=True)
+class CudaStub:
+    """The compiled libraries in `folder`, NVML's among them."""
+
+    folder: Path
+
+    @classmethod
+    def compiled(cls, folder: Path) -> CudaStub:
+        headers = _headers()
+        assert headers is not None, why_not()
+        compile_stub(folder)
+        parts = [f"cuda_{part}.c" for part in ("devices", "streams", "math", "nccl")]
+        compile_library(folder / "libcudart-stub.so", *parts, flags=[f"-I{headers}", "-lpthread", "-ldl"])
+        return cls(folder)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes a process and its children load the stand-in. It tells of a machine with `CudaMachine.environment`."""
+        return {
+            "LD_PRELOAD": str(self.folder / "libcudart-stub.so"),
+            "LD_LIBRARY_PATH": str(self.folder),
+            # cuDNN's newer interface builds plans that no stand-in could answer for.
+            "TORCH_CUDNN_V8_API_DISABLED": "1",
+        }
+
+    def machine(self, folder: Path, gpus: int = 1, *, memory_mib: int = 8192, **values: Any) -> CudaMachine:
+        """A machine with the GPUs 0, 1, … of NVML's stand-in, in this order; `values` as for CudaState.write."""
+        folder.mkdir(parents=True, exist_ok=True)
+        uuids = tuple(map(uuid_of, range(gpus)))
+        nvml = NvmlStub(self.folder, folder / "nvml-profile")
+        machine = CudaMachine(self, folder, uuids, nvml, CudaState(folder / "cuda-state"))
+        profile = {"total": memory_mib * MIB, "used": 0, "reserved": 0}
+        machine.nvml.write([gpu_profile(number, **profile) for number in range(gpus)], driver_version="595.58.03")
+        machine.state.write(uuids, memory_mib=memory_mib, **values)
+        return machine
+
+
+@dataclass(frozen=True)
+class CudaMachine:
+    """GPUs that processes under `environment` see, and what happens on them."""
+
+    stub: CudaStub
+    folder: Path
+    uuids: tuple[str, ...]
+    nvml: NvmlStub
+    state: CudaState
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes a process and its children see this machine."""
+        return {
+            **self.stub.environment,
+            **self.nvml.environment,
+            **self.state.environment,
+            "FOOTPLATE_CUDA_NOTES": str(self._notes),
+        }
+
+    @property
+    def _notes(self) -> Path:
+        return self.folder / "cuda-notes"
+
+    def notes(self, kind: str | None = None) -> list[Note]:
+        """What has happened so far, in order; of one kind, or all."""
+        lines = self._notes.read_text().splitlines() if self._notes.exists() else []
+        return [note for note in map(_note, lines) if kind in (None, note.kind)]
+
+    def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = 120, **variables: str) -> Any:
+        """What `function`, of a module's top level, returns in a fresh interpreter on this machine, by way of JSON.
+
+        Raises AssertionError with its standard error where it fails; `variables` go into its environment.
+        """
+        code = (
+            "import importlib, json, sys; module, name, given = sys.argv[1:]; "
+            "answer = getattr(importlib.import_module(module), name)(*json.loads(given)); "
+            "print('\\nANSWER ' + json.dumps(answer), flush=True)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, function.__module__, function.__name__, json.dumps(arguments)],
+            env=os.environ | self.environment | variables,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        answers = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+        assert done.returncode == 0, f"{function.__name__} ended with {done.returncode}:\n{done.stderr[-4000:]}"
+        assert len(answers) == 1, done.stdout[-4000:]
+        return json.loads(answers[0].removeprefix("ANSWER "))
+
+
+def _note(line: str) -> Note:
+    pid, thread, gpu, kind, what = line.split(" ", 4)
+    return Note(int(pid), int(thread), int(gpu), kind, what)
+
+
+@functools.cache
+def _headers() -> Path | None:
+    """Where cuda_runtime_api.h lies: Triton brings it along with all that it includes."""
+    for folder in map(Path, sys.path):
+        found = folder / "triton/backends/nvidia/include"
+        if (found / "cuda_runtime_api.h").exists():
+            return found
+    return None

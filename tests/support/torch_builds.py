@@ -1,0 +1,36 @@
+"""Installations of torch as their files tell of them, in a folder for PYTHONPATH.
+
+    environment = torch_build(folder, "2.15.0+cpu")
+
+Only who reads the files takes it for that build: whoever imports torch gets the one that is installed.
+"""
+
+from __future__ import annotations
+
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+IMPORT = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("torch", {file!r}, submodule_search_locations=[{folder!r}])
+module = sys.modules["torch"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+"""
+
+
+def torch_build(folder: Path, version: str, cuda: str | None = None, architectures: tuple[str, ...] = ()) -> Path:
+    """Makes `folder`, in which torch's own files tell of such a build; to be the first on the path."""
+    real = PathFinder.find_spec("torch")
+    assert real is not None
+    assert real.origin is not None
+    torch = folder / "torch"
+    (torch / "include" / "ATen" / "cuda").mkdir(parents=True)
+    (torch / "__init__.py").write_text(IMPORT.format(file=real.origin, folder=str(Path(real.origin).parent)))
+    (torch / "version.py").write_text(
+        "from typing import Optional\n\n__all__ = ['__version__', 'debug', 'cuda', 'git_version', 'hip']\n"
+        f"__version__ = {version!r}\ndebug = False\ncuda: Optional[str] = {cuda!r}\nhip: Optional[str] = None\n"
+    )
+    flags = ";".join(f"-gencode;arch=compute_{name.split('_')[1]},code={name}" for name in architectures)
+    if cuda is not None:
+        (torch / "include" / "ATen" / "cuda" / "CUDAConfig.h").write_text(f'#define NVCC_FLAGS_EXTRA "{flags}"\n')
+    return folder
