@@ -27,6 +27,11 @@ def expected_of_a_disk(error: Exception) -> None:
         raise error
 
 
+def raise_again(error: Exception) -> None:
+    """What to do about a failure that nothing is known to lead to."""
+    raise error
+
+
 def why(error: Exception) -> str:
     """What went wrong with a file, in words."""
     if isinstance(error, OSError) and error.strerror:
@@ -56,10 +61,16 @@ class Background(QObject):
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self) -> None:
-        """Waits for the function and answers now, for the end of the program, when no event loop will."""
-        self._thread.join()
-        self._deliver()
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def finish(self, within_s: float | None = None) -> None:
+        """Waits for the function and answers now, as at the end of the program, when no event loop will. Where it takes
+        longer than `within_s`, the answer comes later."""
+        self._thread.join(within_s)
+        if not self.running:
+            self._deliver()
 
     def _work(self) -> None:
         try:
@@ -73,6 +84,7 @@ class Background(QObject):
         if self._delivered:
             return
         self._delivered = True
+        self._thread.join()  # which may still be within the signal that it has emitted, of the object that is to go
         self.deleteLater()
         if self._fault is None:
             self.done.emit(self._result)

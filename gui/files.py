@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,20 @@ from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QWidget
 
+from gui.background import Background
+
+PATIENCE_S = 0.05
+
 
 def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callable[[str], None]) -> QFileDialog:
-    """Opens a dialog that is not modal, and calls `chosen` with the path if one is picked."""
-    dialog = QFileDialog(parent, title, _existing(start))
+    """Opens a dialog that is not modal, and calls `chosen` with the path if one is picked. It begins at `start`, or in the
+    nearest folder above that there is, where the disk tells within a moment; else at home."""
+    look = Background(lambda: _existing(start), parent)
+    found: list[str] = []
+    look.done.connect(found.append)
+    look.start()
+    look.finish(PATIENCE_S)
+    dialog = QFileDialog(parent, title, found[0] if found else str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
     dialog.setOption(QFileDialog.Option.ShowDirsOnly, folder)
@@ -45,7 +56,7 @@ def reveal(path: Path) -> bool:
 
 
 def _existing(start: str) -> str:
-    path = Path(start).expanduser() if start else Path.home()
-    while not path.is_dir() and path != path.parent:
+    path = Path(os.path.expanduser(start)) if start else Path.home()
+    while not os.path.isdir(path) and path != path.parent:
         path = path.parent
     return str(path)

@@ -15,9 +15,9 @@ def size(count: float | None, unit: str = "") -> str:
     """
     if count is None or math.isnan(count):
         return f"{NOT_KNOWN} {unit}".rstrip()
-    fitting = (place for place in range(len(_UNITS)) if round(count / 1024**place, 1) < 1024)
-    place = _UNITS.index(unit) if unit else next(fitting, len(_UNITS) - 1)
-    return f"{count / 1024**place:.{1 if place else 0}f} {_UNITS[place]}"
+    fitting = (power for power in range(len(_UNITS)) if round(count / 1024**power, 1) < 1024)
+    power = _UNITS.index(unit) if unit else next(fitting, len(_UNITS) - 1)
+    return f"{count / 1024**power:.{1 if power else 0}f} {_UNITS[power]}"
 
 
 def size_of(used: float | None, total: float | None) -> str:

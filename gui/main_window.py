@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+import os
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.background import expected_of_a_disk, in_background
+from gui.background import expected_of_a_disk, in_background, raise_again
 from gui.form.form import JobForm
 from gui.header import PAGES, Header
 from gui.inspector import Inspector
@@ -422,13 +422,17 @@ class MainWindow(QMainWindow):
     # Dropping and closing
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if _dropped_folder(event) is not None:
+        if _dropped(event):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        folder = _dropped_folder(event)
-        if folder is not None:
+        paths = _dropped(event)
+        if paths:
             event.acceptProposedAction()
+            in_background(lambda: _first_folder(paths), self, self._take_folder, raise_again)
+
+    def _take_folder(self, folder: str | None) -> None:
+        if folder is not None:
             self.form.set_dataset(folder)
 
     def closeEvent(self, event: QCloseEvent) -> None:
@@ -453,7 +457,10 @@ class MainWindow(QMainWindow):
             self.show_message(f"The job cannot be kept for the next time: {error.strerror} ({error.filename}).")
 
 
-def _dropped_folder(event: QDropEvent) -> str | None:
-    urls = event.mimeData().urls()
-    local = [Path(url.toLocalFile()) for url in urls if url.isLocalFile()]
-    return next((str(path) for path in local if path.is_dir()), None)
+def _dropped(event: QDropEvent) -> list[str]:
+    """The paths of what is dragged from this machine's file manager."""
+    return [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
+
+
+def _first_folder(paths: Sequence[str]) -> str | None:
+    return next(filter(os.path.isdir, paths), None)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import model_file_sha256
 from engine.contract.devices import CPU, Snapshot
+from engine.contract.disk import model_file_sha256
 from engine.contract.going_on import CHANGEABLE
 from engine.contract.job import FIELDS, Field
 from engine.contract.problems import Problem

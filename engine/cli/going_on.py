@@ -13,8 +13,9 @@ from engine.checks.torch_build import installed_torch
 from engine.cli import arguments, children, train, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import model_file_sha256, problems
+from engine.contract.checks import problems
 from engine.contract.devices import Snapshot
+from engine.contract.disk import model_file_sha256
 from engine.contract.going_on import checkpoint_of, go_on, job_to_go_on, last_execution
 from engine.contract.job import Job, job_from_values
 from engine.contract.launch import start_supervisor

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
 from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, TaskEntry, did_you_mean, load_catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
+from engine.contract.disk import Disk, RealDisk
 from engine.contract.job import TIMM, Job
-from engine.contract.own_measures import own_measures
 from engine.contract.problems import Problem, errors
 from engine.contract.speed_checks import speed_problems
 from engine.contract.strategy_checks import options_without_effect, strategy_problems
 
+REAL_DISK = RealDisk()
+
 ENCODER_STRIDE = 32
 """How much encoders shrink a picture, whose sides must so be a multiple of it, in pixels."""
-
-
-def model_file_sha256(path: str) -> str | None:
-    """The hash that consent to run a model file is bound to, or None where the file cannot be read."""
-    try:
-        return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()
-    except OSError:
-        return None
 
 
 def weights_cache() -> Path:
@@ -34,14 +27,19 @@ def weights_cache() -> Path:
 
 
 def problems(
-    job: Job, catalogue: Catalogue, machine: Snapshot | None = None, report: DatasetReport | None = None
+    job: Job,
+    catalogue: Catalogue,
+    machine: Snapshot | None = None,
+    report: DatasetReport | None = None,
+    disk: Disk = REAL_DISK,
 ) -> list[Problem]:
     """All that stands in the way of `job`.
 
-    What depends on the machine or on the dataset is judged only where `machine` or `report` is given.
+    What depends on the machine or on the dataset is judged only where `machine` or `report` is given. Of what `disk` does
+    not know nothing is said.
     """
     found: list[Problem] = []
-    found += _dataset(job, report)
+    found += _dataset(job, report, disk)
     task = catalogue.task(job.task)
     if task is not None and report is not None and report.format and not errors(report.problems):
         found += class_count_problems(task, len(report.classes))
@@ -50,7 +48,8 @@ def problems(
             Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, [t.id for t in catalogue.tasks]))
         )
     elif job.best_by:
-        of_file = own_measures(job.model) if task.file else ()
+        file = disk.model_file(job.model) if task.file else None
+        of_file = file.measures if file is not None else ()
         known = [measure.id for measure in (*of_file, *task.measures)]
         # Of a file whose measures cannot be told from its text, the run says at its start whether it has this one.
         if job.best_by not in known and (of_file or not task.file):
@@ -58,14 +57,14 @@ def problems(
             found.append(Problem("best_by", message, did_you_mean(job.best_by, known)))
     model = None
     if job.model_is_file:
-        found += _model_file(job)
+        found += _model_file(job, disk)
     elif task is not None and task.file:
         message = "This task is what a Python file of yours says."
         found.append(Problem("model", message, "Choose that file as the model; resources/examples holds one."))
     else:
         model = catalogue.model(job.model)
-        found += _named_model(job, model, catalogue)
-    if job.resume_from and not Path(job.resume_from).expanduser().is_file():
+        found += _named_model(job, model, catalogue, disk)
+    if job.resume_from and disk.kind(job.resume_from) not in ("file", None):
         found.append(
             Problem(
                 "resume_from",
@@ -73,7 +72,7 @@ def problems(
                 "Give the last.pt in the checkpoints folder of a run, or leave it empty.",
             )
         )
-    if job.weights_file and not Path(job.weights_file).expanduser().is_file():
+    if job.weights_file and disk.kind(job.weights_file) not in ("file", None):
         found.append(
             Problem("weights_file", f"There is no file {job.weights_file}.", "Check the spelling, or browse for it.")
         )
@@ -97,13 +96,13 @@ def problems(
     return found
 
 
-def _dataset(job: Job, report: DatasetReport | None) -> list[Problem]:
+def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem]:
     if not job.dataset:
         return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder that holds the pictures.")]
-    path = Path(job.dataset).expanduser()
-    if not path.exists():
+    kind = disk.kind(job.dataset)
+    if kind == "":
         return [Problem("dataset", f"There is no folder {job.dataset}.", "Check the spelling, or browse for it.")]
-    if not path.is_dir():
+    if kind not in ("folder", None):
         return [
             Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the pictures.")
         ]
@@ -121,11 +120,13 @@ def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
     return [Problem("dataset", message, remedy)]
 
 
-def _model_file(job: Job) -> list[Problem]:
-    digest = model_file_sha256(job.model)
-    if digest is None:
+def _model_file(job: Job, disk: Disk) -> list[Problem]:
+    file = disk.model_file(job.model)
+    if file is None:
+        return []
+    if file.sha256 is None:
         return [Problem("model", f"The model file {job.model} cannot be read.", "Check the path and its permissions.")]
-    if job.model_file_sha256 != digest:
+    if job.model_file_sha256 != file.sha256:
         changed = " It has changed since you agreed to run it." if job.model_file_sha256 else ""
         return [
             Problem(
@@ -145,10 +146,10 @@ def _model_file(job: Job) -> list[Problem]:
     return []
 
 
-def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue) -> list[Problem]:
+def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk: Disk) -> list[Problem]:
     """Of a job whose model is the catalogue's `model`, or one that it does not list."""
     if model is not None:
-        return [*_model(job, model), *(_encoder(job, model, catalogue) if model.encoder else [])]
+        return [*_model(job, model, disk), *(_encoder(job, model, catalogue) if model.encoder else [])]
     if not job.model.startswith(TIMM):
         known = [listed.id for listed in catalogue.models]
         return [Problem("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known))]
@@ -163,7 +164,7 @@ def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue) -> li
     return []
 
 
-def _model(job: Job, model: ModelEntry) -> list[Problem]:
+def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
     found = []
     task = load_catalogue().task(job.task)
     if model.task != ((task.models or task.id) if task is not None else job.task):
@@ -185,7 +186,7 @@ def _model(job: Job, model: ModelEntry) -> list[Problem]:
                 "Give a weights file, or train from scratch.",
             )
         )
-    elif job.pretrained and not job.weights_file and not (weights_cache() / model.weights_file).is_file():
+    elif job.pretrained and not job.weights_file and _is_to_be_fetched(model, disk):
         found.append(
             Problem(
                 "pretrained",
@@ -206,6 +207,10 @@ def _model(job: Job, model: ModelEntry) -> list[Problem]:
             )
         )
     return found + _unfreezing(job)
+
+
+def _is_to_be_fetched(model: ModelEntry, disk: Disk) -> bool:
+    return disk.kind(str(weights_cache() / model.weights_file)) not in ("file", None)
 
 
 def _unfreezing(job: Job) -> list[Problem]:

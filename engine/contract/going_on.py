@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +14,7 @@ from engine.contract.events import RunFinished
 from engine.contract.job import FIELDS, Job, job_from_values, load_job, save_job
 from engine.contract.problems import Problem
 from engine.contract.run_notes import change_notes, read_notes
-from engine.contract.runs import ENDED, OLDER_CHECKPOINT, RunFolder
+from engine.contract.runs import ENDED, OLDER_CHECKPOINT, RunFolder, State
 
 _GROUPS = ("strategy", "precision", "faults", "checkpoints")
 _BESIDES = (
@@ -31,14 +32,34 @@ other data, another model, seed, optimizer or global batch it would be another t
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 
+@dataclass(frozen=True)
+class Standing:
+    """A run's job, and what it is about, as they are now; `problems` say why the job is None."""
+
+    run_id: str
+    job: Job | None
+    problems: tuple[Problem, ...]
+    state: State
+
+
+def standing(run: RunFolder) -> Standing:
+    """Reads the run's folder."""
+    job, problems = load_job(run.job_file)
+    return Standing(run.run_id, job, tuple(problems), run.state())
+
+
 def job_to_go_on(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tuple[Job | None, list[Problem]]:
+    """As `changed_job`, of a run as it stands now."""
+    return changed_job(standing(run), changes)
+
+
+def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
     """The job of `run` with `changes`, which are plain values by field, and all that keeps the run from going on with it.
 
     The job is None if there is such a problem. Whether the job can run here is for `checks.problems` to tell, of the job
     with `checkpoint_of` as its `resume_from`.
     """
-    before, problems = load_job(run.job_file)
-    state = run.state()
+    before, problems, state = run.job, list(run.problems), run.state
     if state not in ENDED:
         message = f"{run.run_id} has not ended: it is {state}."
         problems.append(Problem("run", message, "Pause or stop it first."))

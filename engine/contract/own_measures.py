@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import msgspec
 
@@ -14,14 +13,15 @@ BASE = "OwnTask"
 MOST_BYTES = 1 << 20
 
 
-def own_measures(path: str) -> tuple[Measure, ...]:
-    """What `measures` of the file's class holds; none where that is not written out there, or the file cannot be read."""
+def measures_in(content: bytes) -> tuple[Measure, ...]:
+    """What `measures` of the class in a file of this content holds; none where that is not written out there."""
+    if len(content) > MOST_BYTES:
+        return ()
     try:
-        with Path(path).expanduser().open("rb") as file:
-            module = ast.parse(file.read(MOST_BYTES))
+        module = ast.parse(content)
         made = [each for each in module.body if isinstance(each, ast.ClassDef) and any(map(_is_base, each.bases))]
         return tuple(_measure(call) for each in made for call in _listed(each))
-    except (OSError, SyntaxError, ValueError, TypeError, RecursionError, MemoryError, msgspec.MsgspecError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, msgspec.MsgspecError):
         return ()
 
 

@@ -26,7 +26,7 @@ Join = Callable[[Tensor], Tensor]
 
 
 class _Seen(NamedTuple):
-    """What one rank has at the first place where the ranks differ: of how many samples, the label's hash and the name."""
+    """What one rank has where the ranks first differ: of how many samples, the label's hash and the name."""
 
     samples: int
     label: int
@@ -65,7 +65,7 @@ def _difference(samples: PictureSet | SampleSet, which: str, agree: Agree, joine
     shortest = -agree([-len(hashes)])[0]
     together = agree([*hashes[:shortest], *(-number for number in hashes[:shortest])])
     pairs = zip(together[:shortest], together[shortest:], strict=True)
-    first = next((place for place, (most, least) in enumerate(pairs) if most != -least), shortest)
+    first = next((index for index, (most, least) in enumerate(pairs) if most != -least), shortest)
     name, label = (names[first], labels[first]) if first < len(names) else ("", 0)
     row = [len(names), label, *name.encode(errors="backslashreplace")]
     seen = [_seen(each) for each in joined(torch.tensor([row], dtype=torch.float64)).long().tolist()]
@@ -77,8 +77,7 @@ def _labels(samples: PictureSet | SampleSet) -> list[int]:
     """A hash of what is to be learnt of each sample, as far as that is known without loading it."""
     if isinstance(samples, SampleSet):
         return [0] * len(samples)
-    places = np.arange(len(samples))[:, None]
-    return [_hash(samples.targets_of(place).numpy().tobytes()) for place in places]
+    return [_hash(samples.targets_of(index).numpy().tobytes()) for index in np.arange(len(samples))[:, None]]
 
 
 def _seen(row: list[int]) -> _Seen:

@@ -74,11 +74,11 @@ class PictureSet(ABC):
         """The picture as uint8 [channels + planes, size, size]. Raises UnreadablePicture; DatasetError where all are gone."""
 
     def targets_of(self, samples: Labels) -> Tensor:
-        """The rows of `targets` of some pictures [n], on the CPU in memory of their own: all that a device is sent of them."""
+        """The rows of `targets` of some images [n], on the CPU in memory of their own: all that a device is sent of them."""
         return torch.from_numpy(self.targets.numpy()[samples])  # torch's own threads are the step's
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """What tells this split from others by its pictures' names, order and targets, to be hashed."""
+        """What tells this split from others by its images' names, order and targets, to be hashed."""
         yield f"{len(self)} {self.kind} {self.bands}".encode()
         for files in (self.files, self.beside):
             if isinstance(files, Files):

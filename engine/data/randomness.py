@@ -89,7 +89,7 @@ class RandomStreams:
         counters, so that neither threads nor the number of workers nor what was drawn before matter.
         """
         begun = self.number(purpose, epoch=epoch)
-        starts = np.array([mix(begun ^ place) for place in range(count)], np.uint64)
+        starts = np.array([mix(begun ^ column) for column in range(count)], np.uint64)
         bits = _mix_all(samples.astype(np.uint64) ^ starts[:, None])
         return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 

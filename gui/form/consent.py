@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout
 
-from engine.contract.checks import model_file_sha256
+from engine.contract.disk import model_file_sha256
+from gui.background import in_background, raise_again
 
 SHOWN_BYTES = 200_000
 
@@ -53,10 +55,10 @@ class ConsentBar(QFrame):
         layout.addWidget(self._text)
         self.hide()
 
-    def ask(self, path: str, trusted_sha256: str) -> None:
-        """Shows the question where `path` is a model file whose contents are not those agreed to."""
-        digest = model_file_sha256(path) if path.endswith(".py") else None
-        if digest is None or digest == trusted_sha256:
+    def ask(self, path: str, sha256: str | None, trusted_sha256: str) -> None:
+        """Shows the question where the contents of the model file `path` are not those agreed to; `sha256` is None where it
+        is none, or cannot be read."""
+        if sha256 is None or sha256 == trusted_sha256:
             self._path = ""
             self.hide()
             return
@@ -64,29 +66,43 @@ class ConsentBar(QFrame):
             self._path = path
             self._show.setChecked(False)
             self._question.setText(f"Run this file? {Path(path).name} is a program and can do whatever you can do.")
-        elif digest != self._sha256:
+        elif sha256 != self._sha256:
             self._question.setText(f"{Path(path).name} has just been changed. Run it as it is now?")
             self._show_text(self._show.isChecked())
-        self._sha256 = digest
+        self._sha256 = sha256
         self.show()
 
     def _show_text(self, shown: bool) -> None:
         self._text.setVisible(shown)
         if shown:
-            self._text.setPlainText(_read(self._path))
+            in_background(partial(_text_of, self._path), self, self._fill, raise_again)
+
+    def _fill(self, found: tuple[str, str]) -> None:
+        path, text = found
+        if path == self._path:
+            self._text.setPlainText(text)
 
     def _agree(self) -> None:
         """The user agrees to what the question was about, which may not be what is in the file by now."""
-        digest = model_file_sha256(self._path)
-        if digest is not None and digest == self._sha256:
-            self.allowed.emit(digest)
+        in_background(partial(_hash_of, self._path), self, self._agreed, raise_again)
+
+    def _agreed(self, found: tuple[str, str | None]) -> None:
+        path, sha256 = found
+        if path != self._path:
+            return
+        if sha256 is not None and sha256 == self._sha256:
+            self.allowed.emit(sha256)
         else:
-            self.ask(self._path, "")
+            self.ask(path, sha256, "")
 
 
-def _read(path: str) -> str:
+def _hash_of(path: str) -> tuple[str, str | None]:
+    return path, model_file_sha256(path)
+
+
+def _text_of(path: str) -> tuple[str, str]:
     try:
         with Path(path).expanduser().open("rb") as stream:
-            return stream.read(SHOWN_BYTES).decode(errors="replace")
+            return path, stream.read(SHOWN_BYTES).decode(errors="replace")
     except OSError as error:
-        return f"The file cannot be read: {error.strerror}."
+        return path, f"The file cannot be read: {error.strerror}."

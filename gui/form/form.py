@@ -17,6 +17,7 @@ from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU, Snapshot, gpu_title
+from engine.contract.disk import ModelFile
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
 from gui.form import ahead, relevance
@@ -32,6 +33,7 @@ from gui.form.inspection import Inspection
 from gui.form.model_picker import ModelPicker
 from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
 from gui.form.rows import make_row, measure_choices
+from gui.form.seen_disk import SeenDisk
 
 DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start", "freeze_backbone")
 """The fields that decide which others have an effect."""
@@ -69,15 +71,18 @@ class JobForm(QWidget):
         self._hardware: tuple[Any, ...] = ()
         self._start_problems: list[Problem] = []
         self._starting = False
+        self._wanted: dict[str, str] | None = None
+        self._judging = False
         self.card = DatasetCard()
         self.consent = ConsentBar()
         self.devices_label = QLabel()
         self.devices_problems = ProblemLabel()
         self.foot = Foot()
         self.reason, self.train, self.copy = self.foot.reason, self.foot.train, self.foot.copy
+        self.disk = SeenDisk(self)
         self._make_rows()
         self.folds = [Fold(title, [self.rows[name] for name in names]) for title, names in FOLDS.items()]
-        self.inspection = Inspection(self.rows, self.card, self.catalogue, self)
+        self.inspection = Inspection(self.rows, self.card, self.disk, self)
         self.visit = Visit(self)
         self._lay_out()
         self._judge_soon = QTimer(self, interval=0, singleShot=True)
@@ -248,6 +253,7 @@ class JobForm(QWidget):
             self.rows[name].edited.connect(self._offer_measures)
         self.inspection.wanted.connect(self.folder_chosen)
         self.inspection.changed.connect(self.judge)
+        self.disk.changed.connect(self._seen)
         self.train.clicked.connect(self.start)
         self.foot.at_once_wanted.connect(self.start_at_once)
         self.copy.clicked.connect(self.copy_command)
@@ -256,14 +262,18 @@ class JobForm(QWidget):
 
     def start(self) -> None:
         """Asks for the run of the job on screen, if nothing stands in its way."""
-        self._ask()
+        self._ask({})
 
     def start_at_once(self) -> None:
         """As `start`, beside the runs that are on its devices; the field that says so stays as it is."""
-        self._ask(start="at_once")
+        self._ask({"start": "at_once"})
 
-    def _ask(self, **besides: str) -> None:
-        self.judge()
+    def _ask(self, besides: dict[str, str]) -> None:
+        """Goes by what the disk says now, as soon as it does."""
+        self._wanted = besides
+        self.judge(afresh=True)
+
+    def _request(self, besides: dict[str, str]) -> None:
         if not self.train.isEnabled() or self.job is None:
             return
         self.asked = True
@@ -285,6 +295,7 @@ class JobForm(QWidget):
         self.cut_wanted.emit()
 
     def _edited(self) -> None:
+        self._wanted = None
         self._start_problems = []
         self.touched.emit()
         self._judge_soon.start()
@@ -296,10 +307,30 @@ class JobForm(QWidget):
 
     # Judging it
 
-    def judge(self) -> None:
-        """Finds anew what the job is and what is wrong with it."""
+    def judge(self, *, afresh: bool = False) -> None:
+        """Finds anew what the job is and what is wrong with it, as far as the disk has answered by now; the rest follows.
+        `afresh`: not by what it answered before."""
+        if self._judging:
+            self._judge_soon.start()
+            return
+        self._judging = True
         self._judge_soon.stop()
-        self.job, self.problems = self._judged()
+        try:
+            self.disk.begin(afresh=afresh)
+            self.job, self.problems = self._judged()
+            while self.disk.look():
+                self._offer_measures()
+                self.disk.begin()
+                self.job, self.problems = self._judged()
+        finally:
+            self._judging = False
+        self._show_judgement()
+        wanted = self._wanted
+        if wanted is not None and not self.disk.unanswered:
+            self._wanted = None
+            self._request(wanted)
+
+    def _show_judgement(self) -> None:
         self.problems += self._start_problems
         shown = set(self.rows)
         for name, row in self.rows.items():
@@ -307,7 +338,8 @@ class JobForm(QWidget):
         for name in TRIPLE:
             self.rows[name].problem_label.setVisible(bool(self.rows[name].problem_label.text()))
         self.devices_problems.show_problems(tuple(p for p in self.problems if p.field == "devices"))
-        self.consent.ask(str(self.rows["model"].value()), self.trusted)
+        file = self._model_file()
+        self.consent.ask(str(self.rows["model"].value()), file.sha256 if file is not None else None, self.trusted)
         self.devices_label.setText(devices_in_words(self.devices, self.device_names()))
         self._offer_strategies()
         self._show_ahead()
@@ -320,6 +352,7 @@ class JobForm(QWidget):
     def _judged(self) -> tuple[Job | None, list[Problem]]:
         """The job, or None, with all that is wrong: fields that cannot be read do not hide the others'."""
         guest, values = self.visit.guest, self.values()
+        self._model_file()  # which consent is asked for even where the rest cannot be read
         job, unread = job_from_values(values)
         sane = job
         if sane is None:
@@ -330,11 +363,22 @@ class JobForm(QWidget):
             wrong = {problem.field for problem in unread}
             if guest is not None:
                 sane = guest.to_check(sane)
-            judged = checks.problems(sane, self.catalogue, self._machine, self.inspection.report)
+            judged = checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
             judged += gpu_problems(sane, self._machine, installed_torch(), os.environ)
-            judged += guest.problems(values) if guest is not None else []
+            judged += guest.problems(values, self.disk) if guest is not None else []
             found += [problem for problem in judged if problem.field not in wrong]
         return job, found
+
+    def _model_file(self) -> ModelFile | None:
+        """The Python file that is the model; None where it is none, or not known yet."""
+        model = str(self.rows["model"].value())
+        return self.disk.model_file(model) if model.endswith(".py") else None
+
+    def _seen(self) -> None:
+        """The disk has told more, or something else, of what was asked."""
+        if not self._judging:
+            self._offer_measures()
+            self.judge()
 
     def _show_effects(self) -> None:
         """Shows those fields that have an effect, of those that do not always have one."""
@@ -372,7 +416,8 @@ class JobForm(QWidget):
         """Offers the measures of the task; one that it does not have gives way to its own."""
         row, task = self.rows["best_by"], self.catalogue.task(str(self.rows["task"].value()))
         assert isinstance(row.editor, ChoiceEditor)
-        choices = measure_choices(self.catalogue, task, str(self.rows["model"].value()))
+        file = self._model_file() if task is not None and task.file else None
+        choices = measure_choices(self.catalogue, task, file.measures if file is not None else ())
         if task is not None and not task.file and row.editor.value() not in {value for value, *_ in choices}:
             row.set_value("")
         row.editor.set_choices(choices)
@@ -391,6 +436,8 @@ class JobForm(QWidget):
         elif wrong:
             fields = dict.fromkeys(FIELDS[p.field].label if p.field in FIELDS else "the run" for p in wrong)
             why = f"{action} is off until these are right: {', '.join(fields)}."
+        elif self.disk.unanswered:
+            why = f"The disk has not answered yet: {self.disk.unanswered[0]}."
         elif self.checking:
             why = "The folder is still being looked through."
         else:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.contract.problems import Problem
     from engine.contract.runs import RunFolder
     from gui.form.form import JobForm
+    from gui.form.seen_disk import SeenDisk
 
 _ANOTHER = "It cannot be changed of a run that goes on: it would be another training. Fork the run to change it."
 _WHY_NOT = {
@@ -77,13 +78,15 @@ class Guest:
         """The command that has the run go on so, "" for a new run."""
         return resume_line(self.run.run_id, self.changes(values)) if self.run is not None else ""
 
-    def problems(self, values: dict[str, Any]) -> list[Problem]:
-        """What keeps the run from going on so, at the fields that it is owed to; none for a new run."""
-        if self.run is None:
+    def problems(self, values: dict[str, Any], disk: SeenDisk) -> list[Problem]:
+        """What keeps the run from going on so, at the fields that it is owed to; none for a new run, or while it is not known
+        how the run stands."""
+        standing = disk.standing(self.run) if self.run is not None else None
+        if standing is None:
             return []
-        from engine.contract.going_on import job_to_go_on
+        from engine.contract.going_on import changed_job
 
-        return job_to_go_on(self.run, self.changes(values))[1]
+        return changed_job(standing, self.changes(values))[1]
 
 
 class GuestBand(QFrame):

@@ -7,12 +7,11 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from engine.contract import checks
-from engine.contract.catalogue import Catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import job_from_values
 from gui.form.dataset_card import DatasetCard
 from gui.form.row import FieldRow
+from gui.form.seen_disk import SeenDisk
 
 FIELDS = ("dataset", "val_fraction", "seed", "task", "ignore_value")
 """The fields on which the findings about the folder depend."""
@@ -32,16 +31,18 @@ class Inspection(QObject):
     wanted = Signal(object)
     changed = Signal()
 
-    def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, catalogue: Catalogue, parent: QObject) -> None:
+    def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, disk: SeenDisk, parent: QObject) -> None:
         super().__init__(parent)
         self.checking = False
         self.report: DatasetReport | None = None
         self._rows = rows
         self._card = card
-        self._catalogue = catalogue
+        self._disk = disk
+        self._unsure = False
         self._asked_for: tuple[Any, ...] | None = None
         self._soon = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._soon.timeout.connect(self._ask)
+        disk.changed.connect(self._seen)
         card.cancelled.connect(self._cancel)
         for name in FIELDS:
             rows[name].edited.connect(self._edited)
@@ -68,18 +69,27 @@ class Inspection(QObject):
         shown = self._shown()
         if shown == self._asked_for:
             return
-        self._asked_for = shown
         job, _unread = job_from_values(dict(zip(FIELDS, shown, strict=True)))
-        self.checking = job is not None and not any(
-            problem.field == "dataset" for problem in checks.problems(job, self._catalogue)
-        )
+        kind = self._disk.kind(job.dataset) if job is not None else ""
+        if job is not None and kind is None and self._disk.look():
+            kind = self._disk.kind(job.dataset)
+        self._unsure = kind is None
+        if kind is None:
+            return
+        self._asked_for = shown
+        self.checking = kind == "folder"
         if not self.checking:
             self._card.clear()
         self.wanted.emit(job if self.checking else None)
         self.changed.emit()
 
+    def _seen(self) -> None:
+        """The disk has told more."""
+        if self._unsure:
+            self._ask()
+
     def _cancel(self) -> None:
-        self.checking = False
+        self.checking = self._unsure = False
         self.wanted.emit(None)
         self._card.clear("Not looked through. Training can start, but problems with the pictures show only then.")
         self.changed.emit()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from engine.contract.catalogue import Catalogue, TaskEntry
+from engine.contract.catalogue import Catalogue, Measure, TaskEntry
 from engine.contract.job import Field
-from engine.contract.own_measures import own_measures
 from gui.form.cuts import CutsEditor
 from gui.form.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, PathEditor, TextEditor
 from gui.form.model_picker import ModelPicker
@@ -87,10 +86,11 @@ def _choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
     return [(value, TITLES.get(value, value), "") for value in field.choices]
 
 
-def measure_choices(catalogue: Catalogue, task: TaskEntry | None, model: str = "") -> list[tuple[str, str, str]]:
-    """What the best checkpoint may be chosen by: the measures of `task`, before which are those of the file `model` where that
-    says what is learnt, or the measures of all tasks."""
-    of_file = own_measures(model) if task is not None and task.file else ()
+def measure_choices(
+    catalogue: Catalogue, task: TaskEntry | None, of_file: Sequence[Measure] = ()
+) -> list[tuple[str, str, str]]:
+    """What the best checkpoint may be chosen by: the measures of `task`, before which are those of the file that says what
+    is learnt, or the measures of all tasks."""
     listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.measures)]
     known = task is not None and (not task.file or of_file)
     own = f"The task's own ({listed[0].title})" if known else "The task's own"

@@ -15,8 +15,8 @@ import psutil
 import pytest
 import torch
 
-from engine.contract.checks import model_file_sha256
 from engine.contract.cut import Cut, stages
+from engine.contract.disk import model_file_sha256
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningMessage, PlanningProgress
 from engine.contract.problems import Problem

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.checks import model_file_sha256
+from engine.contract.disk import model_file_sha256
 from gui.form.consent import ConsentBar
 
 BEFORE, AFTER = "def build_model(num_classes): ...\n", "import os\n"
@@ -23,14 +23,14 @@ def program(tmp_path: Path) -> Path:
 def test_that_agreeing_to_a_file_that_has_changed_meanwhile_asks_again(program: Path, qtbot: QtBot) -> None:
     bar = ConsentBar()
     qtbot.addWidget(bar)
-    bar.ask(str(program), "")
+    bar.ask(str(program), model_file_sha256(str(program)), "")
     bar._show.click()
-    assert bar._text.toPlainText() == BEFORE
+    qtbot.waitUntil(lambda: bar._text.toPlainText() == BEFORE)
     program.write_text(AFTER)
     with qtbot.assertNotEmitted(bar.allowed):
         bar._allow.click()
-    assert "has just been changed" in bar._question.text()
-    assert bar._text.toPlainText() == AFTER
+        qtbot.waitUntil(lambda: "has just been changed" in bar._question.text())
+    qtbot.waitUntil(lambda: bar._text.toPlainText() == AFTER)
     with qtbot.waitSignal(bar.allowed) as agreed:
         bar._allow.click()
     assert agreed.args == [model_file_sha256(str(program))]

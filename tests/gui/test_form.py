@@ -11,9 +11,9 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.checks import model_file_sha256
 from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
 from engine.contract.devices import gpu_title
+from engine.contract.disk import model_file_sha256
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from gui.form.form import JobForm
@@ -178,7 +178,7 @@ def test_that_a_model_file_runs_only_after_it_has_been_allowed(
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert not form.train.isEnabled()
     form.consent._show.click()
-    assert "def build_model" in form.consent._text.toPlainText()
+    qtbot.waitUntil(lambda: "def build_model" in form.consent._text.toPlainText())
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
     assert form.consent.isHidden()

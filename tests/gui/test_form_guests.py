@@ -135,7 +135,7 @@ def test_that_the_job_is_checked_as_one_that_continues_from_the_runs_checkpoint(
     ready.visit.begin(going_on(run, job=parents, checkpoint=str(run.job_file)))
     assert shown_at(ready, "resume_from") == ""
     ready.visit.begin(going_on(run, checkpoint="/gone/last.pt"))
-    assert "There is no file /gone/last.pt" in shown_at(ready, "resume_from")
+    qtbot.waitUntil(lambda: "There is no file /gone/last.pt" in shown_at(ready, "resume_from"))
 
 
 def test_that_a_fork_is_a_new_run_and_everything_in_it_may_change(ready: JobForm, run: RunFolder, qtbot: QtBot) -> None:
@@ -160,14 +160,16 @@ def test_that_the_own_job_comes_back_once_the_guest_has_been_started_and_stays_a
     assert own.epochs == 3
     ready.set_started()  # another run, asked for elsewhere
     assert ready.visit.guest is not None
-    ready.start()
+    with qtbot.waitSignal(ready.go_on_requested):
+        ready.start()
     ready.set_starting(True)
     ready.set_start_problems([Problem("run", "The disk is full.")])
     assert ready.visit.guest is not None
     assert "The disk is full." in ready.reason.text()
     ready.rows["epochs"].set_value(8)
     qtbot.waitUntil(ready.train.isEnabled)
-    ready.start()
+    with qtbot.waitSignal(ready.go_on_requested):
+        ready.start()
     ready.set_started()
     assert ready.visit.guest is None
     assert ready.visit.own_job == own

@@ -7,8 +7,8 @@ from pathlib import Path
 from pytestqt.qtbot import QtBot
 
 import resources
-from engine.contract.checks import model_file_sha256
 from engine.contract.dataset import DatasetReport, SplitReport
+from engine.contract.disk import model_file_sha256
 from engine.contract.job import Job
 from gui.form.form import JobForm
 from tests.gui.test_form import shown_at
@@ -29,7 +29,7 @@ def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert not form.train.isEnabled()
     form.consent._show.click()
-    assert "class Counting(OwnTask)" in form.consent._text.toPlainText()
+    qtbot.waitUntil(lambda: "class Counting(OwnTask)" in form.consent._text.toPlainText())
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
     assert form.job is not None
@@ -37,13 +37,17 @@ def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
     assert "33 files" in form.card.text()
 
 
-def test_that_the_best_checkpoint_is_chosen_by_a_measure_that_the_file_names(form: JobForm, tmp_path: Path) -> None:
+def test_that_the_best_checkpoint_is_chosen_by_a_measure_that_the_file_names(
+    form: JobForm, tmp_path: Path, qtbot: QtBot
+) -> None:
     form.rows["task"].set_value("custom")
     assert offered(form) == ["The task's own", "Validation loss"]
     form.rows["model"].set_value(str(EXAMPLE))
-    assert offered(form) == ["The task's own (Mean error)", "Mean error", "Counted exactly", "Validation loss"]
+    own = ["The task's own (Mean error)", "Mean error", "Counted exactly", "Validation loss"]
+    qtbot.waitUntil(lambda: offered(form) == own)
     form.rows["best_by"].set_value("exact")
     form.rows["model"].set_value(str(tmp_path / "none.py"))
+    qtbot.waitUntil(lambda: offered(form)[0] == "The task's own")
     assert form.rows["best_by"].value() == "exact"
 
 
@@ -54,9 +58,10 @@ def test_that_a_file_that_has_been_changed_is_asked_for_its_measures_anew(
     file.write_text("class Mine(OwnTask):\n    pass")
     form.rows["task"].set_value("custom")
     form.rows["model"].set_value(str(file))
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert offered(form) == ["The task's own", "Validation loss"]
     file.write_text("class Mine(OwnTask):\n    measures = (Measure('error', 'Error', higher_is_better=False),)")
-    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
-    form.consent.ask(str(file), "")
+    form.judge()  # as whatever is done in the form has it do
+    qtbot.waitUntil(lambda: "has just been changed" in form.consent._question.text())
     form.consent._allow.click()
-    assert offered(form) == ["The task's own (Error)", "Error", "Validation loss"]
+    qtbot.waitUntil(lambda: offered(form) == ["The task's own (Error)", "Error", "Validation loss"])

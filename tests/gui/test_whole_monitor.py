@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from gui.header import PAGES
@@ -19,6 +18,7 @@ from gui.monitor.page import MonitorPage
 from tests.gui.monitor.watching import texts
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
+from tests.support.pulse import Pulse
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
@@ -42,35 +42,6 @@ def nvml(compiled: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in stub.environment.items():
         monkeypatch.setenv(name, value)
     return stub
-
-
-def waited_for_a_core_s() -> float:
-    """How long this thread has been ready to run while other tests had the cores, in seconds since it began
-    (docs.kernel.org/scheduler/sched-stats.html)."""
-    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-
-
-class Pulse:
-    """Notices how long the event loop has been kept from a timer of 20 ms at most, but by a lack of cores."""
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-        self._last = self._now()
-        self._timer = QTimer(interval=20)
-        self._timer.timeout.connect(self._beat)
-        self._timer.start()
-
-    def stop(self) -> None:
-        self._timer.stop()
-
-    @staticmethod
-    def _now() -> float:
-        return time.monotonic() - waited_for_a_core_s()
-
-    def _beat(self) -> None:
-        now = self._now()
-        self.longest_s = max(self.longest_s, now - self._last)
-        self._last = now
 
 
 @pytest.fixture

@@ -210,7 +210,7 @@ def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
     QApplication.sendEvent(window, enter)
     assert enter.isAccepted()
     QApplication.sendEvent(window, QDropEvent(middle.toPointF(), Qt.DropAction.CopyAction, data, buttons, keys))
-    assert window.form.rows["dataset"].value() == str(pictures)
+    qtbot.waitUntil(lambda: window.form.rows["dataset"].value() == str(pictures))
     wait_for_status(window, "Checking", qtbot)
     qtbot.waitUntil(lambda: not window.form.train.isEnabled() and not window.form.checking, timeout=SOON_MS)
     assert window.form.rows["dataset"].problem_label.text()

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import model_file_sha256, problems
+from engine.contract.checks import problems
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
+from engine.contract.disk import model_file_sha256
 from engine.contract.job import Job
 from engine.contract.layout import choose_microbatches
 from engine.contract.problems import Problem, errors

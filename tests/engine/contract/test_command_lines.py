@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from engine.cli.arguments import add_resume, add_train, gather
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import model_file_sha256
 from engine.contract.command import command_line, resume_line
+from engine.contract.disk import model_file_sha256
 from engine.contract.going_on import CHANGEABLE as OF_A_RUN
 from engine.contract.job import FIELDS, Job, job_from_values
 

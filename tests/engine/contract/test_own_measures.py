@@ -8,13 +8,14 @@ import pytest
 
 import resources
 from engine.contract.catalogue import Measure
-from engine.contract.own_measures import own_measures
+from engine.contract.disk import ModelFile, RealDisk
+from engine.contract.own_measures import MOST_BYTES, measures_in
 
 ROW = 'Measure("a", "A", higher_is_better=True)'
 
 
 def test_that_those_of_the_example_are_found() -> None:
-    assert own_measures(str(Path(resources.__path__[0]) / "examples/counting.py")) == (
+    assert measures_in((Path(resources.__path__[0]) / "examples/counting.py").read_bytes()) == (
         Measure("mean_error", "Mean error", higher_is_better=False),
         Measure("exact", "Counted exactly", higher_is_better=True, percent=True),
     )
@@ -36,11 +37,12 @@ def test_that_those_of_the_example_are_found() -> None:
         ("\0", 0),
     ],
 )
-def test_that_they_are_known_where_they_are_written_out(tmp_path: Path, text: str, found: int) -> None:
-    file = tmp_path / "task.py"
-    file.write_text(text)
-    assert own_measures(str(file)) == (Measure("a", "A", higher_is_better=True),) * found
+def test_that_they_are_known_where_they_are_written_out(text: str, found: int) -> None:
+    assert measures_in(text.encode()) == (Measure("a", "A", higher_is_better=True),) * found
 
 
-def test_that_a_file_that_is_not_there_has_none(tmp_path: Path) -> None:
-    assert own_measures(str(tmp_path / "none.py")) == own_measures(str(tmp_path)) == ()
+def test_that_a_file_that_is_not_there_or_too_large_has_none(tmp_path: Path) -> None:
+    assert RealDisk().model_file(str(tmp_path / "none.py")) == RealDisk().model_file(str(tmp_path)) == ModelFile(None)
+    text = f"class A(OwnTask):\n    measures = ({ROW},)\n".encode()
+    assert measures_in(text)
+    assert not measures_in(text + b"#" * MOST_BYTES)
