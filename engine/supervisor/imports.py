@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.util
 import os
 import socket
 import threading
@@ -17,7 +16,7 @@ LIGHT = ("torch", "torchvision", "engine.training.worker")
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.pipelining")
 """What several workers need besides; DistributedDataParallel alone imports torch._dynamo, over a second."""
 
-SOME = tuple(filter(importlib.util.find_spec, ("timm", "segmentation_models_pytorch")))
+SOME = ("timm", "segmentation_models_pytorch")
 """What the models of some jobs need, over half a second together: a parent that waits for jobs has time for it."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"

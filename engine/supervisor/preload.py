@@ -8,6 +8,7 @@ shared with the workers that came from it); its supervisors live on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -29,7 +30,9 @@ def serve(idle_s: float = IDLE_S) -> int:
     """Serves until stdin ends or nothing was asked for in `idle_s`. Returns the exit code."""
     linux.name_process("footplate-pre")
     linux.signal_at_parents_death(signal.SIGKILL)  # the end of stdin is not seen in the seconds that imports take
-    imports.import_all(imports.LIGHT + imports.DISTRIBUTED + imports.SOME)
+    imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
+    with contextlib.suppress(ImportError):  # which is told by a job that needs it
+        imports.import_all(imports.SOME)
     linux.signal_at_parents_death(0)
     if not can_fork():
         return 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import select
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from engine.contract.job import Job
 from engine.contract.launch import Preloader, start_supervisor
 from engine.contract.protocol import Pause, Stop
 from engine.contract.runs import RunFolder, create_run
-from tests.engine.supervisor.supervised import PATIENCE_S, events, make_pictures, wait_until
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, make_pictures, wait_until
 
 LONG = 100_000
 
@@ -139,6 +141,24 @@ def test_that_a_real_group_trains_again_after_a_rank_was_killed_and_goes_on_as_a
     assert run.state() == "stopped"
     preloader.poll()
     wait_until(lambda: gone(preloader.pids[str(run.path)]), "the supervisor to go")
+
+
+@pytest.mark.long
+def test_that_a_preloaded_parent_is_ready_without_the_libraries_of_some_jobs(tmp_path: Path) -> None:
+    (tmp_path / "timm.py").write_text("raise ImportError")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "engine.supervisor", "--preload"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.stdin.close()
+        assert process.wait(PATIENCE_S) == 0
 
 
 @pytest.fixture(scope="module")

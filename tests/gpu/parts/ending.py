@@ -91,6 +91,8 @@ def preloaded() -> Iterator[Preloader]:
         while not preloader.ready:
             select.select([preloader], [], [], 60.0)
             preloader.poll()
+            if preloader.fileno() < 0:
+                raise RuntimeError("the preloaded parent has ended before it was ready")
         yield preloader
     finally:
         preloader.close()
