@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from engine.cli import arguments, cache, cut, doctor, export, going_on, listing, queue, train, watching
 from engine.cli.exit_codes import INTERRUPTED
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    root.add_argument("--version", action="version", version=f"footplate {version('footplate')}")
+    root.add_argument("--version", action="version", version=f"footplate {_version()}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
 
     command = commands.add_parser("train", help="train a model on a folder of pictures", allow_abbrev=False)
@@ -106,3 +106,10 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("doctor", help="tell what this machine has, and what will not work and why")
     command.set_defaults(command=doctor.doctor)
     return root
+
+
+def _version() -> str:
+    try:
+        return version("footplate")
+    except PackageNotFoundError:
+        return "(not installed)"

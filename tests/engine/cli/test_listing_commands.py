@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from engine.cli import doctor
+from engine.cli.main import main
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import Ecc, Snapshot
 from engine.contract.job import FIELDS
@@ -27,6 +29,17 @@ def test_that_gpus_lists_the_cpu_and_says_why_no_gpu_is_there() -> None:
     assert all(gpu.name.removeprefix("NVIDIA ")[:11] in answer.out for gpu in snapshot.gpus)
     if snapshot.nvml.status != "ok":
         assert snapshot.nvml.message in " ".join(answer.out.split())
+
+
+def test_that_a_checkout_that_is_not_installed_has_its_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def not_found(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("engine.cli.main.version", not_found)
+    assert main(["catalogue"]) == 0
+    assert "resnet18" in capsys.readouterr().out
 
 
 def test_that_the_catalogue_is_printed_as_it_ships() -> None:
