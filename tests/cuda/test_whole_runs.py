@@ -146,7 +146,7 @@ def test_that_a_killed_rank_gives_its_memory_back_and_the_run_goes_on(use: Use, 
 def test_that_several_ranks_without_memory_go_on_with_smaller_parts(use: Use, job: Make, begin: Begin) -> None:
     fields = {"batch_size": 64, "image_size": 320, "model": "resnet18", "precision": "fp32", "strategy": "ddp"}
     host = use(2, memory_mib=400)
-    run = begin(job(host, **fields)).completed()
+    run = begin(job(host, **fields)).completed(patience_s=150)
     restarts = run.all(Restarting)
     assert [each.changes["accumulation"] for each in restarts] == [2 ** (1 + number) for number in range(len(restarts))]
     assert restarts

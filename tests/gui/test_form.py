@@ -52,7 +52,7 @@ def test_that_a_job_in_order_can_be_trained(form: JobForm, pictures: Path, qtbot
 def test_that_all_that_is_wrong_is_marked_at_once_and_each_at_its_field(form: JobForm, qtbot: QtBot) -> None:
     form.set_job(Job(dataset="/no/such/folder", model="resnet81", strategy="dp"))
     form.rows["learning_rate"].editor.line.setText("fast")
-    qtbot.waitUntil(lambda: shown_at(form, "learning_rate") != "")
+    qtbot.waitUntil(lambda: shown_at(form, "learning_rate") != "" != shown_at(form, "dataset"), timeout=30_000)
     assert "There is no folder /no/such/folder." in shown_at(form, "dataset")
     assert "Did you mean “resnet18”?" in shown_at(form, "model")
     assert "DataParallel" in shown_at(form, "strategy")

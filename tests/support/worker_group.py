@@ -123,7 +123,7 @@ class WorkerGroup:
     def send(self, message: msgspec.Struct, rank: int) -> None:
         self.sockets[rank].sendall(ENCODE.encode(message) + b"\n")
 
-    def read(self, until: Callable[[int, Any], bool] | None = None, seconds: float = 60.0) -> Any:
+    def read(self, until: Callable[[int, Any], bool] | None = None, seconds: float = 120.0) -> Any:
         """Reads until a message satisfies `until` and returns it, or until all channels are closed."""
         deadline = time.monotonic() + seconds
         while self._selector.get_map():
@@ -152,7 +152,7 @@ class WorkerGroup:
         self.messages += [(rank, message) for message in found if not isinstance(message, Heartbeat)]
         return found
 
-    def finish(self, seconds: float = 60.0) -> list[int | None]:
+    def finish(self, seconds: float = 120.0) -> list[int | None]:
         """Reads to the end; the exit codes, None for a worker that was killed."""
         try:
             self.read(None, seconds)
@@ -188,7 +188,7 @@ class WorkerGroup:
     def losses(self) -> list[float]:
         return [metrics.loss for metrics in self.of(StepMetrics)]
 
-    def completed(self, seconds: float = 60.0) -> WorkerGroup:
+    def completed(self, seconds: float = 120.0) -> WorkerGroup:
         """Reads to the end of a run that is to go well."""
         codes = self.finish(seconds)
         assert not any(codes), f"{codes} {self.of(Failed)}\n{self.logs()}"
