@@ -131,9 +131,18 @@ def job_of(task: str, folder: Path, gpu: str, *, train: int, batch: int, **field
 SMALL = """
 from torch import nn
 
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 32), nn.Tanh())
+        self.head = nn.Linear(32, num_classes)
+
+    def forward(self, x):
+        return self.head(self.layers(x))
+
 def build_model(num_classes):
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, num_classes))
+    return Net(num_classes)
 """
-"""A network of few layers that both devices compute at once."""
+"""A network of few layers. It has a forward pass of its own, without which torch.compile passes a model over in torch 2.11."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def test_that_a_checkout_that_is_not_installed_has_its_commands(
     def not_found(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("engine.cli.main.version", not_found)
+    monkeypatch.setattr(sys.modules["engine.cli.main"], "version", not_found)
     assert main(["catalogue"]) == 0
     assert "resnet18" in capsys.readouterr().out
 
