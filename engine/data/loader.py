@@ -80,7 +80,7 @@ class BatchLoader(Loader[Slot]):
         self._quick = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._stored: Tensor | None = None
-        self._room_sought = device.type == "cpu"
+        self._room_sought = False
         quieten_pillow()
 
     @property
@@ -106,7 +106,7 @@ class BatchLoader(Loader[Slot]):
 
     @property
     def _awaits_preparing(self) -> bool:
-        return self._source.at_hand and not self._room_sought
+        return self._stream is not None and self._source.at_hand and not self._room_sought
 
     def _prepare(self) -> None:
         self._source.open()
@@ -119,7 +119,7 @@ class BatchLoader(Loader[Slot]):
 
     def _bring_to_device(self) -> None:
         """Keeps the split on the GPU whole, once nothing of it is left to decode and where there is room."""
-        if not self._awaits_preparing:
+        if self._room_sought or not self._source.at_hand:
             return
         self._room_sought = True
         count = len(self.pictures)
