@@ -23,7 +23,7 @@ from tests.gui.run.written import a_run
 
 
 def test_that_gpus_lists_the_cpu_and_says_why_no_gpu_is_there() -> None:
-    answer = footplate("gpus")
+    answer = footplate("gpus", COLUMNS="160")  # in narrow tables a long name is shortened
     assert answer.code == 0
     snapshot = msgspec.json.decode(footplate("gpus", "--json").out, type=Snapshot)
     assert snapshot.cpu.name in answer.out
