@@ -90,22 +90,21 @@ class BoxedPictures(_WholePictures):
     ) -> Tensor:
         """float32 [n, M, 6], with x1, y1, x2, y2 in pixels of the square of `size`: moved, mirrored and cut as the crop is.
         What the crop leaves too little of becomes padding."""
-        found = rows
-        found[..., :4] *= loaded
+        rows[..., :4] *= loaded
         if crops is None:
-            return found
+            return rows
         top, left, mirrored = (crops[:, column, None] for column in range(3))
         x1, y1, x2, y2 = (
-            edges - offset for edges, offset in zip(found[..., :4].unbind(-1), (left, top) * 2, strict=True)
+            edges - offset for edges, offset in zip(rows[..., :4].unbind(-1), (left, top) * 2, strict=True)
         )
         x1, x2 = torch.where(mirrored.bool(), size - x2, x1), torch.where(mirrored.bool(), size - x1, x2)
         areas = (x2 - x1) * (y2 - y1)
         x1, y1, x2, y2 = (edges.clamp(0, size) for edges in (x1, y1, x2, y2))
-        found[..., :4] = torch.stack((x1, y1, x2, y2), -1)
-        gone = (found[..., 4] == PADDING) | ((x2 - x1) * (y2 - y1) < LEAST_LEFT * areas)
-        found.masked_fill_(gone[..., None], 0)
-        found[..., 4].masked_fill_(gone, PADDING)
-        return found
+        rows[..., :4] = torch.stack((x1, y1, x2, y2), -1)
+        gone = (rows[..., 4] == PADDING) | ((x2 - x1) * (y2 - y1) < LEAST_LEFT * areas)
+        rows.masked_fill_(gone[..., None], 0)
+        rows[..., 4].masked_fill_(gone, PADDING)
+        return rows
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """Boxes of each class, but for those that are to be ignored."""

@@ -97,9 +97,10 @@ class PictureSet(ABC):
     ) -> Tensor:
         """A batch's targets, on the device where its parts are, in memory of their own. Asks a GPU for no answer.
 
-        `rows` [n, ...] are those of `targets_of`, which are changed; `planes` uint8 [n, planes, size, size] are cropped already, by `crops`, int64
-        [n, 3] (top, left, mirrored), from pictures of side `loaded`, or None where nothing was cropped. Here planes are
-        taken for classes, int64 [n, size, size], or [n, planes, size, size] where there are several.
+        `rows` [n, ...] are those of `targets_of`, and may be written over; `planes` uint8 [n, planes, size, size] are
+        cropped already, by `crops`, int64 [n, 3] (top, left, mirrored), from pictures of side `loaded`, or None where
+        nothing was cropped. Here planes are taken for classes, int64 [n, size, size], or [n, planes, size, size] where
+        there are several.
         """
         if planes is None:
             return rows

@@ -11,7 +11,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
 
 from engine.checks.gpu_support import gpu_problems
-from engine.checks.torch_build import installed_torch
+from engine.checks.torch_build import TorchBuild, installed_torch
 from engine.contract import checks
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.command import command_line
@@ -68,6 +68,7 @@ class JobForm(QWidget):
         self.asked = False
         self._ahead: ahead.Ahead = {}
         self._machine: Snapshot | None = None
+        self._torch: TorchBuild | None = None
         self._hardware: tuple[Any, ...] = ()
         self._start_problems: list[Problem] = []
         self._starting = False
@@ -128,8 +129,8 @@ class JobForm(QWidget):
 
     def set_machine(self, snapshot: Snapshot) -> None:
         """What the machine has; judged anew only where that differs from before."""
-        self._machine = snapshot
-        known, self._hardware = self._hardware, _hardware(snapshot)
+        self._machine, self._torch = snapshot, installed_torch()
+        known, self._hardware = self._hardware, (*_hardware(snapshot), self._torch)
         if known != self._hardware:
             self._judge_soon.start()
 
@@ -364,7 +365,7 @@ class JobForm(QWidget):
             if guest is not None:
                 sane = guest.to_check(sane)
             judged = checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
-            judged += gpu_problems(sane, self._machine, installed_torch(), os.environ)
+            judged += gpu_problems(sane, self._machine, self._torch, os.environ)
             judged += guest.problems(values, self.disk) if guest is not None else []
             found += [problem for problem in judged if problem.field not in wrong]
         return job, found
@@ -451,10 +452,10 @@ class JobForm(QWidget):
 
 
 def _hardware(snapshot: Snapshot) -> tuple[Any, ...]:
-    """What jobs are judged by; who is on a GPU matters to those alone that take one process at a time."""
+    """What jobs are judged by of a machine; who is on a GPU matters to those alone that take one process at a time."""
     gpus = tuple(
         (gpu.uuid, gpu.cuda_index, gpu.lost, gpu.mig_enabled, gpu.compute_mode)
         + ((gpu.processes,) if gpu.compute_mode.startswith("exclusive") else ())
         for gpu in snapshot.gpus
     )
-    return snapshot.nvml, gpus, installed_torch()
+    return snapshot.nvml, gpus
