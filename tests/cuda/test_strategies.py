@@ -9,6 +9,7 @@ import pytest
 
 from engine.contract.events import Chosen
 from engine.contract.job import Job
+from tests.gpu.hooks import seen
 
 from .conftest import Machine, Start
 
@@ -26,15 +27,8 @@ def test_that_a_process_has_a_context_on_its_own_gpus_alone(
     assert len(contexts) == gpus
     assert set(contexts.values()) == {1}
     assert Counter(gpu for _, gpu in contexts) == dict.fromkeys(range(gpus), 1)
-    assert {note.gpu for note in host.notes() if note.pid == contexts_of(contexts, 0)} <= own_gpus(strategy, 0, gpus)
-
-
-def contexts_of(contexts: Counter[tuple[int, int]], gpu: int) -> int:
-    return next(pid for pid, on in contexts if on == gpu)
-
-
-def own_gpus(strategy: str, rank: int, gpus: int) -> set[int]:
-    return set(range(gpus)) if strategy == "dp" else {rank}
+    first = next(pid for pid, gpu in contexts if gpu == 0)
+    assert {note.gpu for note in host.notes() if note.pid == first} <= {gpu for pid, gpu in contexts if pid == first}
 
 
 @pytest.mark.parametrize(
@@ -44,10 +38,9 @@ def test_that_replicas_of_dataparallel_compute_in_the_jobs_precision(
     machine: Machine, job: Make, start: Start, precision: str, dtype: str
 ) -> None:
     host = machine(2)
-    group = start(host, job(host, strategy="dp", precision=precision), prepare="tests.cuda.watching:note_dtypes")
+    group = start(host, job(host, strategy="dp", precision=precision), prepare="tests.gpu.hooks:note_dtypes")
     group.completed()
-    seen = set((group.folder / "dtypes").read_text().splitlines())
-    assert seen == {f"cuda:0 {dtype}", f"cuda:1 {dtype}"}
+    assert set(seen(group.folder)) == {f"cuda:0 {dtype}", f"cuda:1 {dtype}"}
 
 
 @pytest.mark.parametrize("strategy", ["single", "dp", "ddp", "fsdp"])
@@ -56,12 +49,11 @@ def test_that_no_step_waits_for_the_gpu(machine: Machine, job: Make, start: Star
     group = start(
         host,
         job(host, strategy=strategy, epochs=2, clip_norm=1.0, ema_decay=0.9),
-        prepare="tests.cuda.watching:note_synchronisation",
+        prepare="tests.gpu.hooks:count_waits",
     )
     group.completed()
-    assert {path.name: path.read_text() for path in group.folder.glob("waits-*")} == {
-        f"waits-{rank}": "" for rank in range(len(host.uuids) if strategy != "dp" else 1)
-    }
+    ranks = 1 if strategy == "dp" else len(host.uuids)
+    assert [seen(group.folder, rank) for rank in range(ranks)] == [{}] * ranks
 
 
 def test_that_a_split_lies_on_the_gpu_from_the_second_epoch_on(machine: Machine, job: Make, start: Start) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
 import traceback
 import warnings
@@ -25,12 +26,13 @@ from engine.contract.devices import is_gpu
 from engine.contract.worker import WorkerSpec
 from engine.strategies import base, rank_times
 from engine.training import worker
+from engine.training.loop import Loop
 from engine.training.stepping import Stepper
 from engine.training.trials import Trials
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
-FIRST, LAST = 3, 22
-"""The steps in which waits for the device are counted; those before have much to do that comes but once."""
+FIRST = 2
+"""The step from which on waits for the device are counted; the one before has much to do that comes but once."""
 
 Step = Callable[[Stepper, Any, int], Any]
 
@@ -40,8 +42,12 @@ def seen(folder: Path, rank: int = 0) -> Any:
     return json.loads((folder / f"seen-{rank}.json").read_text())
 
 
+_leaving = threading.Lock()
+
+
 def _leave(spec: WorkerSpec, content: Any) -> None:
-    Path(spec.run_folder, f"seen-{spec.rank}.json").write_text(json.dumps(content))
+    with _leaving:  # replicas are called in threads
+        Path(spec.run_folder, f"seen-{spec.rank}.json").write_text(json.dumps(content))
 
 
 def _around_each_step(wrap: Callable[[Step], Step]) -> None:
@@ -52,29 +58,35 @@ def _around_each_step(wrap: Callable[[Step], Step]) -> None:
 
 
 def count_waits(spec: WorkerSpec) -> None:
-    """Leaves how often each place of the code waits for the device in twenty steps: {place: count}.
+    """Leaves how often each place of the code waits for the device in training, from step `FIRST` on: {place: count}.
 
     Source: torch.cuda.set_sync_debug_mode, which warns where such an operation is called.
     """
     places: Counter[str] = Counter()
     _leave(spec, places)
+    if not is_gpu(spec.devices[0]):
+        return
+    adjust, train = Loop._adjust, Loop._train
 
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
         if "synchronizing CUDA operation" in str(message):
             places[_place()] += 1
             _leave(spec, places)
 
-    def wrap(step: Step) -> Step:
-        def watched(self: Stepper, batch: Any, number: int) -> Any:
-            if is_gpu(spec.devices[0]) and number in (FIRST, LAST + 1):
-                torch.cuda.set_sync_debug_mode("warn" if number == FIRST else "default")
-            return step(self, batch, number)
+    def watched(self: Loop) -> None:
+        if self.step >= FIRST - 1:
+            torch.cuda.set_sync_debug_mode("warn")
+        adjust(self)
 
-        return watched
+    def trained(self: Loop, epoch: int, done: int) -> tuple[int, bool]:
+        try:
+            return train(self, epoch, done)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
     warnings.simplefilter("always")
     warnings.showwarning = note
-    _around_each_step(wrap)
+    Loop._adjust, Loop._train = watched, trained  # type: ignore[method-assign]
 
 
 def _place() -> str:
@@ -118,19 +130,22 @@ def run_on_one_card(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def note_dtypes(spec: WorkerSpec) -> None:
-    """`on_one_card`; leaves in which dtypes linear layers compute in training: {dtype: count}."""
-    on_one_card(spec)
+    """Leaves on which devices and in which dtypes linear layers compute: {"DEVICE DTYPE": count}."""
     dtypes: Counter[str] = Counter()
     forward = nn.Linear.forward
 
     def noting(self: nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
         made = forward(self, inputs)
-        if self.training:
-            dtypes[str(made.dtype)] += 1
-            _leave(spec, dtypes)
+        dtypes[f"{made.device} {made.dtype}"] += 1
+        _leave(spec, dtypes)
         return made
 
     nn.Linear.forward = noting  # type: ignore[method-assign]
+
+
+def note_dtypes_on_one_card(spec: WorkerSpec) -> None:
+    on_one_card(spec)
+    note_dtypes(spec)
 
 
 # What a step launches

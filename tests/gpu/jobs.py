@@ -83,15 +83,20 @@ TASKS: dict[str, tuple[Make, Fields]] = {
     "edge detection": (with_edges, {"task": "edge_detection", "model": "hed_bn", "image_size": 64}),
     "object detection, SSDlite": (
         make_outlined,
-        {"task": "detection", "model": "ssdlite320_mobilenet_v3_large", "image_size": 64},
+        {"task": "detection", "model": "ssdlite320_mobilenet_v3_large", "image_size": 64, "augmentation": "light"},
     ),
     "object detection, Faster R-CNN": (
         make_outlined,
-        {"task": "detection", "model": "fasterrcnn_mobilenet_light", "image_size": 64},
+        {"task": "detection", "model": "fasterrcnn_mobilenet_light", "image_size": 64, "augmentation": "light"},
     ),
     "instance segmentation": (
         make_outlined,
-        {"task": "instance_segmentation", "model": "maskrcnn_mobilenet_light", "image_size": 64},
+        {
+            "task": "instance_segmentation",
+            "model": "maskrcnn_mobilenet_light",
+            "image_size": 64,
+            "augmentation": "light",
+        },
     ),
     "point cloud segmentation": (
         make_clouds,

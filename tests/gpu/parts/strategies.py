@@ -16,6 +16,7 @@ from tests.gpu.proof import Proof, prove
 TOLERANCE = 2e-2
 """Relative, of twelve losses in fp32: sums have other orders, and convolutions may compute as TF32."""
 ON_ONE_CARD = "tests.gpu.hooks:on_one_card"
+NOTE_DTYPES = "tests.gpu.hooks:note_dtypes_on_one_card"
 
 
 def _fields(proof: Proof) -> dict[str, Any]:
@@ -50,9 +51,9 @@ def dtype_of_replicas(proof: Proof) -> None:
     """DataParallel calls replicas in threads, where autocast does not keep its dtype by itself."""
     proof.needs_card("DataParallel runs on CUDA alone")
     fields = _fields(proof) | {"precision": "bf16"}
-    group = proof.run(Job(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare="tests.gpu.hooks:note_dtypes")
+    group = proof.run(Job(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=NOTE_DTYPES)
     dtypes = seen(group.folder)
-    proof.claim("replicas compute in the job's bf16", set(dtypes) == {"torch.bfloat16"}, str(dtypes))
+    proof.claim("replicas compute in the job's bf16", set(dtypes) == {"cuda:0 torch.bfloat16"}, str(dtypes))
 
 
 def ranks(proof: Proof, *, strategy: str) -> None:

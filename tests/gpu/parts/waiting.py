@@ -6,11 +6,13 @@ from functools import partial
 from importlib.util import find_spec
 
 from engine.contract.events import StepMetrics
-from tests.gpu.hooks import FIRST, LAST, seen
+from tests.gpu.hooks import FIRST, seen
 from tests.gpu.jobs import NEEDS, TASKS, job_of
 from tests.gpu.proof import Proof, Skipped, prove
 
 BATCH = 4
+WATCHED = 20
+"""Steps of each task in which waits are counted."""
 
 
 def waits(proof: Proof, *, task: str) -> None:
@@ -18,7 +20,7 @@ def waits(proof: Proof, *, task: str) -> None:
     missing = [package for package in NEEDS.get(task, ()) if find_spec(package) is None]
     if missing:
         raise Skipped(f"{' and '.join(missing)} not installed")
-    steps = 3 if proof.rehearsing else LAST + 2
+    steps = 3 if proof.rehearsing else FIRST - 1 + WATCHED
     job = job_of(task, proof.folder, proof.gpu, train=steps * BATCH, batch=BATCH)
     group = proof.run(job, every_step=False, prepare="tests.gpu.hooks:count_waits")
     places: dict[str, int] = seen(group.folder)
@@ -27,17 +29,16 @@ def waits(proof: Proof, *, task: str) -> None:
     if proof.rehearsing:
         raise Skipped(f"{task}: only a GPU is waited for")
     ours = {place: count for place, count in places.items() if place.startswith("engine/")}
-    watched = LAST - FIRST + 1
     text = "; ".join(
         f"{count} times in {place}" for place, count in sorted(ours.items(), key=lambda item: -item[1])[:5]
     )
-    proof.measure(f"{task}: waits of ours in {watched} steps", sum(ours.values()), "", at_most=0, text=text)
+    proof.measure(f"{task}: waits of ours in {WATCHED} steps", sum(ours.values()), "", at_most=0, text=text)
     others = {place: count for place, count in places.items() if place not in ours}
     if others:
         text = "; ".join(
             f"{count} in {place}" for place, count in sorted(others.items(), key=lambda item: -item[1])[:5]
         )
-        proof.measure(f"{task}: waits of libraries, a step", sum(others.values()) / watched, "", text=text)
+        proof.measure(f"{task}: waits of libraries, a step", sum(others.values()) / WATCHED, "", text=text)
 
 
 def main() -> None:
