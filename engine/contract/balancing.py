@@ -111,23 +111,41 @@ def _fullest_least(asked: Question) -> Ends:
 def _least_worst(segments: int, stages: int, cost: Cost, least: Cost) -> Ends | None:
     """The division with the least largest cost, and of those one with little cost in all; None if all are infinite.
 
-    `cost` is at least `least`, which grows with the segments held: so a stage is not made longer than one that
-    is too long already, and the work is far from quadratic.
+    `cost` is at least `least`, which grows with the segments held. It is sought first among divisions whose stages
+    cost little more than an even share, since few come near to that.
     """
-    worst = [math.inf] + [cost(0, 0, end) for end in range(1, segments + 1)]
+    even = sum(least(stage, 0, segments) for stage in range(stages)) / stages**2
+    tries = (_least_worst_within(bound, segments, stages, cost, least) for bound in (1.1 * even, 2 * even, math.inf))
+    return next((ends for ends in tries if ends is not None), None)
+
+
+def _least_worst_within(bound: float, segments: int, stages: int, cost: Cost, least: Cost) -> Ends | None:
+    """As `_least_worst`, of the divisions without a stage that costs more than `bound`."""
+    firsts = [segments]  # with which segment each stage begins at the earliest, for those behind it to hold the rest
+    for stage in range(stages - 1, 0, -1):
+        end = firsts[0]
+        short = (begin for begin in range(stage, end) if least(stage, begin, end) <= bound)
+        firsts.insert(0, next(short, end))
+    worst = [math.inf] * (segments + 1)
+    for end in range(firsts[0], segments + 1):
+        if least(0, 0, end) > bound:
+            break
+        own = cost(0, 0, end)
+        worst[end] = own if own <= bound else math.inf
     sums = list(worst)
     before: list[list[int]] = []
-    for stage in range(1, stages):
+    for stage, (first, first_end) in enumerate(itertools.pairwise(firsts), start=1):
         new_worst, new_sums, chosen = [math.inf] * (segments + 1), [math.inf] * (segments + 1), [0] * (segments + 1)
-        for end in range(stage + 1, segments + 1):
-            for cut in range(end - 1, stage - 1, -1):
-                if least(stage, cut, end) > new_worst[end]:
+        reached = max((cut for cut in range(first, segments) if worst[cut] < math.inf), default=0)
+        for end in range(max(first_end, first + 1), segments + 1):
+            for cut in range(min(end - 1, reached), first - 1, -1):
+                if least(stage, cut, end) > min(new_worst[end], bound):
                     break
                 if worst[cut] > new_worst[end] or math.isinf(worst[cut]):
                     continue
                 own = cost(stage, cut, end)
                 found = (max(worst[cut], own), sums[cut] + own)
-                if found < (new_worst[end], new_sums[end]):
+                if own <= bound and found < (new_worst[end], new_sums[end]):
                     new_worst[end], new_sums[end] = found
                     chosen[end] = cut
         worst, sums = new_worst, new_sums
