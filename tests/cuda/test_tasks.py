@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.contract.job import Job
-from tests.gpu.hooks import seen
+from tests.gpu.hooks import of_libraries, seen
 from tests.gpu.jobs import TASKS, job_of
 from tests.support.cases import some
 from tests.support.cuda_stub import CudaMachine
@@ -16,9 +16,6 @@ from tests.support.cuda_stub import CudaMachine
 from .conftest import Machine, Start
 
 Make = Callable[..., Job]
-DETECTORS = ("object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation")
-OF_DETECTORS = {"engine/tasks/detectors.py", "engine/training/optimizers.py"}
-"""Torchvision's detectors take a list of as many boxes as each image has, and go back through what they chose by it."""
 EVERYDAY = (
     "semantic segmentation", "road extraction", "edge detection", "object detection, SSDlite", "instance segmentation",
     "point cloud segmentation", "a task of one's own",
@@ -35,8 +32,7 @@ def test_that_no_step_of_a_task_waits_for_the_gpu(machine: Machine, start: Start
     host = machine()
     group = start(host, small(host, task, tmp_path), prepare="tests.gpu.hooks:count_waits")
     group.read_steps(4)  # detectors cannot validate what was not computed
-    waits = {place.split()[0] for place in seen(group.folder) if not place.startswith("torchvision/")}
-    assert waits <= (OF_DETECTORS if task in DETECTORS else set())
+    assert not [place for place in seen(group.folder) if not of_libraries(place, task)]
 
 
 def test_that_cudnn_searches_where_shapes_come_again(machine: Machine, job: Make, start: Start) -> None:

@@ -89,6 +89,17 @@ def count_waits(spec: WorkerSpec) -> None:
     Loop._adjust, Loop._train = watched, trained  # type: ignore[method-assign]
 
 
+DETECTORS = ("object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation")
+OF_DETECTORS = ("engine/tasks/detectors.py", "engine/training/optimizers.py")
+"""Where torchvision's detectors are given a list of as many boxes as each image has, and where the way back goes through what
+they chose by it: both wait for how many there are."""
+
+
+def of_libraries(place: str, task: str) -> bool:
+    """Whether what waits at `place`, one of `count_waits`, in a task of `jobs.TASKS` is a library's doing."""
+    return not place.startswith("engine/") or (task in DETECTORS and place.startswith(OF_DETECTORS))
+
+
 def _place() -> str:
     """The innermost frame of ours or of a package but torch: "engine/… LINE FUNCTION" or "PACKAGE/… LINE FUNCTION"."""
     for frame in reversed(traceback.extract_stack()):

@@ -6,7 +6,7 @@ from functools import partial
 from importlib.util import find_spec
 
 from engine.contract.events import StepMetrics
-from tests.gpu.hooks import FIRST, seen
+from tests.gpu.hooks import FIRST, of_libraries, seen
 from tests.gpu.jobs import NEEDS, TASKS, job_of
 from tests.gpu.proof import Proof, Skipped, prove
 
@@ -28,7 +28,7 @@ def waits(proof: Proof, *, task: str) -> None:
     proof.claim(f"{task}: trains on the device", made >= steps - 1, f"{made} steps")
     if proof.rehearsing:
         raise Skipped(f"{task}: only a GPU is waited for")
-    ours = {place: count for place, count in places.items() if place.startswith("engine/")}
+    ours = {place: count for place, count in places.items() if not of_libraries(place, task)}
     text = "; ".join(
         f"{count} times in {place}" for place, count in sorted(ours.items(), key=lambda item: -item[1])[:5]
     )
