@@ -11,6 +11,8 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Qt, Signal, SignalInstance, Slot
 
+from engine.contract.runs import UnreadableJob
+
 
 def emitted(signal: SignalInstance, *values: Any) -> bool:
     """Emits a signal from a thread. False where the window, and the signal's object with it, is gone already."""
@@ -36,7 +38,7 @@ def why(error: Exception) -> str:
     """What went wrong with a file, in words."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, UnreadableJob) else f"{type(error).__name__}: {error}"
 
 
 class Background(QObject):

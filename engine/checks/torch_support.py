@@ -22,6 +22,8 @@ Source: CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required Driver Ve
 
 OLDEST_TORCH = (2, 11)
 """The oldest torch that Footplate runs with, as pyproject.toml says."""
+TOO_NEW_TORCH = "2.16"
+"""The first one that it does not."""
 
 
 class PublishedBuild(NamedTuple):
@@ -42,7 +44,10 @@ PUBLISHED = (
 """Those for torch 2.11 and newer. Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch; its issues
 #178665, by which 12.8 ended with torch 2.11, and #190385 and #196249, by which 12.6 ended with torch 2.14."""
 
-INSTALL = "pip install --force-reinstall torch torchvision --index-url https://download.pytorch.org/whl/cu{}{}"
+INSTALL = (
+    f'pip install --force-reinstall "torch<{TOO_NEW_TORCH}" torchvision '
+    "--index-url https://download.pytorch.org/whl/cu{}{}"
+)
 """Without --force-reinstall pip is content with any build of the same version."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import tomllib
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.disk import model_file_sha256
 from engine.contract.going_on import CHANGEABLE
-from engine.contract.job import FIELDS, Field
+from engine.contract.job import FIELDS, Field, read_toml
 from engine.contract.problems import Problem
 
 _TITLES = {
@@ -114,9 +113,9 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     values: dict[str, Any] = {}
     problems = _unknown_words(options.unknown)
     if options.job is not None:
-        values, found = _job_file(Path(options.job))
+        values, problem = read_toml(Path(options.job), "--job")
         values.pop("model_file_sha256", None)  # whoever wrote it cannot have agreed for the user
-        problems += found
+        problems += [problem] if problem else []
     for field in FIELDS.values():
         given = getattr(options, field.name, None)
         if given is not None:
@@ -182,15 +181,6 @@ def _unknown(flag: str) -> Problem:
     return Problem(
         name, f"There is no flag {name}.", f"Did you mean {near[0]}?" if near else "See `footplate train --help`."
     )
-
-
-def _job_file(path: Path) -> tuple[dict[str, Any], list[Problem]]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8")), []
-    except (OSError, UnicodeDecodeError) as error:
-        return {}, [Problem("--job", f"{path} cannot be read: {error}.", "Check the path and its permissions.")]
-    except tomllib.TOMLDecodeError as error:
-        return {}, [Problem("--job", f"{path} is not valid TOML: {error}.", "Correct that line.")]
 
 
 def _typed(field: Field, given: str | bool) -> Any:

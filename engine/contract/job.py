@@ -684,15 +684,18 @@ def _wrong_value(name: str, value: Any) -> Problem:
 
 def load_job(path: Path) -> tuple[Job | None, list[Problem]]:
     """Reads a `job.toml`; see `job_from_values` for what is returned."""
+    values, problem = read_toml(path, "job")
+    return (None, [problem]) if problem else job_from_values(values)
+
+
+def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
+    """The values in the file, none where there is a problem with it, which is then told of `field`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(path.read_text(encoding="utf-8")), None
     except (OSError, UnicodeDecodeError) as error:
-        return None, [Problem("job", f"{path} cannot be read: {error}.", "Check the path and its permissions.")]
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        return None, [Problem("job", f"{path} is not valid TOML: {error}.", "Correct that line.")]
-    return job_from_values(values)
+        return {}, Problem(field, f"{path} cannot be read: {error}.", "Check the path and its permissions.")
+    except (ValueError, RecursionError) as error:  # of too many digits, and of lists too deep in lists, too
+        return {}, Problem(field, f"{path} is not valid TOML: {error}.", "Correct that line.")
 
 
 def job_to_toml(job: Job) -> str:

@@ -153,7 +153,7 @@ def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Probl
         return NoticeSettings(), [
             _wrong("", f"{path} cannot be read: {why}.", "The defaults hold until that is mended.")
         ]
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         return NoticeSettings(), [
             _wrong("", f"{path} is not valid TOML: {error}.", "The defaults hold until that is mended.")
         ]

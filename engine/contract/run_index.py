@@ -55,8 +55,8 @@ class RunIndex:
     def summaries(
         self, unreadable: Callable[[str, Exception], None] = lambda _run_id, _error: None
     ) -> Iterator[RunSummary]:
-        """Each run there is, newest first. Folders that hold no readable job, or are not ours to read, are passed over;
-        so is one that anything else is wrong with, of which `unreadable` is told.
+        """Each run there is, newest first. Folders that hold no job, or are not ours to read, are passed over; so is one
+        that anything else is wrong with, of which `unreadable` is told.
 
         Once all have been gone through, what can be kept is written to the index, where that can be done.
         """
@@ -73,13 +73,13 @@ class RunIndex:
                 continue
             run = RunFolder(self._root / name)
             try:
-                summary = run.summary() if run.job_file.is_file() else None
+                if not run.job_file.is_file():
+                    continue
+                summary = run.summary()
             except (FileNotFoundError, PermissionError):
                 continue
             except Exception as error:  # whatever one run's files hold, the others are to be seen
                 unreadable(name, error)
-                continue
-            if summary is None:
                 continue
             # A process that has ended never comes back: such a state stays while the files do.
             if summary.state in ENDED and time.time_ns() - stamp[0] > _TICK_NS:

@@ -57,6 +57,10 @@ START_GRACE_S = 30.0
 """How long after its making a run without a supervisor counts as starting rather than interrupted."""
 
 
+class UnreadableJob(ValueError):  # noqa: N818 - it is the file's fault
+    """A run's job cannot be read; the text is why."""
+
+
 _END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
 """How much of a log's end is read for its last event, and for where a run stands that has not finished."""
 
@@ -171,6 +175,12 @@ class RunFolder:
     def job(self) -> Job | None:
         return load_job(self.job_file)[0]
 
+    def _readable_job(self) -> Job:
+        job, problems = load_job(self.job_file)
+        if job is None:
+            raise UnreadableJob(problems[0].message.removesuffix("."))
+        return job
+
     def supervisor(self) -> SupervisorFile | None:
         """Who runs this run, or None where none has begun or the file cannot be understood."""
         try:
@@ -225,8 +235,8 @@ class RunFolder:
         except OSError:
             return float("inf")
 
-    def summary(self) -> RunSummary | None:
-        """The run in one line, or None where the folder holds no readable job.
+    def summary(self) -> RunSummary:
+        """The run in one line. Raises UnreadableJob, OSError.
 
         Read from the first and the last events alone, since logs may be long and a list looks at all of them. The
         measures of a run that has not finished are those of its last validation.
@@ -235,9 +245,7 @@ class RunFolder:
         finished = last if isinstance(last, RunFinished) else None
         once = finished is not None and finished.execution == 1 and first is not None
         # A run that goes on may do so with another job, which stands in its folder and takes longer to read.
-        job = first.job if once and first is not None else self.job()
-        if job is None:
-            return None
+        job = first.job if once and first is not None else self._readable_job()
         begun = first.time if first is not None else self.job_file.stat().st_mtime
         state: State = finished.outcome if finished is not None else self.state()
         standing = _Standing() if finished is not None else _standing(_tail(self.events_file, _TAIL_BYTES))

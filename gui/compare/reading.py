@@ -82,12 +82,9 @@ class Reading(QObject):
 def read_run(place: int, run: RunFolder, ended: threading.Event) -> ComparedRun | None:
     """All that `run` has said; None where there is no such run. Stops in between once `ended` is set. Raises OSError, and
     whatever damaged files may lead to."""
-    try:
-        summary = run.summary()
-    except FileNotFoundError:
+    if not run.job_file.is_file():
         return None
-    if summary is None:
-        return None
+    summary = run.summary()
     data = RunData()
     reader = LogReader(run.events_file)
     try:

@@ -162,8 +162,6 @@ def _marks_of(run: RunFolder) -> _Known | None:
         told = executions(run)
     except (FileNotFoundError, PermissionError):
         return None
-    if summary is None:
-        return None
     if state not in ENDED and isinstance(last, RunFinished):
         stamp, state = _SILENT, last.outcome
     before = [

@@ -57,7 +57,7 @@ def runs_ahead() -> dict[str, tuple[str, ...]]:
     for it. Empty where there is no line to look at: the run itself will say so."""
     from engine.contract import paths, queue
     from engine.contract.runs import RunFolder
-    from gui.runs.words import title
+    from gui.runs.words import title_of
 
     try:
         ahead = {device: list(run_ids) for device, run_ids in queue.holders().items()}
@@ -67,8 +67,7 @@ def runs_ahead() -> dict[str, tuple[str, ...]]:
     except queue.CannotQueue:
         return {}
     runs = {run_id for run_ids in ahead.values() for run_id in run_ids}
-    summaries = {run_id: RunFolder(paths.runs_folder() / run_id).summary() for run_id in runs}
-    titles = {run_id: title(run) if run is not None else run_id for run_id, run in summaries.items()}
+    titles = {run_id: title_of(RunFolder(paths.runs_folder() / run_id)) for run_id in runs}
     return {device: tuple(dict.fromkeys(titles[run_id] for run_id in run_ids)) for device, run_ids in ahead.items()}
 
 

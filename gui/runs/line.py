@@ -17,7 +17,7 @@ from engine.contract.protocol import Stop
 from engine.contract.queue import Ticket
 from engine.contract.runs import RunFolder
 from gui.run.words import devices_words
-from gui.runs.words import lately, title
+from gui.runs.words import lately, title_of
 
 PATIENCE_S = 30.0
 """How long a run that waits may take to end."""
@@ -48,8 +48,7 @@ def line_now() -> list[Place]:
     folders = {ticket.run_id: Path(ticket.folder) for ticket in tickets}
     for run_id in {behind for ticket in tickets for behind in ticket.behind} | folders.keys():
         folder = folders.get(run_id) or next(iter(folders.values())).parent / run_id
-        summary = RunFolder(folder).summary()
-        names[run_id] = title(summary) if summary is not None else run_id
+        names[run_id] = title_of(RunFolder(folder))
     return [_place(ticket, names) for ticket in tickets]
 
 

@@ -13,7 +13,7 @@ from engine.contract.runs import RunFolder
 from gui import icons, theme
 from gui.background import Background, in_background
 from gui.format import size
-from gui.runs.words import title
+from gui.runs.words import title_of
 
 LOOK_EVERY_S = 10.0
 """A look goes through all processes of the machine, some 20 ms on a thread."""
@@ -24,11 +24,7 @@ _MOST = 3
 
 def named_orphans() -> dict[Orphan, str]:
     """The workers left alone, with the names of their runs. To be called away from the window's thread."""
-    found = {}
-    for orphan in find_orphans():
-        run = RunFolder(orphan.folder).summary()
-        found[orphan] = title(run) if run is not None else orphan.run_id
-    return found
+    return {orphan: title_of(RunFolder(orphan.folder)) for orphan in find_orphans()}
 
 
 class Orphans(QFrame):

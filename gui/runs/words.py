@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from engine.contract.runs import RunSummary
+from engine.contract.runs import RunFolder, RunSummary, UnreadableJob
 from gui.run import words
 
 MOST_UNREAD = 3
@@ -28,6 +28,14 @@ strategy_title = lru_cache(maxsize=None)(words.strategy_title)
 def title(run: RunSummary) -> str:
     """The run's own name, else the dataset's with enough of the run's id to tell runs apart."""
     return run.name or f"{Path(run.dataset).name} · {run.run_id[-4:]}"
+
+
+def title_of(run: RunFolder) -> str:
+    """The same of a run in its folder; its id where that does not tell. Raises OSError."""
+    try:
+        return title(run.summary())
+    except (FileNotFoundError, UnreadableJob):
+        return run.run_id
 
 
 def moment(seconds: float) -> str:

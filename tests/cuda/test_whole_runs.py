@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,7 @@ RUNS: dict[str, tuple[int, dict[str, object]]] = {
     "hybrid": (4, {"strategy": "ddp_pipeline"}),
     "hsdp": (4, {"strategy": "hsdp"}),
 }
+PIPELINES = ("model_parallel", "pipeline", "ddp_pipeline")
 EVERYDAY = ("single", "dp", "ddp on four", "fsdp, offloaded", "model_parallel", "pipeline")
 
 
@@ -92,6 +94,8 @@ def test_that_a_run_under_every_strategy_has_the_gpus_to_itself_and_leaves_them_
     use: Use, job: Make, begin: Begin, name: str
 ) -> None:
     gpus, fields = RUNS[name]
+    if fields.get("strategy") in PIPELINES and version("torch").startswith("2.14."):
+        pytest.skip("in torch 2.14 the stages agree on a product, which the GPUs of the stand-in do not compute")
     host = use(gpus, exclusive=True)
     run = begin(job(host, epochs=2, **fields)).completed()
     assert not run.all(Failed)

@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from tests.engine.checks.machines import CU132, NEWEST, PASCAL, driver, gpu, instance, machine
 
-INSTALL = "pip install --force-reinstall torch torchvision --index-url https://download.pytorch.org/whl/"
+INSTALL = 'pip install --force-reinstall "torch<2.16" torchvision --index-url https://download.pytorch.org/whl/'
 CPU_BUILD = TorchBuild("2.15.0+cpu")
 
 
@@ -156,8 +156,9 @@ def test_that_what_is_lost_or_not_chosen_or_not_known_is_not_judged() -> None:
     assert gpu_problems(Job(devices=(gpu().uuid,)), None, CU132, {}) == []
 
 
-def test_that_the_oldest_torch_is_that_of_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_the_bounds_of_torch_are_those_of_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     (torch,) = (requirement for requirement in project["dependencies"] if requirement.startswith("torch>"))
-    assert torch.partition(",")[0] == f"torch>={'.'.join(map(str, torch_support.OLDEST_TORCH))}"
+    oldest = ".".join(map(str, torch_support.OLDEST_TORCH))
+    assert torch == f"torch>={oldest},<{torch_support.TOO_NEW_TORCH}"

@@ -110,6 +110,8 @@ def test_that_a_bad_value_is_refused_at_its_flag(
         ("epochs = 'three'", ["--epochs:", "is not a whole number"]),
         ("version = 99", ["version:", "newer Footplate", "Update Footplate"]),
         ("epochs = = 3", ["--job:", "not valid TOML"]),
+        (f"epochs = {'[' * 5000}{']' * 5000}", ["--job:", "not valid TOML"]),
+        (f"epochs = {'3' * 5000}", ["--job:", "not valid TOML"]),
         ("devices = 'cpu'", ["--devices:"]),
         ("devices = [0]", ["--devices:"]),
         ("model = 3\nepochs = 0", ["--model:", "--epochs:"]),

@@ -55,7 +55,7 @@ def test_that_all_that_is_wrong_is_told_at_once() -> None:
     assert len(problems.splitlines()) == 2
 
 
-@pytest.mark.parametrize("text", ["ended = ", "[", "ended = true\nended = false"])
+@pytest.mark.parametrize("text", ["ended = ", "[", "ended = true\nended = false", "a = " + "[" * 5000 + "]" * 5000])
 def test_that_a_file_that_is_not_toml_leaves_the_defaults(text: str) -> None:
     settings, problems = written(text)
     assert settings == NoticeSettings()

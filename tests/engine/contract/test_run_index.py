@@ -15,7 +15,7 @@ import pytest
 from engine.contract import paths
 from engine.contract.run_index import RunIndex, find_run
 from engine.contract.run_notes import change_notes
-from engine.contract.runs import RunFolder, RunSummary, SupervisorFile, process_start
+from engine.contract.runs import RunFolder, RunSummary, SupervisorFile, UnreadableJob, process_start
 from tests.gui.run.written import NESTED_TOO_DEEP, a_run, story, write
 
 
@@ -35,7 +35,7 @@ def logs_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     read_from: list[str] = []
     summary = RunFolder.summary
 
-    def noted(run: RunFolder) -> RunSummary | None:
+    def noted(run: RunFolder) -> RunSummary:
         read_from.append(run.run_id)
         return summary(run)
 
@@ -59,7 +59,7 @@ def test_that_a_run_whose_files_lead_astray_is_told_of_and_the_others_are_read()
     told: dict[str, Exception] = {}
     found = [run.run_id for run in RunIndex().summaries(lambda run_id, error: told.update({run_id: error}))]
     assert found == [good.run_id]
-    assert [(run_id, type(error)) for run_id, error in told.items()] == [(damaged.run_id, RecursionError)]
+    assert [(run_id, type(error)) for run_id, error in told.items()] == [(damaged.run_id, UnreadableJob)]
     assert read().keys() == {good.run_id}
 
 

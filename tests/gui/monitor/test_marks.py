@@ -145,7 +145,7 @@ def test_that_a_run_whose_files_lead_astray_keeps_its_marks_and_the_others_are_r
     read(marks, qtbot)
     assert [mark.name for mark in marks.marks] == ["damaged", "new", "empty"]
     assert list(marks.unread) == [damaged.run_id]
-    assert marks.unread[damaged.run_id].startswith("RecursionError")
+    assert marks.unread[damaged.run_id].startswith(f"{damaged.job_file} is not valid TOML")
     replace(damaged.job_file, whole)
     read(marks, qtbot)
     assert not marks.unread

@@ -31,7 +31,7 @@ from engine.contract.job import Job
 from engine.contract.runs import RunFolder, create_run
 
 NESTED_TOO_DEEP = f"a = {'[' * 5000}{']' * 5000}"
-"""What a job.toml may hold that nobody thought of: reading it raises what no reader expects."""
+"""What a job.toml may hold that is TOML by its grammar, and that no reader gets through."""
 STEP_S = 0.1
 EPOCHS = 4
 

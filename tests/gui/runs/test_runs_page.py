@@ -294,7 +294,7 @@ def test_that_a_run_whose_files_lead_astray_is_named_and_the_others_are_read_on(
     damaged.job_file.write_text(NESTED_TOO_DEEP)
     refresh()
     assert column(page, "Name") == ["good"]
-    assert page.unread.text().startswith(f"{damaged.run_id} cannot be read: RecursionError")
+    assert page.unread.text().startswith(f"{damaged.run_id} cannot be read: {damaged.job_file} is not valid TOML")
     assert page.unread.isVisible()
     a_run(8, name="new")
     damaged.job_file.write_text(whole)
