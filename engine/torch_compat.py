@@ -141,6 +141,20 @@ def greet_no_own_rank(stage: Any) -> None:
         stage._get_init_p2p_neighbors_ops = lambda: [op for op in greetings() if op.group_peer != stage.group_rank]
 
 
+def send_no_missing_gradient(stage: Any) -> None:
+    """Keeps a pipeline's `stage` from sending the gradient of an input that takes none, for which no other stage waits.
+
+    torch 2.12 asks for one of every input that comes from another stage (`_PipelineStageBase.get_bwd_send_ops`); before, all
+    inputs took one, and since 2.13 what is known of the gradients decides.
+    """
+    if _RELEASE == (2, 12):
+        receivers = stage._create_grad_send_info
+        stage._create_grad_send_info = lambda received: [
+            receiver if receiver is not None and info.tensor_meta.requires_grad else None
+            for receiver, info in zip(receivers(received), received, strict=True)
+        ]
+
+
 def join_unused(group: FSDPModule) -> None:
     """Has `group` join a gradient of 0 for each of its parameters that a backward pass has not used.
 

@@ -13,7 +13,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from engine.strategies.recompute import recomputed
 from engine.strategies.timeline import Recorder
-from engine.torch_compat import greet_no_own_rank
+from engine.torch_compat import greet_no_own_rank, send_no_missing_gradient
 
 
 class StageModule(nn.Module):
@@ -74,6 +74,7 @@ class RecordedStage(PipelineStage):
     ) -> None:
         super().__init__(module, number, stages, device, received, made, group=group)
         greet_no_own_rank(self)
+        send_no_missing_gradient(self)
         self._recorder = recorder
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:
