@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import Any
 
 from engine.checks.gpu_support import gpu_problems
 from engine.checks.torch_build import installed_torch
 from engine.cli import arguments, children, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.progress import Line
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import TaskEntry, load_catalogue
 from engine.contract.checks import problems
 from engine.contract.dataset import DatasetReport, InspectionProgress, channels_in_words
 from engine.contract.devices import Snapshot
@@ -50,6 +51,9 @@ def unwritable(error: OSError) -> int:
 def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     """The job that the flags ask for, and all that is wrong with it and worth a warning."""
     values, found = arguments.gather(options)
+    recognised = _fill_in(values)
+    if recognised is not None and not options.json:
+        print(f"Task: {recognised.title}. Choose another with --task.", file=sys.stderr)
     machine: Snapshot | None = None
     if arguments.needs_gpus(values):
         try:
@@ -71,6 +75,22 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     if report is not None and not options.json:
         print(_findings(report), file=sys.stderr)
     return job, found
+
+
+def _fill_in(values: dict[str, Any]) -> TaskEntry | None:
+    """Adds the task that the folder is for where neither task nor model is named, and returns it; and the model that a task
+    begins with where none is named."""
+    from engine.data.formats import claimed_by  # what reads datasets takes a while to import
+
+    catalogue, recognised = load_catalogue(), None
+    if "task" not in values and "model" not in values:
+        kind = claimed_by(str(values.get("dataset", "")))
+        recognised = next((task for task in catalogue.tasks if kind in task.formats), None)
+        values |= {"task": recognised.id} if recognised is not None else {}
+    task = catalogue.task(str(values.get("task", "")))
+    if task is not None and task.model:
+        values.setdefault("model", task.model)
+    return recognised
 
 
 def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:

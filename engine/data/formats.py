@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from engine.contract.job import Job
 from engine.data import any_files, boxfolder, edges, found, instancefolder, labels_table, maskfolder, points
 from engine.data.any_files import recognise_any
 from engine.data.boxfolder import recognise_boxes
@@ -79,6 +80,20 @@ def recognise(folder: str, *, val_fraction: float, seed: int, formats: Sequence[
         return nothing(
             wrong(f"{shown(folder)} cannot be read: {error.strerror}.", "Check the disk, or choose another.")
         )
+
+
+def claimed_by(folder: str) -> str | None:
+    """The id of the kind of dataset that `folder` is beyond doubt; None where it may be pictures by class, or cannot be
+    read."""
+    job = Job()
+    try:
+        folders = subfolders(folder)
+        for name, known in FORMATS.items():
+            if known.claims and known.recognise(folder, folders, job.val_fraction, job.seed) is not None:
+                return name
+    except OSError:
+        return None
+    return None
 
 
 def _recognised(folder: str, val_fraction: float, seed: int, formats: Sequence[str]) -> Recognised:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import types
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+LARGE = 1.5
+"""A head whose weights deviate so many times as much as torch's own draw has them is drawn anew."""
 
 
 def find_head(model: nn.Module, classes: int) -> str | None:
@@ -18,6 +22,18 @@ def find_head(model: nn.Module, classes: int) -> str | None:
         if outputs == classes:
             found = name
     return found
+
+
+def begin_small(model: nn.Module, head: str) -> None:
+    """Draws the weights of the layer `head` anew, as torch draws a layer's, where they were drawn much larger.
+
+    EfficientNets and their kin draw them by the number of classes (torchvision: uniform within 1 / sqrt(classes)), which for
+    a few classes makes the first predictions wild: a loss of 5 for two classes, where chance has ln 2.
+    """
+    layer: Any = model.get_submodule(head)
+    usual = 1 / math.sqrt(3 * layer.weight[0].numel())  # the deviation of torch.nn.Linear's uniform draw
+    if not layer.weight.is_meta and layer.weight.std() > LARGE * usual:
+        layer.reset_parameters()
 
 
 def find_first_conv(model: nn.Module) -> str | None:

@@ -8,7 +8,7 @@ from torch import nn
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.tasks import timm_models, torchvision_models, user_file, weights
-from engine.tasks.adapt import adapt_first_conv, find_head, freeze_all_but
+from engine.tasks.adapt import adapt_first_conv, begin_small, find_head, freeze_all_but
 from engine.tasks.base import Statistics, TaskError
 from engine.tasks.mnist_cnn import MIN_SIZE, MnistCnn
 
@@ -61,7 +61,9 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
         model = _construct(job, classes, channels, size)
-    head = find_head(model, classes)
+        head = find_head(model, classes)
+        if head is not None and not job.model_is_file:
+            begin_small(model, head)
     _load_weights(job, model, head, channels, size)
     if job.model_is_file:
         what = f"Let its last layer give {classes} values per picture."

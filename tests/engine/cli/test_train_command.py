@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -14,9 +15,13 @@ from engine.cli.main import parser
 from engine.cli.train import judge
 from engine.contract.events import EVENT, RunFinished, RunStarted
 from engine.contract.job import Job
+from engine.contract.problems import Problem, errors
 from engine.contract.run_index import find_run
 from tests.engine.cli.terminal import command, footplate
 from tests.engine.supervisor.supervised import make_pictures
+from tests.support.clouds import make_clouds
+from tests.support.masks import make_masked
+from tests.support.outlined import make_outlined
 
 
 @pytest.fixture
@@ -131,20 +136,40 @@ def test_that_an_interrupted_run_is_told_with_130(pictures: Path) -> None:
 def test_that_a_job_file_gives_the_values_and_flags_override_them(pictures: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text('model = "mnist_cnn"\nepochs = 7\nbatch_size = 8\npretrained = true\nimage_size = 32\n')
-    words = ["train", str(pictures), "--job", str(file), "--epochs", "1", "--no-pretrained", "--image-size", ""]
-    options, unknown = parser().parse_known_args(words)
-    options.unknown = unknown
-    job, problems = judge(options)
+    words = (str(pictures), "--job", str(file), "--epochs", "1", "--no-pretrained", "--image-size", "")
+    job, problems = judged(*words)
     assert problems == []
     assert job == Job(dataset=str(pictures), model="mnist_cnn", epochs=1, batch_size=8)
+
+
+def judged(*words: str) -> tuple[Job | None, list[Problem]]:
+    options, options.unknown = parser().parse_known_args(["train", *words])
+    return judge(options)
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "task", "model"),
+    [
+        (make_outlined, (), "detection", "fasterrcnn_mobilenet_light"),
+        (lambda folder, counts: make_masked(folder, counts, 64), (), "segmentation", "unet"),
+        (lambda folder, counts: make_masked(folder, counts, 64), ("--task", "edge_detection"), "edge_detection", "hed"),
+        (make_clouds, (), "point_segmentation", "pointcnn"),
+    ],
+)
+def test_that_a_folder_alone_gets_its_task_and_a_task_its_model(
+    tmp_path: Path, make: Callable[..., Path], words: tuple[str, ...], task: str, model: str
+) -> None:
+    folder = make(tmp_path / "data", {"train": 6, "val": 3})
+    job, problems = judged(str(folder), *words)
+    assert not errors(problems), problems
+    assert job is not None
+    assert (job.task, job.model) == (task, model)
 
 
 def test_that_relative_paths_are_made_absolute_since_the_run_lives_elsewhere(
     pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(pictures.parent)
-    options, options_unknown = parser().parse_known_args(["train", pictures.name, "--model", "mnist_cnn"])
-    options.unknown = options_unknown
-    job, _ = judge(options)
+    job, _ = judged(pictures.name, "--model", "mnist_cnn")
     assert job is not None
     assert job.dataset == str(pictures)
