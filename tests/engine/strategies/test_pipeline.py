@@ -119,7 +119,7 @@ def test_that_every_family_of_models_trains_bit_for_bit_alike(
     job: Make, start: Start, model_file: ModelFile, family: str, schedule: str
 ) -> None:
     """ConvNeXt but for rounding: its activations are channels-last, and what crosses a cut is contiguous."""
-    fields = {**model_file(FAMILIES[family]), "image_size": 32, "batch_size": 24}
+    fields = {**model_file(FAMILIES[family]), "image_size": 32, "batch_size": 24, "learning_rate": 0.002}
     single = start(job(accumulation=4, **fields), every_step=True).completed()
     piped = start(
         job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
