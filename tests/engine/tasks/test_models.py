@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.job import Job
-from engine.tasks import TASKS, TaskError, models, torchvision_models
+from engine.tasks import TASKS, TaskError, models, timm_models, torchvision_models
 from engine.tasks.adapt import find_first_conv, find_head, match_channels
 from engine.tasks.meta import on_meta
 from engine.tasks.mnist_cnn import MnistCnn
@@ -23,6 +24,9 @@ ONE_OF_EACH = [
     "mobilenet_v2", "mobilenet_v3_small", "regnet_y_400mf", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_0", "swin_t",
     "swin_v2_t", "vgg11_bn", "vit_b_32",
 ]  # fmt: skip
+BEGINNING = ("resnet18", "efficientnet_b0", "mnasnet0_5", "timm:tf_efficientnet_lite0", "timm:vit_tiny_patch16_224")
+LARGEST = 200_000_000
+"""Parameters of a model that is trained for a step here."""
 RESNET18_FILE = "resnet18-f37072fd.pth"
 
 
@@ -35,6 +39,10 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "torch/hub/checkpoints"
     folder.mkdir(parents=True)
     return folder
+
+
+def _others() -> list[str]:
+    return [name for name in (*torchvision_models.names(), *timm_models.names()) if name not in BEGINNING]
 
 
 def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
@@ -64,6 +72,32 @@ def test_that_a_checkpoint_fits_the_plain_model_of_torchvision(name: str) -> Non
     plain = on_meta(lambda: torchvision_models.construct(name, torchvision_models.arguments(name, 7, size)))
     shapes = [{key: tensor.shape for key, tensor in model.state_dict().items()} for model in (ours, plain)]
     assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("name", some((*BEGINNING, *_others()), everyday=BEGINNING))
+def test_that_training_for_two_classes_begins_near_chance(name: str) -> None:
+    """Whose loss is ln 2. Some families draw their heads so large that it begins at 2 to 5."""
+    default = models.default_image_size(name)
+    size = default if timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES else min(default, 96)
+    if sum(p.numel() for p in on_meta(lambda: models.build(Job(model=name), 2, 3, size)).parameters()) > LARGEST:
+        pytest.skip("its family is tested by a smaller one")
+    model = models.build(Job(model=name), 2, 3, size)
+    inputs = torch.randn(8, 3, size, size, generator=torch.Generator().manual_seed(0))
+    loss = nn.functional.cross_entropy(model(inputs), torch.tensor([0, 1] * 4))
+    assert loss.item() == pytest.approx(math.log(2), abs=0.4)
+    loss.backward()
+    head = find_head(model, 2)
+    assert head is not None
+    assert model.get_submodule(head).weight.grad.isfinite().all()  # type: ignore[union-attr]
+
+
+def test_that_a_head_that_begins_small_is_as_its_family_draws_it() -> None:
+    job = Job(model="vgg11", seed=3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.seed)
+        plain = torchvision_models.construct("vgg11", torchvision_models.arguments("vgg11", 2, 32))
+    ours = models.build(job, 2, 3, 32).state_dict()
+    assert all(torch.equal(tensor, ours[name]) for name, tensor in plain.state_dict().items())
 
 
 def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
