@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.contract import paths
 from engine.contract.events import Predicted, PredictedSample, Warned
 from engine.contract.worker import WorkerSpec
 from engine.data.drawing import png
@@ -171,9 +172,10 @@ class Predictions:
         path = Path(FOLDER, name, f"{place:03d}.png")
         target = self._folder / path
         if name != "truth" or not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
+            paths.make_folder(target.parent)
             unfinished = target.with_suffix(".part")
-            unfinished.write_bytes(png(shown.picture))
+            with open(unfinished, "wb", opener=paths.for_the_user_alone) as stream:
+                stream.write(png(shown.picture))
             os.replace(unfinished, target)
         return path.as_posix()
 

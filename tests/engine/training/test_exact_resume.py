@@ -102,6 +102,7 @@ def _assert_same_end(rest: Any, whole: Any) -> None:
     assert not differences(_content(rest, "best.pt"), _content(whole, "best.pt"))
 
 
+@pytest.mark.timeout(600)  # four runs of up to four ranks
 @pytest.mark.parametrize("name", some(STRATEGIES, everyday=USUAL))
 def test_that_a_run_goes_on_to_the_bit_from_the_checkpoint_of_any_step(job: Make, start: Start, name: str) -> None:
     cpus, options = STRATEGIES[name]
