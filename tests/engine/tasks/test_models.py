@@ -24,7 +24,7 @@ ONE_OF_EACH = [
     "mobilenet_v2", "mobilenet_v3_small", "regnet_y_400mf", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_0", "swin_t",
     "swin_v2_t", "vgg11_bn", "vit_b_32",
 ]  # fmt: skip
-BEGINNING = ("resnet18", "efficientnet_b0", "mnasnet0_5", "timm:tf_efficientnet_lite0", "timm:vit_tiny_patch16_224")
+BEGINNING = ("resnet18", "mnasnet0_5", "timm:tf_efficientnet_lite0", "timm:vit_tiny_patch16_224")
 LARGEST = 200_000_000
 """Parameters of a model that is trained for a step here."""
 RESNET18_FILE = "resnet18-f37072fd.pth"
@@ -78,13 +78,14 @@ def test_that_a_checkpoint_fits_the_plain_model_of_torchvision(name: str) -> Non
 def test_that_training_for_two_classes_begins_near_chance(name: str) -> None:
     """Whose loss is ln 2. Some families draw their heads so large that it begins at 2 to 5."""
     default = models.default_image_size(name)
-    size = default if timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES else min(default, 96)
+    made_for_one = timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES
+    size = default if made_for_one else max(96, models.min_image_size(name))
     if sum(p.numel() for p in on_meta(lambda: models.build(Job(model=name), 2, 3, size)).parameters()) > LARGEST:
         pytest.skip("its family is tested by a smaller one")
     model = models.build(Job(model=name), 2, 3, size)
     inputs = torch.randn(8, 3, size, size, generator=torch.Generator().manual_seed(0))
     loss = nn.functional.cross_entropy(model(inputs), torch.tensor([0, 1] * 4))
-    assert loss.item() == pytest.approx(math.log(2), abs=0.4)
+    assert loss.item() == pytest.approx(math.log(2), abs=0.45)
     loss.backward()
     head = find_head(model, 2)
     assert head is not None
