@@ -83,17 +83,21 @@ def recognise(folder: str, *, val_fraction: float, seed: int, formats: Sequence[
 
 
 def claimed_by(folder: str) -> str | None:
-    """The id of the kind of dataset that `folder` is beyond doubt; None where it may be pictures by class, or cannot be
-    read."""
+    """The id of the kind of dataset that `folder` is; None where it may be pictures by class, or cannot be read.
+
+    Of several it is the first. Boxes whose things are outlined, too, are taken for instances, of which masks are a drawing.
+    """
     job = Job()
     try:
         folders = subfolders(folder)
-        for name, known in FORMATS.items():
-            if known.claims and known.recognise(folder, folders, job.val_fraction, job.seed) is not None:
-                return name
+        kinds = [
+            name
+            for name, known in FORMATS.items()
+            if known.claims and known.recognise(folder, folders, job.val_fraction, job.seed) is not None
+        ]
     except OSError:
         return None
-    return None
+    return "instances" if {"boxes", "instances"} <= set(kinds) else next(iter(kinds), None)
 
 
 def _recognised(folder: str, val_fraction: float, seed: int, formats: Sequence[str]) -> Recognised:
