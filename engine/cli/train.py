@@ -82,11 +82,13 @@ def _fill_in(values: dict[str, Any]) -> TaskEntry | None:
     begins with where none is named."""
     from engine.data.formats import claimed_by  # what reads datasets takes a while to import
 
-    catalogue, recognised = load_catalogue(), None
+    catalogue = load_catalogue()
+    recognised = None
     if "task" not in values and "model" not in values:
         kind = claimed_by(str(values.get("dataset", "")))
         recognised = next((task for task in catalogue.tasks if kind in task.formats), None)
-        values |= {"task": recognised.id} if recognised is not None else {}
+    if recognised is not None:
+        values["task"] = recognised.id
     task = catalogue.task(str(values.get("task", "")))
     if task is not None and task.model:
         values.setdefault("model", task.model)

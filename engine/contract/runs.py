@@ -178,6 +178,7 @@ class RunFolder:
     def _readable_job(self) -> Job:
         job, problems = load_job(self.job_file)
         if job is None:
+            self.job_file.open("rb").close()  # raises OSError where it is gone, or not ours to read
             raise UnreadableJob(problems[0].message.removesuffix("."))
         return job
 

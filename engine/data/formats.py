@@ -89,15 +89,21 @@ def claimed_by(folder: str) -> str | None:
     """
     job = Job()
     try:
-        folders = subfolders(folder)
-        kinds = [
-            name
-            for name, known in FORMATS.items()
-            if known.claims and known.recognise(folder, folders, job.val_fraction, job.seed) is not None
-        ]
+        kinds = _claims(folder, subfolders(folder), job.val_fraction, job.seed)
     except OSError:
         return None
     return "instances" if {"boxes", "instances"} <= set(kinds) else next(iter(kinds), None)
+
+
+def _claims(
+    folder: str, folders: Sequence[str], val_fraction: float, seed: int, *, besides: Sequence[str] = ()
+) -> list[str]:
+    """The ids of the kinds that claim `folder`, in the order of `FORMATS`, without those of `besides`."""
+    return [
+        name
+        for name, known in FORMATS.items()
+        if name not in besides and known.claims and known.recognise(folder, folders, val_fraction, seed) is not None
+    ]
 
 
 def _recognised(folder: str, val_fraction: float, seed: int, formats: Sequence[str]) -> Recognised:
@@ -107,11 +113,7 @@ def _recognised(folder: str, val_fraction: float, seed: int, formats: Sequence[s
             recognised = known.recognise(folder, folders, val_fraction, seed)
             if recognised is not None:
                 return recognised
-    others = [
-        known
-        for name, known in FORMATS.items()
-        if name not in formats and known.claims and known.recognise(folder, folders, val_fraction, seed) is not None
-    ]
+    others = [FORMATS[name] for name in _claims(folder, folders, val_fraction, seed, besides=formats)]
     wanted = FORMATS[formats[0]]
     if others:
         message = f"{shown(folder)} holds {others[0].holds}, not {wanted.holds}."

@@ -25,10 +25,10 @@ def find_head(model: nn.Module, classes: int) -> str | None:
 
 
 def begin_small(model: nn.Module, head: str) -> None:
-    """Draws the weights of the layer `head` anew, as torch draws a layer's, where they were drawn much larger.
+    """Draws the weights of the layer `head` anew, as torch draws those of any layer, where they were drawn much larger.
 
-    EfficientNets and their kin draw them by the number of classes (torchvision: uniform within 1 / sqrt(classes)), which for
-    a few classes makes the first predictions wild: a loss of 5 for two classes, where chance has ln 2.
+    EfficientNets and their kin draw them by the number of classes (torchvision: uniform within 1 / sqrt(classes)). With few
+    classes the first loss is then far above chance: up to 7 for two classes, where chance has ln 2.
     """
     layer: Any = model.get_submodule(head)
     usual = 1 / math.sqrt(3 * layer.weight[0].numel())  # the deviation of torch.nn.Linear's uniform draw

@@ -82,9 +82,10 @@ class Reading(QObject):
 def read_run(place: int, run: RunFolder, ended: threading.Event) -> ComparedRun | None:
     """All that `run` has said; None where there is no such run. Stops in between once `ended` is set. Raises OSError, and
     whatever damaged files may lead to."""
-    if not run.job_file.is_file():
+    try:
+        summary = run.summary()
+    except FileNotFoundError:
         return None
-    summary = run.summary()
     data = RunData()
     reader = LogReader(run.events_file)
     try:

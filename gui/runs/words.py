@@ -31,10 +31,10 @@ def title(run: RunSummary) -> str:
 
 
 def title_of(run: RunFolder) -> str:
-    """The same of a run in its folder; its id where that does not tell. Raises OSError."""
+    """The title of the run in a folder; its id where its job is gone, not ours to read, or damaged. Raises OSError."""
     try:
         return title(run.summary())
-    except (FileNotFoundError, UnreadableJob):
+    except (FileNotFoundError, PermissionError, UnreadableJob):
         return run.run_id
 
 

@@ -63,6 +63,13 @@ def test_that_a_run_whose_files_lead_astray_is_told_of_and_the_others_are_read()
     assert read().keys() == {good.run_id}
 
 
+def test_that_a_job_that_is_gone_is_not_taken_for_a_damaged_one() -> None:
+    run = a_run(8, None)
+    run.job_file.unlink()
+    with pytest.raises(FileNotFoundError):
+        run.summary()
+
+
 def test_that_a_pid_that_cannot_be_one_is_nobodys() -> None:
     run = a_run(8, None)
     run.supervisor_file.write_text('{"pid":-5,"start_time":1.0,"endpoint":"unix:/nowhere"}')

@@ -162,7 +162,7 @@ def test_that_a_batch_that_is_not_divided_is_told_as_whole() -> None:
 def test_that_a_large_trace_is_painted_by_kinds_rather_than_blocks_and_not_again(
     styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands of blocks one by one would take tenths of a second at every frame."""
+    """Painting thousands of blocks one by one would hold up the window at every frame."""
     painted: list[int] = []
 
     class Counting(QPainter):
