@@ -98,11 +98,11 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
         return
     if field.name == "devices":
         text = "Comma-separated: cpu (several times for several workers), CUDA indices, or UUIDs."
-    elif field.kind == "list":
+    elif field.kind in ("list", "ints"):
         text += " Comma-separated."
     elif field.name == "strategy":
         text += f" One of {', '.join(strategy.id for strategy in load_catalogue().strategies)}."
-    value = ",".join(field.default) if field.kind == "list" else field.default
+    value = ",".join(map(str, field.default)) if field.kind in ("list", "ints") else field.default
     shown = f" Default: {value}." if default and value not in (None, "") else ""
     choices = f" One of {', '.join(field.choices)}." if field.choices else ""
     group.add_argument(field.flag, metavar=field.name.upper(), help=f"{text}{choices}{shown}")
@@ -187,8 +187,9 @@ def _typed(field: Field, given: str | bool) -> Any:
     """The flag's text as its field's type; what does not fit stays as it is, to be complained about."""
     if isinstance(given, bool) or field.kind in ("text", "choice"):
         return given
-    if field.kind == "list":
-        return [part.strip() for part in given.split(",") if part.strip()]
+    if field.kind in ("list", "ints"):
+        parts = [part.strip() for part in given.split(",") if part.strip()]
+        return [int(part) if field.kind == "ints" and part.isdecimal() else part for part in parts]
     if field.optional and not given:
         return None
     try:

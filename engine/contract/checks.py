@@ -197,31 +197,20 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
                 "warning",
             )
         )
-    if job.freeze_backbone and not (job.pretrained or job.weights_file):
+    if job.freeze_epochs and not (job.pretrained or job.weights_file):
         found.append(
             Problem(
-                "freeze_backbone",
+                "freeze_epochs",
                 "The backbone is frozen but starts from random weights.",
                 "Choose pretrained weights, or train all layers.",
                 "warning",
             )
         )
-    return found + _unfreezing(job)
+    return found
 
 
 def _is_to_be_fetched(model: ModelEntry, disk: Disk) -> bool:
     return disk.kind(str(weights_cache() / model.weights_file)) not in ("file", None)
-
-
-def _unfreezing(job: Job) -> list[Problem]:
-    after = job.unfreeze_after
-    if after is not None and not job.freeze_backbone:
-        message = "Nothing is frozen that could be trained later: all layers are trained from the start."
-        return [Problem("unfreeze_after", message, "Freeze the backbone, or leave it empty.", "warning")]
-    if after is not None and after >= job.epochs:
-        message = f"The backbone stays frozen: the run ends after {job.epochs} epochs."
-        return [Problem("unfreeze_after", message, "Set fewer, or leave it empty.", "warning")]
-    return []
 
 
 def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> list[Problem]:

@@ -37,7 +37,7 @@ def _flags(values: Mapping[str, Any]) -> list[str]:
         if FIELDS[name].kind == "bool":
             arguments.append(flag if value else f"--no-{flag[2:]}")
         else:
-            text = ",".join(value) if isinstance(value, tuple | list) else value
+            text = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
             arguments += _option(flag, "" if text is None else str(text))
     return [*arguments, "--trust-model-file"] if "model_file_sha256" in values else arguments
 

@@ -15,7 +15,7 @@ from msgspec import Meta
 from engine.contract import paths
 from engine.contract.problems import Problem
 
-JOB_VERSION = 1
+JOB_VERSION = 2
 
 Group = Literal["main", "training", "checkpoints", "faults", "data", "precision", "model", "strategy"]
 
@@ -71,19 +71,119 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ),
     ] = 32
     optimizer: Annotated[
-        Literal["sgd", "adam", "adamw"],
-        _about("Optimizer", "SGD with momentum 0.9, Adam or AdamW.", "training"),
+        Literal["sgd", "adam", "adamw", "nadam", "radam", "rmsprop", "adagrad", "lamb"],
+        _about("Optimizer", "torch's, and timm's LAMB.", "training"),
     ] = "sgd"
+    momentum: Annotated[
+        float,
+        _about("Momentum", "SGD's and RMSprop's momentum; the first beta of Adam and its kin.", "training", ge=0, lt=1),
+    ] = 0.9
+    beta2: Annotated[
+        float,
+        _about(
+            "Second beta",
+            "How slowly Adam and its kin forget squared gradients; RMSprop's alpha.",
+            "training",
+            ge=0,
+            lt=1,
+        ),
+    ] = 0.999
+    nesterov: Annotated[bool, _about("Nesterov momentum", "Nesterov's form of SGD's momentum.", "training")] = False
+    optimizer_kernel: Annotated[
+        Literal["fused", "foreach", "for_loop"],
+        _about(
+            "Optimizer kernel",
+            "One fused kernel, one call per operation for all parameters, or a loop over the parameters.",
+            "training",
+        ),
+    ] = "fused"
     learning_rate: Annotated[
         float, _about("Learning rate", "The highest learning rate of the schedule.", "training", gt=0, le=100)
     ] = 0.01
     weight_decay: Annotated[
         float, _about("Weight decay", "L2 penalty (SGD, Adam) or decoupled decay (AdamW).", "training", ge=0, le=10)
     ] = 0.0001
+    decay_norms: Annotated[
+        bool,
+        _about(
+            "Decay norms and biases",
+            "Whether weight decay applies to normalisation layers, biases and tokens, too.",
+            "training",
+        ),
+    ] = True
+    layer_decay: Annotated[
+        float,
+        _about(
+            "Layer decay",
+            "Each layer's learning rate as a share of the next layer's; 1 for one rate. 0.75 is usual for "
+            "transformers, 0.9 for convolutional networks.",
+            "training",
+            gt=0,
+            le=1,
+        ),
+    ] = 1.0
+    head_rate: Annotated[
+        float,
+        _about(
+            "Head rate",
+            "How many times the learning rate the head is trained with; 1 for the same rate.",
+            "training",
+            gt=0,
+            le=1000,
+        ),
+    ] = 1.0
     schedule: Annotated[
-        Literal["none", "step", "cosine", "onecycle"],
+        Literal["none", "step", "cosine", "linear", "poly", "onecycle"],
         _about("Schedule", "How the learning rate changes over the run.", "training"),
     ] = "cosine"
+    milestones: Annotated[
+        tuple[int, ...],
+        _about(
+            "Steps down after",
+            "The epochs after which StepLR divides the learning rate by 10; empty for each third of the run.",
+            "training",
+        ),
+    ] = ()
+    final_rate: Annotated[
+        float,
+        _about(
+            "Final rate",
+            "What the cosine, linear and polynomial schedules end at, as a share of the learning rate.",
+            "training",
+            ge=0,
+            lt=1,
+        ),
+    ] = 0.0
+    warmup_epochs: Annotated[
+        float,
+        _about(
+            "Warm-up epochs",
+            "Epochs, or parts of one, over which the learning rate rises linearly; 0 for none.",
+            "training",
+            ge=0,
+            le=100_000,
+        ),
+    ] = 0.0
+    warmup_steps: Annotated[
+        int,
+        _about(
+            "Warm-up steps",
+            "The same in optimizer steps; the longer of the two counts.",
+            "training",
+            ge=0,
+            le=1_000_000_000,
+        ),
+    ] = 0
+    warmup_start: Annotated[
+        float,
+        _about(
+            "Warm-up from",
+            "Where the warm-up begins, as a share of the learning rate.",
+            "training",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.01
     loss: Annotated[
         Literal["cross_entropy", "focal", "dice", "cross_entropy_dice"],
         _about(
@@ -182,6 +282,17 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ]
         | None
     ) = None
+    ema_ramp: Annotated[
+        int,
+        _about(
+            "Average ramp",
+            "The time constant, in steps, with which the decay of the weight average rises, so that the average of a "
+            "short run is not its beginning; 0 for the full decay at once.",
+            "training",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = 2000
     seed: Annotated[
         int,
         _about(
@@ -293,10 +404,50 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ]
         | None
     ) = None
+    progressive_from: (
+        Annotated[
+            int,
+            _about(
+                "Image size at first",
+                "Side of the images in the first epochs, from which it grows to the image size over the first two thirds "
+                "of the run; empty for one size throughout.",
+                "data",
+                ge=8,
+                le=4096,
+            ),
+        ]
+        | None
+    ) = None
+    val_crop: Annotated[
+        float,
+        _about(
+            "Validation crop",
+            "The share of the short side that is kept of a validation image; 0.875 is usual for ImageNet's weights.",
+            "data",
+            gt=0,
+            le=1,
+        ),
+    ] = 1.0
     augmentation: Annotated[
-        Literal["none", "light"],
-        _about("Augmentation", "Light: random crop, and a mirror image where that keeps the meaning.", "data"),
+        Literal["none", "light", "medium", "strong", "own"],
+        _about(
+            "Augmentation",
+            "How much training images are changed at random; own applies the transforms listed below.",
+            "data",
+        ),
     ] = "none"
+    transforms: Annotated[
+        tuple[str, ...],
+        _about("Transforms", "The transforms of one's own augmentation, in order.", "data"),
+    ] = ()
+    mirror: Annotated[
+        Literal["auto", "on", "off"],
+        _about(
+            "Mirror images",
+            "Whether a mirrored image means the same. Auto: yes, except for digits and letters.",
+            "data",
+        ),
+    ] = "auto"
     oversample: Annotated[
         bool,
         _about(
@@ -408,16 +559,46 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     weights_file: Annotated[
         str, _about("Weights file", "A file of weights to start from instead of torchvision's own.", "model")
     ] = ""
-    freeze_backbone: Annotated[bool, _about("Freeze backbone", "Train the last layer alone.", "model")] = False
-    unfreeze_after: (
+    freeze_epochs: Annotated[
+        int,
+        _about(
+            "Freeze backbone for",
+            "Epochs at the beginning in which the head alone is trained: 0 for none, as many as the run has for all.",
+            "model",
+            ge=0,
+            le=100_000,
+        ),
+    ] = 0
+    freeze_batchnorm: Annotated[
+        bool,
+        _about(
+            "Freeze BatchNorm",
+            "Keeps BatchNorm's statistics as the weights have them, for batches of few images.",
+            "model",
+        ),
+    ] = False
+    dropout: (
         Annotated[
-            int,
+            float,
             _about(
-                "Unfreeze after",
-                "Epochs after which a frozen backbone is trained, too; empty for never.",
+                "Dropout",
+                "The share of activations dropped before the head, where the model has dropout; empty for the model's own.",
                 "model",
-                ge=1,
-                le=100_000,
+                ge=0,
+                lt=1,
+            ),
+        ]
+        | None
+    ) = None
+    stochastic_depth: (
+        Annotated[
+            float,
+            _about(
+                "Stochastic depth",
+                "The chance that the last block is skipped in training, where the model has it; empty for the model's own.",
+                "model",
+                ge=0,
+                lt=1,
             ),
         ]
         | None
@@ -524,7 +705,16 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         bool,
         _about("Offload to CPU", "Keeps shards, gradients and optimizer state in main memory.", "strategy"),
     ] = False
+    recipe: Annotated[
+        str,
+        _about("Recipe", "The recipe that the fields were set by, which a changed one is marked against.", "main"),
+    ] = ""
     name: Annotated[str, _about("Run name", "A name of your own for the run.", "main", max_length=120)] = ""
+
+    @property
+    def unfreezes(self) -> bool:
+        """Whether a backbone that is frozen at first is trained later."""
+        return 0 < self.freeze_epochs < self.epochs
 
     @property
     def model_is_file(self) -> bool:
@@ -539,7 +729,7 @@ class Field(msgspec.Struct, frozen=True):
     label: str
     help: str
     group: str
-    kind: Literal["text", "int", "float", "bool", "choice", "list"]
+    kind: Literal["text", "int", "float", "bool", "choice", "list", "ints"]
     default: Any
     optional: bool = False
     choices: tuple[str, ...] = ()
@@ -565,6 +755,8 @@ def _describe(info: msgspec.structs.FieldInfo) -> Field:
         kind = {int: "int", float: "float", bool: "bool", str: "text"}[value_type]
     elif str in get_args(value_type):
         kind = "list"
+    elif int in get_args(value_type):
+        kind = "ints"
     else:
         kind, choices = "choice", get_args(value_type)
     return Field(
@@ -621,7 +813,7 @@ def job_from_values(values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
             )
         )
         return None, problems
-    for name, value in values.items():
+    for name, value in _of_this_version(values).items():
         if name not in _TYPES:
             near = difflib.get_close_matches(name, _TYPES, n=1)
             hint = f"Did you mean “{near[0]}”?" if near else "Remove it; `footplate train --help` lists all fields."
@@ -641,6 +833,17 @@ def job_from_values(values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
     return Job(**accepted), []
 
 
+def _of_this_version(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a job of version 1, whose backbone was frozen by two fields, as this version has them."""
+    if values.get("version") != 1:
+        return values
+    values = {**values, "version": JOB_VERSION}
+    frozen, after = values.pop("freeze_backbone", False), values.pop("unfreeze_after", None)
+    if frozen:
+        values["freeze_epochs"] = after if after is not None else FIELDS["freeze_epochs"].maximum
+    return values
+
+
 def _is_unicode(text: str) -> bool:
     """False for file names that the system could not decode, which neither TOML nor JSON can hold."""
     try:
@@ -656,6 +859,7 @@ _KINDS = {
     "bool": "true or false",
     "text": "a text",
     "list": "a list of texts",
+    "ints": "a list of whole numbers",
 }
 
 

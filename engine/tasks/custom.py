@@ -69,10 +69,10 @@ class Custom(Task):
         elif job.pretrained:
             message = f"Footplate knows no pretrained weights for {own.file.name}."
             raise TaskError("pretrained", message, weights.SCRATCH)
-        if job.freeze_backbone:
+        if job.freeze_epochs:
             if head is None:
                 message = f"{own.file.name} has no layer with {classes} outputs that could be trained alone."
-                raise TaskError("freeze_backbone", message, "Train all layers.")
+                raise TaskError("freeze_epochs", message, "Train all layers.")
             freeze_all_but(model, head)
         if job.dataset:
             own.try_out(model, channels)

@@ -170,7 +170,7 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
         _load(model, state, entry, channels=channels, field="pretrained", source=source)
     if entry.frozen_norms and (job.weights_file or job.pretrained):
         _freeze_norms(model.get_submodule("backbone.body"))
-    if job.freeze_backbone:
+    if job.freeze_epochs:
         freeze_all_but(model, *(name for name, _ in model.named_children() if name != "backbone"), "backbone.fpn")
     return model.train()
 

@@ -68,10 +68,10 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         state = weights.of_torchvision(models.get_model_weights(known.backbone).DEFAULT, f"the VGG16 of {known.title}")
         source = "The file of pretrained weights"
         weights.load(model, state, head=HEAD, channels=channels, field="pretrained", source=source)
-    if job.freeze_backbone:
+    if job.freeze_epochs:
         if not any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters()):
             message = f"{job.model} has no part named {HEAD} that could be trained alone."
-            raise TaskError("freeze_backbone", message, "Train all layers, or name what is to be trained so.")
+            raise TaskError("freeze_epochs", message, "Train all layers, or name what is to be trained so.")
         freeze_all_but(model, HEAD)
     return model.train()
 

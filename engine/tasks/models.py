@@ -68,10 +68,10 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if job.model_is_file:
         what = f"Let its last layer give {classes} values per picture."
         user_file.try_out(job.model, model, (channels, size, size), (classes,), what)
-    if job.freeze_backbone:
+    if job.freeze_epochs:
         if head is None:
             message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
-            raise TaskError("freeze_backbone", message, "Train all layers.")
+            raise TaskError("freeze_epochs", message, "Train all layers.")
         freeze_all_but(model, head)
     return model
 

@@ -71,10 +71,10 @@ class PointSegmentation(Task):
         elif job.pretrained:
             message = "There are no pretrained weights for point clouds."
             raise TaskError("pretrained", message, "Give a weights file, or train from scratch.")
-        if job.freeze_backbone:
+        if job.freeze_epochs:
             if head is None:
                 message = "It is not known which layer of a model file could be trained alone."
-                raise TaskError("freeze_backbone", message, "Train all layers.")
+                raise TaskError("freeze_epochs", message, "Train all layers.")
             freeze_all_but(model, head)
         return model.train()
 

@@ -62,9 +62,9 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
     if job.model not in _ENCODERS and job.pretrained and not job.weights_file:
         raise TaskError("pretrained", f"Footplate knows no pretrained weights for {_title(job)}.", weights.SCRATCH)
-    if job.model not in _ENCODERS and job.freeze_backbone:
+    if job.model not in _ENCODERS and job.freeze_epochs:
         message = f"{_title(job)} has no backbone apart from what is to be learnt."
-        raise TaskError("freeze_backbone", message, "Train all layers.")
+        raise TaskError("freeze_epochs", message, "Train all layers.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
         model = _from_file(job, channels, size) if job.model_is_file else network(job.model, channels)
@@ -73,7 +73,7 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         weights.load(model, state, head=None, channels=channels, field="weights_file", source=job.weights_file)
     elif job.pretrained:
         _start_from_imagenet(job, model, channels)
-    if job.freeze_backbone:
+    if job.freeze_epochs:
         freeze_all_but(model, *_DECODERS)
     return model.train()
 

@@ -82,10 +82,10 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         weights.load(
             model, state, head=head, channels=channels, field="pretrained", source="The file of pretrained weights"
         )
-    if job.freeze_backbone:
+    if job.freeze_epochs:
         if head is None:
             message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
-            raise TaskError("freeze_backbone", message, "Train all layers.")
+            raise TaskError("freeze_epochs", message, "Train all layers.")
         freeze_all_but(model, head)
     return model.train()
 

@@ -183,8 +183,7 @@ class Loop:
 
     def _unfreeze(self, epoch: int) -> None:
         """Trains a frozen backbone from now on, where its time has come."""
-        after = self.job.unfreeze_after
-        if after is None or epoch <= after or not self.updater.holds:
+        if epoch <= self.job.freeze_epochs or not self.updater.holds:
             return
         self.updater.release()
         thaw(self.strategy.model)

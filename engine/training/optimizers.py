@@ -265,7 +265,7 @@ def _optimizer(job: Job, tensors: list[Tensor]) -> Optimizer:
     match job.optimizer:
         case "sgd":
             optimizer = SGD(tensors, rate, momentum=MOMENTUM, weight_decay=decay, fused=True)
-            if job.precision == "fp16" or job.unfreeze_after is not None:
+            if job.precision == "fp16" or job.unfreezes:
                 # torch's fused SGD (2.15) allocates the momentum in its first step, also where that is left out for an
                 # overflow, and then goes on from whatever is in that memory; and it cannot go on from that of some
                 # parameters alone, as when a backbone is unfrozen. From 0 the first step is the same.

@@ -30,7 +30,7 @@ _KEYS = {
     "best_epoch", "best_sha256", "job", "parts", "cut",
 }  # fmt: skip
 _NEEDS = (
-    "strategy", "model", "model_file_sha256", "image_size", "batch_size", "activation_checkpointing", "freeze_backbone",
+    "strategy", "model", "model_file_sha256", "image_size", "batch_size", "activation_checkpointing", "freeze_epochs",
 )  # fmt: skip
 """The fields that the memory for a part of a batch goes by, besides devices and precision."""
 

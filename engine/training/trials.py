@@ -223,7 +223,7 @@ class Trials:
         job = self._strategy.spec.job
         reasons = (
             (not self._objective.compiles, "of this task each picture takes another way through the model"),
-            (job.unfreeze_after is not None, "it would have to be compiled anew when the backbone is unfrozen"),
+            (job.unfreezes, "it would have to be compiled anew when the backbone is unfrozen"),
             (
                 self._strategy.device.type == "cpu",
                 "on the CPU it costs about half a minute and gains next to nothing",

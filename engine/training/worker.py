@@ -81,7 +81,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
     streams = RandomStreams(job.seed) if checkpoint is None else checkpoint.streams
     counts = _parameter_counts(model)
-    held = hold(model) if job.unfreeze_after is not None else frozenset()
+    held = hold(model) if job.unfreezes else frozenset()
     example_shape = task.example_shape(job, splits.channels)
     objective = task.objective(job, _lesson(splits))
     if checkpoint is not None:

@@ -26,7 +26,7 @@ EMPTY = (
 )
 MEASURED_BY = (
     "dataset", "task", "model", "model_file_sha256", "strategy", "devices", "batch_size", "optimizer", "accumulation",
-    "ema_decay", "image_size", "precision", "freeze_backbone", "activation_checkpointing", "replicas",
+    "ema_decay", "image_size", "precision", "freeze_epochs", "activation_checkpointing", "replicas",
     "pipeline_schedule", "microbatches", "stages_per_device",
 )  # fmt: skip
 """The fields on which the measured figures depend."""

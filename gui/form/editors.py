@@ -84,6 +84,24 @@ class TextEditor(Editor):
         self.line.setText(str(value))
 
 
+class ListEditor(TextEditor):
+    """Texts, or whole numbers, with commas between them."""
+
+    def __init__(self, kind: type[str] | type[int]) -> None:
+        super().__init__("none")
+        self._kind = kind
+
+    def value(self) -> Any:
+        parts = [part.strip() for part in self.line.text().split(",") if part.strip()]
+        try:
+            return tuple(map(self._kind, parts))
+        except ValueError:
+            return self.line.text().strip()
+
+    def set_value(self, value: Any) -> None:
+        self.line.setText(", ".join(map(str, value)))
+
+
 class PathEditor(TextEditor):
     """A path, typed or browsed for."""
 

@@ -35,7 +35,7 @@ from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
 from gui.form.rows import make_row, measure_choices
 from gui.form.seen_disk import SeenDisk
 
-DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start", "freeze_backbone")
+DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start")
 """The fields that decide which others have an effect."""
 
 
@@ -205,6 +205,7 @@ class JobForm(QWidget):
         layout.setSpacing(8)
         for widget in (self.rows["dataset"], self.card, self.rows["task"], self.rows["model"], self.consent):
             layout.addWidget(widget)
+        layout.addWidget(self.rows["recipe"])
         layout.addWidget(self.rows["strategy"])
         layout.addLayout(self._devices_line())
         layout.addWidget(self.devices_problems)
@@ -387,8 +388,7 @@ class JobForm(QWidget):
         idle = relevance.without_effect(FOLDS["Strategy"], strategy, str(self.rows["pipeline_schedule"].value()))
         idle |= relevance.without_queue(self.devices, str(self.rows["start"].value()))
         idle |= relevance.without_task(self.catalogue, str(self.rows["task"].value()), str(self.rows["model"].value()))
-        idle |= relevance.without_frozen(bool(self.rows["freeze_backbone"].value()))
-        told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.FROZEN, *relevance.of_tasks(self.catalogue))
+        told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.of_tasks(self.catalogue))
         for name in dict.fromkeys(told):
             self.rows[name].set_effect(name not in idle)
 

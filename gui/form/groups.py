@@ -7,19 +7,26 @@ from engine.contract.devices import CPU, is_gpu
 TRIPLE = ("epochs", "batch_size", "learning_rate")
 FOLDS: dict[str, tuple[str, ...]] = {
     "Training": (
-        "loss", "optimizer", "weight_decay", "schedule", "accumulation", "clip_norm", "ema_decay", "class_weights",
-        "label_smoothing", "mixup", "cutmix", "patience", "seed", "name",
+        "loss", "accumulation", "clip_norm", "ema_decay", "ema_ramp", "class_weights", "label_smoothing", "mixup", "cutmix",
+        "patience", "seed", "name",
+    ),
+    "Optimizer": (
+        "optimizer", "weight_decay", "decay_norms", "momentum", "beta2", "nesterov", "layer_decay", "head_rate",
+        "optimizer_kernel",
+    ),
+    "Schedule": (
+        "schedule", "milestones", "final_rate", "warmup_epochs", "warmup_steps", "warmup_start",
     ),
     "Checkpoints": (
         "best_by", "checkpoint_minutes", "checkpoint_steps", "keep_checkpoints", "predictions", "resume_from",
     ),
     "Queue and faults": ("start", "wait_for_others", "restarts", "on_not_finite"),
     "Data": (
-        "image_size", "augmentation", "oversample", "ignore_value", "points", "picture_cache", "loader_workers",
+        "image_size", "progressive_from", "val_crop", "augmentation", "transforms", "mirror", "oversample", "ignore_value", "points", "picture_cache", "loader_workers",
         "val_fraction",
     ),
     "Precision and speed": ("precision", "memory_format", "compile", "deterministic", "cpu_threads"),
-    "Model": ("encoder", "pretrained", "weights_file", "freeze_backbone", "unfreeze_after"),
+    "Model": ("encoder", "pretrained", "weights_file", "freeze_epochs", "freeze_batchnorm", "dropout", "stochastic_depth"),
     "Strategy": (
         "replicas", "pipeline_schedule", "microbatches", "stages_per_device", "cuts", "balance", "bucket_mib",
         "gradient_compression", "static_graph", "sync_batchnorm", "shard_precision", "cpu_offload",

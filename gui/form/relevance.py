@@ -20,15 +20,6 @@ def without_queue(devices: Sequence[str], start: str) -> frozenset[str]:
     return frozenset() if start == "when_free" and any(map(is_gpu, devices)) else frozenset(QUEUE)
 
 
-FROZEN = ("unfreeze_after",)
-"""Fields that have an effect while the backbone is frozen."""
-
-
-def without_frozen(frozen: bool) -> frozenset[str]:
-    """Those of `FROZEN` that change nothing."""
-    return frozenset() if frozen else frozenset(FROZEN)
-
-
 def of_tasks(catalogue: Catalogue) -> tuple[str, ...]:
     """The fields that not all tasks go by."""
     return tuple(dict.fromkeys(name for task in catalogue.tasks for name in (*task.fields, *task.without)))

@@ -7,17 +7,36 @@ from collections.abc import Callable, Sequence
 from engine.contract.catalogue import Catalogue, Measure, TaskEntry
 from engine.contract.job import Field
 from gui.form.cuts import CutsEditor
-from gui.form.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, PathEditor, TextEditor
+from gui.form.editors import (
+    BoolEditor,
+    ChoiceEditor,
+    Editor,
+    FloatEditor,
+    IntEditor,
+    ListEditor,
+    PathEditor,
+    TextEditor,
+)
 from gui.form.model_picker import ModelPicker
 from gui.form.row import FieldRow
 from gui.run.words import SCHEDULES
 
 TITLES = {
-    "sgd": "SGD, momentum",
+    "sgd": "SGD",
     "adam": "Adam",
     "adamw": "AdamW",
     "none": "None",
     "step": "StepLR",
+    "linear": "Linear",
+    "poly": "Polynomial",
+    "nadam": "NAdam",
+    "radam": "RAdam",
+    "rmsprop": "RMSprop",
+    "adagrad": "Adagrad",
+    "lamb": "LAMB",
+    "fused": "Fused",
+    "foreach": "Foreach",
+    "for_loop": "For loop",
     "cosine": "Cosine",
     "cross_entropy": "Cross entropy",
     "focal": "Focal",
@@ -25,6 +44,12 @@ TITLES = {
     "cross_entropy_dice": "Cross entropy and Dice",
     "onecycle": "OneCycle",
     "light": "Light",
+    "medium": "Medium",
+    "strong": "Strong",
+    "own": "Own",
+    "auto": "Auto",
+    "on": "On",
+    "off": "Off",
     "balanced": "Balanced",
     **SCHEDULES,
     "equal": "Equal",
@@ -41,7 +66,9 @@ EMPTY = {
     "clip_norm": "no limit",
     "ema_decay": "none",
     "patience": "trains all epochs",
-    "unfreeze_after": "never",
+    "progressive_from": "one size throughout",
+    "dropout": "the model's own",
+    "stochastic_depth": "the model's own",
     "ignore_value": "as the folder says",
 }
 """What an empty field means, where it is not "automatic"."""
@@ -69,6 +96,8 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
     by_kind: dict[str, Callable[[], Editor]] = {
         "int": lambda: IntEditor(field, EMPTY.get(field.name, "automatic")),
         "float": lambda: FloatEditor(field.optional, EMPTY.get(field.name, "")),
+        "list": lambda: ListEditor(str),
+        "ints": lambda: ListEditor(int),
         "bool": BoolEditor,
         "text": lambda: TextEditor("optional"),
     }

@@ -103,8 +103,8 @@ def test_that_what_was_found_wrong_in_the_folder_is_marked_at_the_folder(
 
 def test_that_a_warning_is_shown_and_does_not_keep_train_off(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
     fill(form, pictures, qtbot)
-    form.rows["freeze_backbone"].set_value(True)
-    qtbot.waitUntil(lambda: "random weights" in form.rows["freeze_backbone"].problem_label.text())
+    form.rows["freeze_epochs"].set_value(2)
+    qtbot.waitUntil(lambda: "random weights" in form.rows["freeze_epochs"].problem_label.text())
     assert form.train.isEnabled()
 
 
@@ -137,13 +137,13 @@ def test_that_a_learning_rate_may_be_written_in_any_common_way(
 def test_that_a_fold_tells_of_a_change_and_leads_back_to_the_default(form: JobForm, qtbot: QtBot) -> None:
     training = next(fold for fold in form.folds if fold.title == "Training")
     assert training.mark.text() == ""
-    form.rows["optimizer"].set_value("adamw")
+    form.rows["mixup"].set_value(0.2)
     form.rows["seed"].set_value(7)
     assert training.mark.text() == "● 2 changed"
     form.rows["seed"].reset.click()
     assert training.mark.text() == "● 1 changed"
     training.reset.click()
-    assert form.rows["optimizer"].value() == "sgd"
+    assert form.rows["mixup"].value() == 0
     assert training.reset.isHidden()
 
 
@@ -270,7 +270,7 @@ def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobF
         val_fraction=0.25,
         precision="bf16",
         pretrained=True,
-        freeze_backbone=True,
+        freeze_epochs=2,
         microbatches=8,
         pipeline_schedule="1f1b",
         name="evening run",

@@ -76,15 +76,6 @@ def test_that_the_size_of_pictures_is_the_jobs_or_the_models(form: JobForm) -> N
     assert form.picture_size is None
 
 
-def test_that_unfreezing_is_offered_for_a_frozen_backbone(form: JobForm) -> None:
-    assert not form.rows["unfreeze_after"].has_effect
-    form.rows["freeze_backbone"].set_value(True)
-    form.rows["unfreeze_after"].set_value(3)
-    assert form.rows["unfreeze_after"].value() == 3
-    form.rows["freeze_backbone"].set_value(False)
-    assert form.rows["unfreeze_after"].value() is None
-
-
 def test_that_a_size_too_small_for_another_tasks_model_gives_way(form: JobForm) -> None:
     form.rows["image_size"].set_value(28)
     form.rows["task"].set_value("segmentation")

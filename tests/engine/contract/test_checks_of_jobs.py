@@ -156,18 +156,9 @@ def test_that_the_measures_of_a_task_of_ones_own_are_judged_where_its_file_write
 
 
 def test_that_a_frozen_random_backbone_is_a_warning_that_keeps_nothing_off(good: Job) -> None:
-    warned = found(msgspec.structs.replace(good, freeze_backbone=True))
+    warned = found(msgspec.structs.replace(good, freeze_epochs=2))
     assert [problem.severity for problem in warned] == ["warning"]
     assert errors(warned) == []
-
-
-def test_that_a_backbone_that_is_never_unfrozen_is_a_warning(good: Job) -> None:
-    for fields, words in (({}, "Nothing is frozen"), ({"freeze_backbone": True, "epochs": 2}, "stays frozen")):
-        warned = found(msgspec.structs.replace(good, unfreeze_after=2, **fields))
-        told = [problem.message for problem in warned if problem.field == "unfreeze_after"]
-        assert len(told) == 1
-        assert words in told[0]
-        assert errors(warned) == []
 
 
 @given(st.integers(1, 300), st.integers(1, 12), st.sampled_from(["gpipe", "1f1b"]))

@@ -26,8 +26,11 @@ def test_that_what_makes_a_training_another_one_stays_and_all_else_may_change() 
     stays = {
         "dataset", "task", "model", "batch_size", "optimizer", "learning_rate", "weight_decay", "schedule", "clip_norm",
         "ema_decay", "seed", "best_by", "resume_from", "image_size", "augmentation", "val_fraction", "deterministic",
-        "pretrained", "weights_file", "freeze_backbone", "unfreeze_after", "loss", "encoder", "class_weights",
-        "label_smoothing", "mixup", "cutmix", "oversample", "ignore_value", "points",
+        "pretrained", "weights_file", "freeze_epochs", "loss", "encoder", "class_weights",
+        "label_smoothing", "mixup", "cutmix", "oversample", "ignore_value", "points", "recipe", "momentum", "beta2",
+        "nesterov", "optimizer_kernel", "decay_norms", "layer_decay", "head_rate", "milestones", "final_rate",
+        "warmup_epochs", "warmup_steps", "warmup_start", "ema_ramp", "progressive_from", "val_crop", "transforms",
+        "mirror", "freeze_batchnorm", "dropout", "stochastic_depth",
     }  # fmt: skip
     assert FIELDS.keys() - CHANGEABLE == stays
     assert FIELDS.keys() >= CHANGEABLE

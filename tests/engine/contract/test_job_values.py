@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.contract.command import command_line
 from engine.contract.job import FIELDS, Field, Job, changed_fields, job_from_values, job_to_toml, load_job, save_job
 
 text = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -22,6 +23,8 @@ def values_of(field: Field) -> st.SearchStrategy[Any]:
         strategy = st.sampled_from(field.choices)
     elif field.kind == "list":
         strategy = st.lists(text, max_size=4).map(tuple)
+    elif field.kind == "ints":
+        strategy = st.lists(st.integers(-5, 2**40), max_size=4).map(tuple)
     elif field.kind == "text":
         strategy = text
     else:
@@ -77,8 +80,8 @@ def test_that_all_problems_come_at_once() -> None:
 @pytest.mark.parametrize(
     ("values", "remedy"),
     [
-        ({"version": 2}, "Update Footplate"),
-        ({"version": "one"}, "Set version = 1."),
+        ({"version": 3}, "Update Footplate"),
+        ({"version": "one"}, "Set version = 2."),
         ({"epochs": True}, "whole number"),
         ({"epochs": 0}, "from 1 to 100,000"),
         ({"learning_rate": 0}, "above 0, up to 100"),
@@ -105,3 +108,21 @@ def test_that_a_file_that_is_not_toml_is_a_problem(tmp_path: Path) -> None:
         assert job is None
         assert [problem.field for problem in problems] == ["job"]
     assert load_job(tmp_path / "nowhere.toml")[1][0].field == "job"
+
+
+@pytest.mark.parametrize(
+    ("before", "epochs"),
+    [({}, 0), ({"freeze_backbone": True}, 100_000), ({"freeze_backbone": True, "unfreeze_after": 3}, 3)],
+)
+def test_that_a_job_of_version_1_keeps_its_backbone_frozen_for_as_long(before: dict[str, Any], epochs: int) -> None:
+    job, problems = job_from_values({"version": 1, "freeze_backbone": False, **before})
+    assert problems == []
+    assert job is not None
+    assert (job.version, job.freeze_epochs) == (2, epochs)
+
+
+def test_that_whole_numbers_in_a_list_survive_the_file_and_the_command(tmp_path: Path) -> None:
+    job = Job(dataset="/pictures", milestones=(16, 22))
+    save_job(job, tmp_path / "job.toml")
+    assert load_job(tmp_path / "job.toml") == (job, [])
+    assert "--milestones 16,22" in command_line(job)

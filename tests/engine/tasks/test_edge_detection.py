@@ -196,7 +196,7 @@ def test_that_fresh_weights_depend_on_the_seed_alone_and_pictures_may_have_other
 
 
 def test_that_a_frozen_backbone_leaves_the_head_to_learn() -> None:
-    model = TASK.build_model(job(freeze_backbone=True), 1, 3)
+    model = TASK.build_model(job(freeze_epochs=100), 1, 3)
     learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert learning == {"head"}
 

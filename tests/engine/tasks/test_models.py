@@ -245,14 +245,14 @@ def test_that_adapted_first_weights_see_grey_alike(have: int, want: int) -> None
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "vit_b_32", "mnist_cnn"])
 def test_that_freezing_leaves_the_head_alone_to_train(name: str) -> None:
-    model = on_meta(lambda: models.build(Job(model=name, freeze_backbone=True), 5, 3, 64))
+    model = on_meta(lambda: models.build(Job(model=name, freeze_epochs=100), 5, 3, 64))
     head = find_head(model, 5)
     free = {key for key, parameter in model.named_parameters() if parameter.requires_grad}
     assert free == {f"{head}.weight", f"{head}.bias"}
 
 
 def test_that_frozen_statistics_stay_as_they_are_through_train_copies_and_tracing() -> None:
-    model = TASK.build_model(Job(model="resnet18", freeze_backbone=True), 5, 3)
+    model = TASK.build_model(Job(model="resnet18", freeze_epochs=100), 5, 3)
     for each in (model, copy.deepcopy(model), torch.fx.symbolic_trace(model)):
         each.eval()
         each.train()
@@ -300,7 +300,7 @@ def test_that_a_model_file_is_built_for_grey_and_colour(tmp_path: Path, channels
 
 
 def test_that_a_model_file_can_be_frozen_and_given_weights(tmp_path: Path) -> None:
-    job = agreed(tmp_path / "net.py", GOOD.format(channels=3), freeze_backbone=True)
+    job = agreed(tmp_path / "net.py", GOOD.format(channels=3), freeze_epochs=100)
     model = TASK.build_model(job, 6, 3)
     assert [name for name, each in model.named_parameters() if each.requires_grad] == ["out.weight", "out.bias"]
 

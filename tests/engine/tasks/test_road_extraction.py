@@ -229,7 +229,7 @@ def test_that_a_resnets_weights_become_the_encoders() -> None:
 
 
 def test_that_a_frozen_encoder_stays_as_it_is_while_the_branches_learn() -> None:
-    job = Job(task="road_extraction", model="linknet18_mtl", freeze_backbone=True, image_size=64)
+    job = Job(task="road_extraction", model="linknet18_mtl", freeze_epochs=100, image_size=64)
     model = TASK.build_model(job, 2, 3)
     learning = {name.partition(".")[0] for name, each in model.named_parameters() if each.requires_grad}
     assert not any(name.startswith(("first", "encoder")) for name in learning)
@@ -247,7 +247,7 @@ def test_that_a_frozen_encoder_stays_as_it_is_while_the_branches_learn() -> None
         ({"model": "linknet43_mtl"}, "model", "Did you mean “linknet34_mtl”"),
         ({"image_size": 100}, "image_size", "Set 96"),
         ({"model": "hourglass_mtl", "pretrained": True}, "pretrained", "knows no pretrained weights"),
-        ({"model": "hourglass_mtl", "freeze_backbone": True}, "freeze_backbone", "has no backbone"),
+        ({"model": "hourglass_mtl", "freeze_epochs": 100}, "freeze_epochs", "has no backbone"),
     ],
 )
 def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, object], field: str, words: str) -> None:

@@ -19,7 +19,7 @@ Make = Callable[..., Job]
 Start = Callable[..., WorkerGroup]
 ALL: dict[str, Any] = {
     "epochs": 3, "batch_size": 24, "checkpoint_steps": 1, "keep_checkpoints": 100, "mixup": 0.3, "cutmix": 0.7,
-    "label_smoothing": 0.1, "class_weights": "balanced", "oversample": True, "freeze_backbone": True, "unfreeze_after": 1,
+    "label_smoothing": 0.1, "class_weights": "balanced", "oversample": True, "freeze_epochs": 1,
     "augmentation": "light",
 }  # fmt: skip
 

@@ -341,7 +341,7 @@ def test_that_fp16s_scaler_sees_to_gradients_and_never_to_a_loss_that_is_not_fin
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_that_what_is_held_stays_as_it_is_until_it_is_released_and_then_moves_as_from_the_start(optimizer: str) -> None:
     model, begun = _model(), _model()
-    fields = {"optimizer": optimizer, "weight_decay": 0.1, "schedule": "none", "unfreeze_after": 1}
+    fields = {"optimizer": optimizer, "weight_decay": 0.1, "schedule": "none", "freeze_epochs": 1}
     updater = Updater(list(model.named_parameters()), Job(**fields), 4, CPU, held={"0.weight", "0.bias"})
     for _ in range(3):
         _step(model, updater)

@@ -231,7 +231,7 @@ def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
 
 def test_that_a_model_whose_backbone_is_unfrozen_later_is_not_compiled_unless_asked_for() -> None:
     model = SlowWhen(lambda _: False)
-    decided = Decided(model, memory_format="contiguous", freeze_backbone=True, unfreeze_after=1)
+    decided = Decided(model, memory_format="contiguous", freeze_epochs=1)
     decided.strategy.wrap(model, class_of_picture(), SHAPE)
     decided.trials.compile()
     assert decided.told["compile"] == ("off", "it would have to be compiled anew when the backbone is unfrozen")
@@ -384,7 +384,7 @@ def test_that_a_frozen_model_trains_compiled_until_it_is_unfrozen(
 ) -> None:
     file = model_file(COMPILED)
     notes = Path(file["model"]).with_name("notes")
-    fields: dict[str, Any] = {**file, "epochs": 2, "freeze_backbone": True, "unfreeze_after": 1}
+    fields: dict[str, Any] = {**file, "epochs": 2, "freeze_epochs": 1}
     eager = start(job(**fields), every_step=True).completed()
     notes_of_eager = len(notes.read_text().splitlines())
     notes.unlink()

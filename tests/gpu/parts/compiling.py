@@ -66,7 +66,7 @@ def used(proof: Proof, *, mode: str) -> None:
 
 def unfrozen(proof: Proof) -> None:
     """A frozen model trains compiled until it is unfrozen, and is eager from then on."""
-    frozen = {"freeze_backbone": True, "unfreeze_after": 1}
+    frozen = {"freeze_epochs": 1}
     eager = proof.run(_job(proof, compile="off", **frozen))
     job = _job(proof, compile="on", **frozen)
     compiled = proof.run(job, seconds=150, prepare=COUNT, environment={STEPS: "4,10"})
