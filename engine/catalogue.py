@@ -21,7 +21,7 @@ from engine.strategies import STRATEGIES
 from engine.strategies.blocks import blocks
 from engine.strategies.cut import cut_places
 from engine.strategies.fsdp import tied_views
-from engine.tasks import TASKS, Task, segmentation_models
+from engine.tasks import TASKS, Task, segmentation_models, timm_models
 from engine.tasks.meta import on_meta
 
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
@@ -34,6 +34,9 @@ def generate() -> Catalogue:
         models=tuple(describe(task, name) for task in TASKS.values() for name in task.model_names()),
         strategies=tuple(strategy.entry for strategy in STRATEGIES.values()),
         encoders=segmentation_models.encoders(),
+        encoder_weights=segmentation_models.encoder_weights(),
+        timm_tags=timm_models.tags(),
+        timm_weights=timm_models.weights(),
     )
 
 
@@ -58,7 +61,6 @@ def describe(task: Task, name: str) -> ModelEntry:
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
         encoder=about.encoder,
         weights=about.weights,
-        weights_file=about.weights_file,
     )
 
 
@@ -70,8 +72,14 @@ def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:
 
 
 def encode(catalogue: Catalogue) -> bytes:
-    """The file's content, in lines that a diff can show."""
-    return msgspec.json.format(msgspec.json.encode(catalogue), indent=1) + b"\n"
+    """The file's content, in lines that a diff can show; what there is of for thousands of models has a line for each."""
+    tables = ("encoder_weights", "timm_tags", "timm_weights")
+    rest = msgspec.to_builtins(msgspec.structs.replace(catalogue, encoder_weights={}, timm_tags={}, timm_weights={}))
+    text = msgspec.json.format(msgspec.json.encode({name: rest[name] for name in rest if name not in tables}), indent=1)
+    for table in tables:
+        lines = (msgspec.json.encode({name: entry})[1:-1] for name, entry in getattr(catalogue, table).items())
+        text = text.removesuffix(b"\n}") + b',\n "' + table.encode() + b'": {\n  ' + b",\n  ".join(lines) + b"\n }\n}"
+    return text + b"\n"
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -41,11 +41,13 @@ def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A FOOTPLATE_HOME, a cache and a runtime folder for this test alone; fails the test if it leaks anything."""
+    """A FOOTPLATE_HOME, caches and a runtime folder for this test alone; fails the test if it leaks anything."""
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
     home = tmp_path / "home"
     monkeypatch.setenv("FOOTPLATE_HOME", str(home))
     monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv(MARK, str(tmp_path))
     threads = set(threading.enumerate())

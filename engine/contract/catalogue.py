@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from engine.contract.weights import Weights
+
 DeviceKind = Literal["cuda", "cpu"]
 
 
@@ -51,8 +53,8 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     `blocks` counts the repeated parts that activation checkpointing and sharding go by; 0 where it has none.
     `tied` names parameters that share memory with others.
     `encoder`: it is a decoder, which stands on the job's encoder.
-    `weights` names torchvision's pretrained weights, best first, and `weights_file` the file in its cache that
-    holds the first of them once it has been fetched.
+    `weights` are its pretrained ones, None where there are none, where it stands on an encoder, which has its own, and for
+    timm's, all of which the catalogue has apart (see `weights.weights_of`).
     """
 
     id: str
@@ -68,8 +70,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     tied: tuple[str, ...] = ()
     encoder: bool = False
     batch_norm: bool = False
-    weights: tuple[str, ...] = ()
-    weights_file: str = ""
+    weights: Weights | None = None
 
 
 class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -107,10 +108,16 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`timm_tags` lists for each model of timm's the tags of its weights, the default first, "" for one without a name, and
+    `timm_weights` has the weights by name and tag."""
+
     tasks: tuple[TaskEntry, ...]
     models: tuple[ModelEntry, ...]
     strategies: tuple[StrategyEntry, ...]
     encoders: tuple[str, ...] = ()
+    encoder_weights: dict[str, Weights] = {}
+    timm_tags: dict[str, tuple[str, ...]] = {}
+    timm_weights: dict[str, Weights] = {}
 
     def task(self, name: str) -> TaskEntry | None:
         return next((entry for entry in self.tasks if entry.id == name), None)

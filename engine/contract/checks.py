@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, TaskEntry, did_you_mean, load_catalogue
@@ -13,17 +12,12 @@ from engine.contract.job import TIMM, Job
 from engine.contract.problems import Problem, errors
 from engine.contract.speed_checks import speed_problems
 from engine.contract.strategy_checks import options_without_effect, strategy_problems
+from engine.contract.weights_checks import weights_problems
 
 REAL_DISK = RealDisk()
 
 ENCODER_STRIDE = 32
 """How much encoders shrink a picture, whose sides must so be a multiple of it, in pixels."""
-
-
-def weights_cache() -> Path:
-    """Where torchvision keeps the weights it has fetched (the rules of `torch.hub.get_dir`)."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch"
-    return Path(os.environ.get("TORCH_HOME") or cache).expanduser() / "hub" / "checkpoints"
 
 
 def problems(
@@ -64,6 +58,7 @@ def problems(
     else:
         model = catalogue.model(job.model)
         found += _named_model(job, model, catalogue, disk)
+    found += weights_problems(job, catalogue, disk)
     if job.resume_from and disk.kind(job.resume_from) not in ("file", None):
         found.append(
             Problem(
@@ -135,14 +130,6 @@ def _model_file(job: Job, disk: Disk) -> list[Problem]:
                 "Read it, then allow it (in the window), or add --trust-model-file (in a terminal).",
             )
         ]
-    if job.pretrained and not job.weights_file:
-        return [
-            Problem(
-                "pretrained",
-                "Footplate knows no pretrained weights for a model file.",
-                "Give a weights file, or train from scratch.",
-            )
-        ]
     return []
 
 
@@ -158,9 +145,6 @@ def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk:
         task = catalogue.task(job.task)
         instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
         return [Problem("model", "This task does not take models of timm's.", instead)]
-    if job.pretrained and not job.weights_file:
-        message = f"Footplate fetches no pretrained weights for {job.model}."
-        return [Problem("pretrained", message, "Give a weights file, or train from scratch.")]
     return []
 
 
@@ -178,25 +162,6 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
                 f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.",
             )
         )
-    if job.pretrained and not model.weights and not job.weights_file:
-        found.append(
-            Problem(
-                "pretrained",
-                f"There are no pretrained weights for {model.title}.",
-                "Give a weights file, or train from scratch.",
-            )
-        )
-    elif job.pretrained and not job.weights_file and _is_to_be_fetched(model, disk):
-        found.append(
-            Problem(
-                "pretrained",
-                f"The pretrained weights of {model.title} are not on this machine yet; the run fetches them at its "
-                f"start, which needs a network.",
-                f"Without one, train from scratch, give a weights file, or put {model.weights_file} into "
-                f"{weights_cache()}.",
-                "warning",
-            )
-        )
     if job.freeze_epochs and not (job.pretrained or job.weights_file):
         found.append(
             Problem(
@@ -207,10 +172,6 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
             )
         )
     return found
-
-
-def _is_to_be_fetched(model: ModelEntry, disk: Disk) -> bool:
-    return disk.kind(str(weights_cache() / model.weights_file)) not in ("file", None)
 
 
 def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> list[Problem]:

@@ -1,16 +1,24 @@
-"""What checks ask of the disk, so that whoever must not wait for it can answer from what is known."""
+"""What checks ask of the disk and the network, so that whoever must not wait for them can answer from what is known."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
+import time
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Protocol
 
 from engine.contract.catalogue import Measure
 from engine.contract.own_measures import measures_in
+from engine.contract.weights import OnDisk, Weights, find
+
+ANSWER_S = 3.0
+"""How long a server is waited for."""
+REMEMBERED_S = 30.0
+"""How long its answer counts, since one job is checked several times in a row."""
 
 Kind = Literal["", "file", "folder", "other"]
 """What lies at a path: "" where there is nothing, or nothing that may be looked at."""
@@ -34,6 +42,12 @@ class Disk(Protocol):
     def model_file(self, path: str) -> ModelFile | None:
         """The Python file at `path`."""
 
+    def weights(self, weights: Weights) -> OnDisk | None:
+        """The file of these weights, as far as it has been fetched."""
+
+    def reaches(self, host: str) -> bool | None:
+        """Whether the server at an address such as "https://huggingface.co" answers."""
+
 
 class RealDisk:
     """Answers from the disk itself, however long that takes."""
@@ -51,6 +65,29 @@ class RealDisk:
         except (OSError, ValueError):
             return ModelFile(None)
         return ModelFile(hashlib.sha256(content).hexdigest(), measures_in(content))
+
+    def weights(self, weights: Weights) -> OnDisk:
+        return find(weights)
+
+    def reaches(self, host: str) -> bool:
+        return _answers(host, int(time.monotonic() / REMEMBERED_S))
+
+
+@lru_cache(maxsize=16)
+def _answers(host: str, _period: int) -> bool:
+    """Whether anything at all answers there, by way of the user's proxy where there is one."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    try:
+        with urlopen(Request(host, method="HEAD"), timeout=ANSWER_S):
+            return True
+    except HTTPError as refusal:
+        refusal.close()
+        return True
+    except (OSError, ValueError, HTTPException):
+        return False
 
 
 def model_file_sha256(path: str) -> str | None:

@@ -16,7 +16,7 @@ from engine.contract.devices import DeviceSample
 from engine.contract.job import FIELDS, Job
 from engine.contract.legend import LegendEntry
 
-Phase = Literal["starting", "preparing", "training", "validating", "saving", "pausing", "stopping"]
+Phase = Literal["starting", "fetching", "preparing", "training", "validating", "saving", "pausing", "stopping"]
 Outcome = Literal["completed", "paused", "stopped", "failed"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 FailureKind = Literal["error", "fault", "out_of_memory", "not_finite"]
@@ -69,6 +69,15 @@ class Waiting(Event, tag="waiting", kw_only=True):
 class PhaseChanged(Event, tag="phase", kw_only=True):
     phase: Phase
     detail: str = ""
+
+
+class Fetching(Event, tag="fetching", kw_only=True):
+    """How much of the pretrained weights has arrived, before the run takes its place in line for its devices; `source` says
+    where from."""
+
+    source: str
+    done_bytes: int
+    total_bytes: int | None = None
 
 
 class Planned(Event, tag="planned", kw_only=True):
@@ -343,6 +352,7 @@ AnyEvent = (
     RunStarted
     | Waiting
     | PhaseChanged
+    | Fetching
     | Planned
     | EpochStarted
     | StepMetrics
@@ -365,7 +375,7 @@ AnyEvent = (
     | RunFinished
 )
 
-DROPPABLE = (StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, DevicesSampled)
+DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, DevicesSampled)
 """Events that may be thinned on the way to a slow reader."""
 
 EVENT = msgspec.json.Decoder(AnyEvent)

@@ -118,7 +118,7 @@ class Sampler:
                 cwd=_PACKAGES,
             )
             if self._process.stdout is not None:
-                _carry_over(self._process.stdout, theirs.dup())
+                carry_over(self._process.stdout, theirs.dup())
         ours.setblocking(False)
         self._output = ours
         self._frames = Frames()
@@ -193,7 +193,7 @@ def samples_of(snapshot: Snapshot, devices: tuple[str, ...]) -> tuple[DeviceSamp
     return tuple(found)
 
 
-def _carry_over(pipe: IO[bytes], target: socket.socket) -> None:
+def carry_over(pipe: IO[bytes], target: socket.socket) -> None:
     """On Windows only sockets can be waited for: a thread carries the pipe's lines over to one."""
 
     def carry() -> None:
@@ -204,4 +204,4 @@ def _carry_over(pipe: IO[bytes], target: socket.socket) -> None:
                 except OSError:
                     return
 
-    threading.Thread(target=carry, name="sampler-output", daemon=True).start()
+    threading.Thread(target=carry, name="child-output", daemon=True).start()

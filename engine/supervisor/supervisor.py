@@ -41,6 +41,7 @@ from engine.supervisor.results import Results
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
 from engine.supervisor.signals import Signals
+from engine.supervisor.weights_fetch import WeightsFetch
 from engine.supervisor.worker_process import WORKER, can_fork
 
 SNAPSHOT_S = 3.0
@@ -93,6 +94,7 @@ class Supervisor:
         if modules is None:
             modules = imports.modules_for(self._attempts.world_size)
         self._entrance = Entrance(run, job, self._sampler, self._selector, modules if fork else ())
+        self._weights = WeightsFetch(run, job, self._selector)
         self._notices = Notices(run, job, self._log)
         self._group = self._new_group()
         self._results = Results(run)
@@ -109,7 +111,8 @@ class Supervisor:
         try:
             self._announce()
             self._signals = Signals(self._selector, lambda name: self._end("stopped", name))
-            self._entrance.step(named=False)
+            if self._weights.done:
+                self._entrance.step(named=False)
             while not self._finished:
                 self._turn(_SHORT_TICK_S if self._group.near_the_end else _TICK_S)
                 self._advance()
@@ -182,12 +185,16 @@ class Supervisor:
         self._log.append(PhaseChanged(phase="starting"))
 
     def _enter(self) -> None:
-        """Waits in line for the devices; once they are this run's and all is ready, the workers are started."""
-        self._entrance.step(named=self._started)
-        while self._started and self._entrance.news:
-            self._log.append(self._entrance.news.pop(0))
-        if self._entrance.fault and self._failed is None:
-            self._group.fail(Failed(cause=self._entrance.fault), CERTAIN)
+        """Has the weights fetched, then waits in line for the devices; once they are this run's and all is ready, the
+        workers are started."""
+        if self._weights.done:
+            self._entrance.step(named=self._started)
+        for news in (self._weights.news, self._entrance.news):
+            while self._started and news:
+                self._log.append(news.pop(0))
+        fault = self._weights.fault or self._entrance.fault
+        if fault and self._failed is None:
+            self._group.fail(Failed(cause=fault), CERTAIN)
         elif self._started and self._entrance.open and not self._launched:
             self._launch()
 
@@ -243,6 +250,7 @@ class Supervisor:
         if before is None or (before, outcome) == ("paused", "stopped"):
             self._asked = outcome
             self._log.append(PhaseChanged(phase="pausing" if outcome == "paused" else "stopping"))
+            self._weights.close()
         if before is None:
             self._group.stop(Pause() if outcome == "paused" else Stop())
         else:
@@ -275,6 +283,7 @@ class Supervisor:
 
     def _finish(self, outcome: Outcome, cause: str) -> None:
         self._gone_at = time.monotonic()
+        self._weights.close()
         self._entrance.close()
         self._results.take_last_word(self._group.best)
         self._log.append(

@@ -14,6 +14,7 @@ from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
+from engine.contract.weights import Weights
 from engine.data.epochs import Finish
 from engine.data.idx import Bytes
 from engine.data.opening import Splits, Statistics, open_splits
@@ -140,8 +141,7 @@ class About(NamedTuple):
     min_image_size: int
     classes: int
     channels: int = 3
-    weights: tuple[str, ...] = ()
-    weights_file: str = ""
+    weights: Weights | None = None
     encoder: bool = False
 
 

@@ -16,7 +16,7 @@ from engine.tasks import models, timm_models, torchvision_models
 from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
 from engine.tasks.class_counts import ClassCounts, Shares, balanced_weights, of_classes
 from engine.tasks.mixing import mixes
-from engine.tasks.weights import cache_path
+from engine.tasks.weights import of_torchvision
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """What most weights were trained with."""
@@ -90,10 +90,7 @@ class Classification(Task):
         if timm_models.is_timm(model):
             return About(title, family, size, least, IMAGENET_CLASSES)
         known = torchvision_models.weights(model)
-        file = cache_path(known[0]).name if known else ""
-        return About(
-            title, family, size, least, IMAGENET_CLASSES, weights=tuple(w.name for w in known), weights_file=file
-        )
+        return About(title, family, size, least, IMAGENET_CLASSES, weights=of_torchvision(known[0]) if known else None)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return models.build(job, classes, channels, self.image_size(job))

@@ -126,14 +126,10 @@ _ALL = DETECTORS | MASKERS
 
 def about(name: str) -> About:
     known = _ALL[name]
-    given: tuple[str, ...] = ()
-    file = ""
+    given = None
     if known.construct is None:
-        all_weights = models.get_model_weights(name)
-        given, file = tuple(each.name for each in all_weights), weights.cache_path(all_weights.DEFAULT).name
-    return About(
-        known.title, known.family, known.image_size, known.min_image_size, CLASSES, weights=given, weights_file=file
-    )
+        given = weights.of_torchvision(models.get_model_weights(name).DEFAULT)
+    return About(known.title, known.family, known.image_size, known.min_image_size, CLASSES, weights=given)
 
 
 def image_size(job: Job) -> int:
@@ -163,11 +159,8 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
         state = weights.from_file(job.weights_file)
         _load(model, state, entry, channels=channels, field="weights_file", source=job.weights_file)
     elif job.pretrained:
-        if entry.construct is not None:
-            raise TaskError("pretrained", f"There are no pretrained weights for {entry.title}.", weights.SCRATCH)
-        state = weights.of_torchvision(models.get_model_weights(job.model).DEFAULT, entry.title)
-        source = "The file of pretrained weights"
-        _load(model, state, entry, channels=channels, field="pretrained", source=source)
+        state = weights.pretrained(job, entry.title)
+        _load(model, state, entry, channels=channels, field="pretrained", source=weights.SOURCE)
     if entry.frozen_norms and (job.weights_file or job.pretrained):
         _freeze_norms(model.get_submodule("backbone.body"))
     if job.freeze_epochs:

@@ -45,11 +45,8 @@ def names() -> tuple[str, ...]:
 
 def about(name: str) -> About:
     known = _MODELS[name]
-    of_backbone = models.get_model_weights(known.backbone)
-    file = weights.cache_path(of_backbone.DEFAULT).name
-    # The weights of the features alone were made for nothing but them, and lack what a backbone is given whole.
-    whole = tuple(each.name for each in of_backbone if "FEATURES" not in each.name)
-    return About(known.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=whole, weights_file=file)
+    of_backbone = weights.of_torchvision(models.get_model_weights(known.backbone).DEFAULT)
+    return About(known.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=of_backbone)
 
 
 def build(job: Job, channels: int, size: int) -> nn.Module:
@@ -63,11 +60,10 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
     if job.weights_file:
         state = weights.from_file(job.weights_file)
         weights.load(model, state, head=HEAD, channels=channels, field="weights_file", source=job.weights_file)
-    elif job.pretrained and not job.model_is_file:
-        known = _MODELS[job.model]
-        state = weights.of_torchvision(models.get_model_weights(known.backbone).DEFAULT, f"the VGG16 of {known.title}")
-        source = "The file of pretrained weights"
-        weights.load(model, state, head=HEAD, channels=channels, field="pretrained", source=source)
+    elif job.pretrained:
+        title = job.model if job.model_is_file else f"the VGG16 of {_MODELS[job.model].title}"
+        state = weights.pretrained(job, title)
+        weights.load(model, state, head=HEAD, channels=channels, field="pretrained", source=weights.SOURCE)
     if job.freeze_epochs:
         if not any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters()):
             message = f"{job.model} has no part named {HEAD} that could be trained alone."

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from engine.contract.catalogue import did_you_mean
-from engine.contract.job import Job
+from engine.contract.job import TIMM, Job
 from engine.tasks import timm_models, torchvision_models, user_file, weights
 from engine.tasks.adapt import adapt_first_conv, begin_small, find_head, freeze_all_but
 from engine.tasks.base import Statistics, TaskError
@@ -108,12 +108,22 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
         state = weights.from_file(job.weights_file)
         field, source = "weights_file", job.weights_file
     elif job.pretrained:
-        if job.model_is_file or job.model == MNIST_CNN or timm_models.is_timm(job.model):
-            message = f"Footplate knows no pretrained weights for {job.model}."
-            raise TaskError("pretrained", message, weights.SCRATCH)
-        state = weights.pretrained(job.model, title_and_family(job.model)[0])
-        field, source = "pretrained", "The file of pretrained weights"
+        state = weights.pretrained(job, job.model if job.model_is_file else title_and_family(job.model)[0])
+        field, source = "pretrained", weights.SOURCE
     else:
         return
-    state = weights.resize_positions(job.model, state, size)
+    if timm_models.is_timm(job.model):
+        state = _as_timm_has_them(job, state, size)
+    else:
+        state = weights.resize_positions(job.model, state, size)
     weights.load(model, state, head=head, channels=channels, field=field, source=source)
+
+
+def _as_timm_has_them(job: Job, state: weights.State, size: int) -> weights.State:
+    """timm's own weights by its model's names and for its size; those of a model with another head, which only a file has,
+    are taken as they are."""
+    name = job.model.removeprefix(TIMM)
+    try:
+        return timm_models.by_own_names(name, state, **timm_models.sized(job.model, size))
+    except Exception:  # what does not fit fails in as many ways as there are models; loading it tells what is lacking
+        return state

@@ -46,9 +46,8 @@ def about(name: str) -> About:
     title, family = _TITLES[name]
     if name == HOURGLASS:
         return About(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES)
-    known = models.get_model_weights(_ENCODERS[name])
-    file = weights.cache_path(known.DEFAULT).name
-    return About(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, weights=("IMAGENET1K_V1",), weights_file=file)
+    of_encoder = weights.of_torchvision(models.get_model_weights(_ENCODERS[name]).DEFAULT)
+    return About(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, weights=of_encoder)
 
 
 def build(job: Job, channels: int, size: int) -> nn.Module:
@@ -60,8 +59,6 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         nearest = max(2 * STRIDE, round(size / STRIDE) * STRIDE)
         message = f"{_title(job)} takes sides that are a multiple of {STRIDE} px; {size} is not."
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
-    if job.model not in _ENCODERS and job.pretrained and not job.weights_file:
-        raise TaskError("pretrained", f"Footplate knows no pretrained weights for {_title(job)}.", weights.SCRATCH)
     if job.model not in _ENCODERS and job.freeze_epochs:
         message = f"{_title(job)} has no backbone apart from what is to be learnt."
         raise TaskError("freeze_epochs", message, "Train all layers.")
@@ -98,10 +95,8 @@ def _from_file(job: Job, channels: int, size: int) -> nn.Module:
 
 
 def _start_from_imagenet(job: Job, model: nn.Module, channels: int) -> None:
-    resnet = weights.of_torchvision(models.get_model_weights(_ENCODERS[job.model]).DEFAULT, _title(job))
-    state = model.state_dict() | of_resnet(resnet)
-    source = "The file of pretrained weights"
-    weights.load(model, state, head=None, channels=channels, field="pretrained", source=source)
+    state = model.state_dict() | of_resnet(weights.pretrained(job, _title(job)))
+    weights.load(model, state, head=None, channels=channels, field="pretrained", source=weights.SOURCE)
 
 
 def of_resnet(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -23,7 +23,6 @@ from engine.data.pictures import MaskedPictures
 from engine.tasks import segmentation_models
 from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task, TaskError
 from engine.tasks.class_counts import Shares, of_classes, shares, softened_weights
-from engine.tasks.classification import IMAGENET
 
 FOCUS = 2.0
 """The exponent of the focal loss: Lin et al. 2017 found 2 best (section 5.1)."""
@@ -118,8 +117,8 @@ class Segmentation(Task):
         return job.image_size if job.image_size is not None else segmentation_models.IMAGE_SIZE
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """ImageNet's, with which all encoders' weights were trained; a grey picture takes the mean over the colours."""
-        mean, std = IMAGENET
+        """Those that the encoder's weights were trained with; a grey picture takes the mean over the colours."""
+        mean, std = segmentation_models.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
     def prepared(self, job: Job, splits: Splits) -> Splits:

@@ -10,13 +10,15 @@ from torchvision import models
 
 from engine.contract.catalogue import did_you_mean
 from engine.contract.checks import ENCODER_STRIDE as STRIDE
-from engine.contract.job import Job
-from engine.tasks import user_file, weights
+from engine.contract.job import TIMM, Job
+from engine.contract.weights import TIMM_ENCODER, Weights
+from engine.tasks import timm_models, user_file, weights
 from engine.tasks.adapt import adapt_first_conv, find_head, freeze_all_but
-from engine.tasks.base import About, TaskError
+from engine.tasks.base import About, Statistics, TaskError
 
 CLASSES = 21
 """torchvision's are described as they ship: for the classes of PASCAL VOC."""
+IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 IMAGE_SIZE = 512
 """Where the user does not say, in pixels: torchvision's weights were made at 520, which few decoders of encoders that halve
 five times can take."""
@@ -54,15 +56,29 @@ def encoders() -> tuple[str, ...]:
     return tuple(sorted(get_encoder_names()))
 
 
+def encoder_weights() -> dict[str, Weights]:
+    """Where the encoders' weights that were trained on ImageNet come from; segmentation_models_pytorch tells no licences."""
+    from segmentation_models_pytorch.encoders import encoders as described
+
+    found = {name: described[name]["pretrained_settings"].get("imagenet") for name in encoders()}
+    return {
+        name: Weights(repository=each["repo_id"], revision=each["revision"]) for name, each in found.items() if each
+    }
+
+
+def statistics(job: Job) -> Statistics:
+    """Mean and standard deviation of the colours with which the encoder's weights were trained."""
+    if job.model in _DECODERS and job.encoder.startswith(TIMM_ENCODER):
+        return timm_models.statistics(TIMM + job.encoder.removeprefix(TIMM_ENCODER)) or IMAGENET
+    return IMAGENET
+
+
 def about(name: str) -> About:
     title, family = (_DECODERS | _TORCHVISION)[name]
     if name in _DECODERS:
         return About(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=True)
-    known = models.get_model_weights(name)
-    file = weights.cache_path(known.DEFAULT).name
-    return About(
-        title, family, IMAGE_SIZE, STRIDE, CLASSES, weights=tuple(each.name for each in known), weights_file=file
-    )
+    known = weights.of_torchvision(models.get_model_weights(name).DEFAULT)
+    return About(title, family, IMAGE_SIZE, STRIDE, CLASSES, weights=known)
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -74,20 +90,45 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         torch.manual_seed(job.seed)
         model = _construct(job, classes, channels, size)
     head = "segmentation_head" if job.model in _DECODERS else find_head(model, classes)
-    if job.weights_file:
-        state = weights.from_file(job.weights_file)
-        weights.load(model, state, head=head, channels=channels, field="weights_file", source=job.weights_file)
-    elif job.pretrained and job.model in _TORCHVISION:
-        state = weights.of_torchvision(models.get_model_weights(job.model).DEFAULT, about(job.model).title)
-        weights.load(
-            model, state, head=head, channels=channels, field="pretrained", source="The file of pretrained weights"
-        )
+    if job.weights_file or job.pretrained:
+        _load_weights(job, model, head, channels)
     if job.freeze_epochs:
         if head is None:
             message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
             raise TaskError("freeze_epochs", message, "Train all layers.")
         freeze_all_but(model, head)
     return model.train()
+
+
+def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int) -> None:
+    """A file may hold the weights of the whole model, or of its encoder alone, as pretrained ones do."""
+    if job.weights_file:
+        state, field, source = weights.from_file(job.weights_file), "weights_file", job.weights_file
+    else:
+        title = job.model if job.model_is_file else about(job.model).title
+        state = weights.pretrained(job, f"the encoder {job.encoder}" if job.model in _DECODERS else title)
+        field, source = "pretrained", weights.SOURCE
+    if job.model in _DECODERS and not any(name.startswith("encoder.") for name in state):
+        model, head = model.get_submodule("encoder"), None
+        state = _by_encoders_names(job.encoder, state)
+    weights.load(model, state, head=head, channels=channels, field=field, source=source)
+
+
+def _by_encoders_names(encoder: str, state: weights.State) -> weights.State:
+    """The weights of a classification model by the names that they have in the encoder; those of another, as they are."""
+    from segmentation_models_pytorch.encoders import get_encoder
+
+    try:
+        if encoder.startswith(TIMM_ENCODER):
+            name = encoder.removeprefix(TIMM_ENCODER)
+            whole = timm_models.by_own_names(name, state)  # of the features alone timm would not mind what is missing
+            features = timm_models.by_own_names(name, whole, features_only=True)
+            return {f"model.{each}": tensor for each, tensor in features.items()}
+        plain: nn.Module = get_encoder(encoder, weights=None)
+        plain.load_state_dict(dict(state))
+        return plain.state_dict()
+    except Exception:  # what does not fit fails in as many ways as there are encoders; loading it tells what is lacking
+        return state
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -105,21 +146,17 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     from segmentation_models_pytorch import create_model
 
-    if job.encoder not in encoders():
+    of_timm = job.encoder.removeprefix(TIMM_ENCODER) if job.encoder.startswith(TIMM_ENCODER) else ""
+    if job.encoder not in encoders() and not (of_timm and timm_models.is_known(of_timm)):
         raise TaskError("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, list(encoders())))
     if size % STRIDE:
         nearest = max(2 * STRIDE, round(size / STRIDE) * STRIDE)
         message = f"{about(job.model).title} takes sides that are a multiple of {STRIDE} px; {size} is not."
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
-    given = {"encoder_weights": "imagenet" if job.pretrained else None, "in_channels": channels, "classes": classes}
+    given = {"encoder_weights": None, "in_channels": channels, "classes": classes}
     try:
         model: nn.Module = create_model(job.model, job.encoder, **given)
-    except (OSError, RuntimeError) as error:
-        message = (
-            f"The pretrained weights of {job.encoder} are not in the cache and cannot be fetched ({_line(error)})."
-        )
-        raise TaskError("pretrained", message, weights.SCRATCH) from error
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, RuntimeError) as error:
         message = f"{about(job.model).title} cannot stand on the encoder {job.encoder} ({_line(error)})."
         raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
     return model

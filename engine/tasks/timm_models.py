@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import TIMM
+from engine.contract.weights import Weights
 from engine.tasks.base import Statistics, TaskError
 
 _LISTED = {
@@ -60,6 +63,7 @@ _LISTED = {
     "seresnext50_32x4d": ("SE-ResNeXt-50 32x4d", "ResNet"),
     "skresnet18": ("SK-ResNet-18", "ResNet"),
     "starnet_s1": ("StarNet-S1", "StarNet"),
+    "tf_efficientnet_lite0": ("EfficientNet-Lite0", "EfficientNet"),
     "tiny_vit_5m_224": ("TinyViT-5M", "TinyViT"),
     "tresnet_m": ("TResNet-M", "TResNet"),
     "twins_svt_small": ("Twins-SVT-S", "Twins"),
@@ -81,6 +85,13 @@ def names() -> tuple[str, ...]:
 
 def is_timm(model: str) -> bool:
     return model.startswith(TIMM)
+
+
+def is_known(name: str) -> bool:
+    """Whether the timm that is installed has a model of this name."""
+    import timm
+
+    return bool(timm.is_model(name))
 
 
 def title_and_family(model: str) -> tuple[str, str]:
@@ -105,6 +116,65 @@ def statistics(model: str) -> Statistics | None:
     return (tuple(config["mean"]), tuple(config["std"])) if config else None
 
 
+def tags() -> dict[str, tuple[str, ...]]:
+    """The tags of the weights that timm has for each of its models, the default first, "" for one without a name."""
+    import timm
+
+    found: dict[str, tuple[str, ...]] = {}
+    for name in timm.list_models():
+        default = timm.get_pretrained_cfg(name)
+        if default is not None and default.has_weights:
+            listed = (each.partition(".")[2] for each in timm.list_pretrained(name))
+            found[name] = tuple(dict.fromkeys((default.tag or "", *listed)))
+    return found
+
+
+def weights() -> dict[str, Weights]:
+    """Where all of timm's weights come from, by the model's name and tag."""
+    import timm
+
+    names = [f"{name}.{tag}" for name, all_tags in tags().items() for tag in all_tags]
+    configs = {name: timm.get_pretrained_cfg(name.removesuffix(".")) for name in names}
+    return {name: _source(config) for name, config in configs.items() if config is not None}
+
+
+def _source(config: Any) -> Weights:
+    licence = "" if config.license in (None, "unknown") else config.license
+    if config.hf_hub_id:
+        repository, _, revision = config.hf_hub_id.partition("@")
+        return Weights(repository=repository, revision=revision or "main", licence=licence)
+    return Weights(url=config.url, licence=licence)
+
+
+def by_own_names(name: str, state: dict[str, Tensor], **given: Any) -> dict[str, Tensor]:
+    """Pretrained weights of a model of timm's as `timm.create_model(name, **given)` has them: by today's names, and with
+    positions resampled where `img_size` is given. Raises what timm does where they are not those of the whole model."""
+    import timm
+
+    with _quietly():
+        whole: nn.Module = timm.create_model(
+            name, pretrained=True, pretrained_cfg_overlay={"state_dict": dict(state)}, **given
+        )
+    return whole.state_dict()
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """timm logs what it does with weights and sizes, which is what it was asked for."""
+    logger = logging.getLogger("timm")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def sized(model: str, size: int) -> dict[str, Any]:
+    """What a model that is built for one size is told of it."""
+    return {"img_size": size} if _config(model).get("fixed_input_size") else {}
+
+
 @lru_cache(maxsize=256)
 def _config(model: str) -> dict[str, Any]:
     """timm's description of the model's weights; empty for a name that it does not know."""
@@ -125,18 +195,14 @@ def construct(model: str, classes: int, channels: int, size: int) -> nn.Module:
     if not timm.is_model(name):
         message = f"timm {timm.__version__} has no model “{name}”."
         raise TaskError("model", message, did_you_mean(name, timm.list_models()))
-    given: dict[str, Any] = {"img_size": size} if _config(model).get("fixed_input_size") else {}
-    quiet = logging.getLogger("timm")
-    level = quiet.level
-    quiet.setLevel(logging.ERROR)
+    given = sized(model, size)
     try:
-        made: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **given)
+        with _quietly():
+            made: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **given)
     except Exception as error:  # a size may be refused in as many ways as there are models
         field = "image_size" if given else "model"
         message = f"{title_and_family(model)[0]} cannot be built for pictures of {size} px ({_line(error)})."
         raise TaskError(field, message, f"Set {image_size(model)}, or leave it empty.") from error
-    finally:
-        quiet.setLevel(level)
     patches = getattr(getattr(made, "patch_embed", None), "patch_size", None) or ()
     patch = max(patches if isinstance(patches, tuple) else (patches,), default=1)
     if given and size % patch:

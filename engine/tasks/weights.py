@@ -1,18 +1,19 @@
-"""Weights to start from: torchvision's own, or a file's."""
+"""Weights to start from: pretrained ones, which lie in a library's cache, or a file's."""
 
 from __future__ import annotations
 
-import os
+import argparse
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.parse import urlparse
 
 import torch
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum
 from torchvision.models.vision_transformer import interpolate_embeddings
 
+from engine.contract.catalogue import load_catalogue
+from engine.contract.job import Job
+from engine.contract.weights import Weights, find, place, weights_of
 from engine.tasks import torchvision_models
 from engine.tasks.adapt import find_first_conv, match_channels
 from engine.tasks.base import TaskError
@@ -20,72 +21,76 @@ from engine.tasks.base import TaskError
 State = dict[str, Tensor]
 
 SCRATCH = "Train from scratch (pretrained weights off), or give a weights file."
+SOURCE = "The file of pretrained weights"
+_SWAG = "SWAG"
+"""What torchvision's README and the licence it names have under CC-BY-NC 4.0."""
+_STATES = ("model", "state_dict_ema", "state_dict")
+"""Under what files keep their weights beside other things: our own checkpoints and those of timm's authors."""
 
 
-def cache_path(weights: WeightsEnum) -> Path:
-    """Where torchvision keeps the file of these weights once it has fetched it."""
-    return Path(torch.hub.get_dir()) / "checkpoints" / os.path.basename(urlparse(weights.url).path)
+def of_torchvision(known: WeightsEnum) -> Weights:
+    """What torchvision says of weights of its own: licences of the data they were trained on it leaves to the user."""
+    licence = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
+    return Weights(url=known.url, licence=licence, bytes=round(known.meta["_file_size"] * 2**20))
 
 
-def pretrained(name: str, title: str) -> State:
-    """torchvision's default weights for the model, from its cache or the network. Raises TaskError."""
-    known = torchvision_models.weights(name)
-    if not known:
+def pretrained(job: Job, title: str) -> State:
+    """The pretrained weights of the job's model, or of its encoder, from the cache that `engine.models.fetch` has put them
+    into. Raises TaskError."""
+    known = weights_of(job, load_catalogue())
+    if known is None:
         raise TaskError("pretrained", f"There are no pretrained weights for {title}.", SCRATCH)
-    return of_torchvision(known[0], title)
-
-
-def of_torchvision(weights: WeightsEnum, title: str) -> State:
-    """The same of weights by their name."""
-    path = cache_path(weights)
-    cached = path.is_file()
+    path = find(known).path
+    if not path:
+        message = f"The pretrained weights of {title} are not on this machine: there is no {place(known)}."
+        raise TaskError("pretrained", message, f"Put {known.title} there. {SCRATCH}")
     try:
-        state: State = weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
-    except (URLError, OSError) as error:
-        if cached:
-            message = f"The pretrained weights in {path} cannot be read ({_first_line(error)})."
-            raise TaskError("pretrained", message, f"Check the file's permissions. {SCRATCH}") from error
-        message = (
-            f"The pretrained weights of {title} are not in torchvision's cache ({path}) and cannot be fetched, "
-            f"since there is no network ({_first_line(error)})."
-        )
-        raise TaskError("pretrained", message, SCRATCH) from error
+        return _read(Path(path))
+    except OSError as error:
+        message = f"The pretrained weights in {path} cannot be read ({_first_line(error)})."
+        raise TaskError("pretrained", message, f"Check the file's permissions. {SCRATCH}") from error
     except Exception as error:  # torch.load raises many things for what it does not take
-        if cached:
-            message = f"The pretrained weights in {path} are damaged ({_first_line(error)})."
-            raise TaskError("pretrained", message, f"Remove that file. {SCRATCH}") from error
-        message = f"The pretrained weights of {title} arrived damaged ({_first_line(error)})."
-        raise TaskError("pretrained", message, f"Try again. {SCRATCH}") from error
-    return state
+        message = f"The pretrained weights in {path} are damaged ({_first_line(error)})."
+        raise TaskError("pretrained", message, f"Remove that file. {SCRATCH}") from error
 
 
 def from_file(path: str) -> State:
     """The weights in a local file: a plain state dict, or a checkpoint that holds one as "model". Raises TaskError."""
-    from safetensors.torch import load_file
-
-    file = Path(path).expanduser()
     try:
-        content: Any = (
-            load_file(file)
-            if file.suffix == ".safetensors"
-            else torch.load(file, map_location="cpu", weights_only=True)
-        )
+        return _read(Path(path).expanduser())
     except FileNotFoundError:
         raise TaskError("weights_file", f"There is no file {path}.", "Check the spelling, or browse for it.") from None
     except PermissionError:
         raise TaskError("weights_file", f"{path} may not be read.", "Give yourself permission to read it.") from None
+    except NoWeightsError:
+        message = f"{path} holds no weights (a dict of tensors by name)."
+        raise TaskError("weights_file", message, "Give a file made by torch.save of a model's state dict.") from None
     except Exception as error:  # torch.load raises many things for what is no file of its own
         message = f"{path} cannot be read as weights ({_first_line(error)})."
         remedy = (
             "Give a file made by torch.save of a state dict, or a .safetensors; files that hold code are not opened."
         )
         raise TaskError("weights_file", message, remedy) from error
-    for key in ("model", "state_dict"):
+
+
+class NoWeightsError(ValueError):
+    """A file can be read, but holds something other than tensors by name."""
+
+
+def _read(file: Path) -> State:
+    """The weights in a file, which is never unpickled. Raises NoWeightsError, and what the libraries raise."""
+    from safetensors.torch import load_file
+
+    if file.suffix == ".safetensors":
+        content: Any = load_file(file)
+    else:
+        with torch.serialization.safe_globals([argparse.Namespace]):  # options, which timm's authors keep with theirs
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    for key in _STATES:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not content or not all(isinstance(each, Tensor) for each in content.values()):
-        message = f"{path} holds no weights (a dict of tensors by name)."
-        raise TaskError("weights_file", message, "Give a file made by torch.save of a model's state dict.")
+        raise NoWeightsError("it holds no dict of tensors by name")
     return {name.removeprefix("module."): tensor for name, tensor in content.items()}
 
 

@@ -76,7 +76,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     splits = task.splits(job)
     if spec.world_size > 1:
         check_alike(splits, job.dataset, strategy.agree, strategy.joined)
-    model = _build_model(spec, strategy, task, splits)
+    model = _build_model(spec, task, splits)
     meant = not_finite_buffers(model)
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
     streams = RandomStreams(job.seed) if checkpoint is None else checkpoint.streams
@@ -153,18 +153,13 @@ def _use_cores(spec: WorkerSpec) -> None:
         linux.keep_freed_memory()
 
 
-def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits) -> nn.Module:
+def _build_model(spec: WorkerSpec, task: Task, splits: Splits) -> nn.Module:
     """The plain model, with the same weights on every rank since all draw them from the same seed."""
     job = spec.job
     if job.resume_from:  # whose weights take the place of any others
         job = msgspec.structs.replace(job, pretrained=False, weights_file="")
-    if job.pretrained and spec.rank:
-        strategy.agree((0,))  # rank 0 fetches the weights into the cache first
     seed(job.seed)
-    model = task.build_model(job, len(splits.classes), splits.channels)
-    if job.pretrained and not spec.rank:
-        strategy.agree((0,))
-    return model
+    return task.build_model(job, len(splits.classes), splits.channels)
 
 
 def _parameter_counts(model: nn.Module) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The disk as the form last saw it: what its checks ask is answered at once, and looked at on threads.
+"""The disk and the network as the form last saw them: what its checks ask is answered at once, and looked at on threads.
 
 A disk may take for ever, as that of a network that is gone does; the window must not.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.disk import Kind, ModelFile, RealDisk
+from engine.contract.weights import OnDisk, Weights, place
 from gui.background import Background
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ _SLOW_S = 0.2
 """A look that takes longer has met a disk that may never answer."""
 _TYPING_MS = 250
 """After such a look others wait until nothing has been asked for so long, so that not every letter of a path takes a thread."""
+
+_NETWORK = "host"
+"""The questions that are not about the disk, and wait for a server's answer as a matter of course."""
 
 _Question = tuple[str, Hashable]
 
@@ -55,14 +59,21 @@ class SeenDisk(QObject):
 
     @property
     def unanswered(self) -> list[str]:
-        """The paths that were asked about and are not known yet."""
-        return [str(path) for kind, path in self._asked if (kind, path) not in self._answers]
+        """The paths that were asked about and are not known yet; no run waits for what the network says."""
+        asked = (question for question in self._asked if question not in self._answers)
+        return [_in_words(question) for question in asked if question[0] != _NETWORK]
 
     def kind(self, path: str) -> Kind | None:
         return cast("Kind | None", self._ask(("kind", path), lambda: self._disk.kind(path)))
 
     def model_file(self, path: str) -> ModelFile | None:
         return cast("ModelFile | None", self._ask(("model file", path), lambda: self._disk.model_file(path)))
+
+    def weights(self, weights: Weights) -> OnDisk | None:
+        return cast("OnDisk | None", self._ask(("weights", weights), lambda: self._disk.weights(weights)))
+
+    def reaches(self, host: str) -> bool | None:
+        return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.reaches(host)))
 
     def standing(self, run: RunFolder) -> Standing | None:
         """How a run stands."""
@@ -82,7 +93,8 @@ class SeenDisk(QObject):
         """Looks at all that was asked for since `begin`, and waits a moment for what is not known. Whether more is known
         then than before."""
         now = time.monotonic()
-        if any(look.work.running and now - look.begun > _SLOW_S for look in self._looks.values()):
+        disk = (look for question, look in self._looks.items() if question[0] != _NETWORK)
+        if any(look.work.running and now - look.begun > _SLOW_S for look in disk):
             self._later.start()
             return False
         self._look_at_all()
@@ -118,6 +130,11 @@ class SeenDisk(QObject):
         self._answers[question] = answer
         if answer != known:
             self.changed.emit()
+
+
+def _in_words(question: _Question) -> str:
+    about = question[1]
+    return str(place(about) if isinstance(about, Weights) else about)
 
 
 def _looked(question: _Question, number: int, look: Callable[[], Any]) -> tuple[_Question, int, Any]:

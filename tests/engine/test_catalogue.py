@@ -51,8 +51,10 @@ def test_that_the_figures_of_a_model_are_torchvisions() -> None:
     entry = catalogue.describe(TASKS["classification"], "resnet50")
     assert (entry.title, entry.family, entry.image_size) == ("ResNet-50", "ResNet", 224)
     assert entry.parameters == weights.meta["num_params"]
-    assert entry.weights == ("IMAGENET1K_V2", "IMAGENET1K_V1")
-    assert entry.weights_file == "resnet50-11ad3fa6.pth"
+    assert entry.weights is not None
+    assert entry.weights.url == weights.url
+    assert entry.weights.title == "resnet50-11ad3fa6.pth from download.pytorch.org"
+    assert entry.weights.bytes == pytest.approx(102.5e6, rel=0.01)
     assert entry.batch_norm
     assert (len(entry.cut_places), entry.cut_places[0], entry.cut_places[-1]) == (20, "conv1", "avgpool")
     assert (entry.blocks, entry.tied) == (16, ())

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from engine.contract.catalogue import load_catalogue
 from engine.contract.checks import problems
 from engine.contract.job import Job
+from engine.contract.weights import place, weights_of
 from engine.tasks import TASKS, TaskError, timm_models
 from engine.tasks.adapt import find_head
 from engine.tasks.meta import on_meta
@@ -50,6 +51,58 @@ def test_that_any_of_timms_models_can_be_had_by_its_name_and_takes_weights_of_a_
     assert other(inputs[:, :1]).shape == (2, 9)
 
 
+def cached(job: Job, **given: object) -> torch.nn.Module:
+    """What timm would publish for the job's model, with weights of no use, in the cache of the hub's library."""
+    model = timm.create_model(job.model.removeprefix("timm:"), **given).eval()
+    known = weights_of(job, load_catalogue())
+    assert known is not None
+    place(known).parent.mkdir(parents=True)
+    save_file(model.state_dict(), place(known))
+    return model
+
+
+def test_that_pretrained_weights_come_from_the_hubs_cache_with_their_head_where_it_fits() -> None:
+    job = Job(model="timm:test_resnet", pretrained=True)
+    plain = cached(job)
+    inputs = torch.rand(2, 3, 64, 64)
+    torch.testing.assert_close(TASK.build_model(job, 1000, 3).eval()(inputs), plain(inputs))
+    other = TASK.build_model(job, 2, 1).eval()
+    grey = inputs[:, :1]
+    features = plain.forward_features(grey.expand(2, 3, 64, 64))
+    torch.testing.assert_close(other.forward_features(grey), features, rtol=1e-4, atol=1e-4)
+
+
+def test_that_positions_are_resampled_for_pictures_of_another_size() -> None:
+    job = Job(model="timm:test_vit", pretrained=True, image_size=96)
+    plain = cached(job)
+    expected = timm.create_model(
+        "test_vit", pretrained=True, img_size=96, pretrained_cfg_overlay={"state_dict": plain.state_dict()}
+    )
+    inputs = torch.rand(2, 3, 96, 96)
+    torch.testing.assert_close(TASK.build_model(job, 1000, 3).eval()(inputs), expected.eval()(inputs))
+
+
+def test_that_weights_with_a_tag_are_those_of_the_tag() -> None:
+    known = load_catalogue()
+    default, other = (
+        weights_of(Job(model=f"timm:{name}"), known) for name in ("vit_base_patch16_224", "vit_base_patch16_224.dino")
+    )
+    assert default is not None
+    assert other is not None
+    assert (default.repository, default.licence) == (
+        "timm/vit_base_patch16_224.augreg2_in21k_ft_in1k",
+        "apache-2.0",
+    )
+    assert other.repository == "timm/vit_base_patch16_224.dino"
+
+
+def test_that_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
+    save_file(timm.create_model("test_efficientnet").state_dict(), tmp_path / "other.safetensors")
+    with pytest.raises(TaskError, match="does not fit the model") as error:
+        TASK.build_model(Job(model="timm:test_resnet", weights_file=str(tmp_path / "other.safetensors")), 1000, 3)
+    assert error.value.field == "weights_file"
+
+
 def test_that_a_model_made_for_one_size_is_built_for_the_one_that_is_asked_for() -> None:
     model = TASK.build_model(Job(model="timm:test_vit", image_size=64), 3, 3)
     assert model(torch.rand(1, 3, 64, 64)).shape == (1, 3)
@@ -60,7 +113,8 @@ def test_that_a_model_made_for_one_size_is_built_for_the_one_that_is_asked_for()
     [
         ({"model": "timm:convnextv2_ato"}, "model", "Did you mean “convnextv2_atto”"),
         ({"model": "timm:test_vit", "image_size": 65}, "image_size", "Set 64, or leave it empty"),
-        ({"model": "timm:test_resnet", "pretrained": True}, "pretrained", "no pretrained weights"),
+        ({"model": "timm:test_resnet", "pretrained": True}, "pretrained", "are not on this machine: there is no"),
+        ({"model": "timm:botnet50ts_256", "pretrained": True}, "pretrained", "no pretrained weights"),
     ],
 )
 def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, object], field: str, words: str) -> None:

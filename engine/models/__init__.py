@@ -1,0 +1,1 @@
+"""The models that Footplate offers, and what they start from."""

@@ -1,0 +1,263 @@
+"""Fetches the pretrained weights of a job into the caches of the libraries that read them: `python -m engine.models.fetch`.
+
+A process of its own, without torch, that is given the weights as JSON and says what it does as events, one a line: how far it
+is, and why it cannot, in which case it ends with 1. What has arrived is compared with its hash before anybody finds it, and so
+is what lies in the cache already.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+import msgspec
+
+from engine import linux
+from engine.contract.events import ENCODE, Failed, Fetching
+from engine.contract.weights import Weights, find, offline, place
+from engine.contract.weights_checks import ways_out
+
+TOLD_S = 0.5
+"""Between two words about how far it is."""
+ANSWER_S = 30.0
+"""How long a server may be silent."""
+_CHUNK = 1 << 18
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")
+"""As torch.hub has it."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+OnProgress = Callable[[int, int | None], object]
+"""Is told the bytes that are there, and how many there will be, as far as that is known."""
+
+
+class CannotFetch(Exception):  # noqa: N818  (it says what happened)
+    """Why weights cannot be had, in one sentence, and what to do about it."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message} {remedy}")
+
+
+def fetch(weights: Weights, on_progress: OnProgress) -> Path:
+    """The file of `weights`, which is fetched where it is not on this machine. Raises CannotFetch."""
+    here = find(weights).path
+    if here:
+        if _is_damaged(Path(here)):
+            message = f"The pretrained weights in {here} are damaged: their SHA-256 is another than it should be."
+            raise CannotFetch(message, "Remove that file, and the run fetches it anew.")
+        return Path(here)
+    if offline():
+        message = (
+            f"The pretrained weights {weights.title} are not on this machine, and HF_HUB_OFFLINE forbids to fetch them."
+        )
+        raise CannotFetch(message, ways_out(weights))
+    try:
+        path = _from_hub(weights, on_progress) if weights.repository else _from_url(weights, on_progress)
+    except OSError as error:
+        if error.errno in _FULL:
+            message = f"There is no room for the pretrained weights {weights.title}: {place(weights).parent} is full."
+            raise CannotFetch(
+                message, f"Make room there, or set {_cache_variable(weights)} to another folder."
+            ) from error
+        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+            message = f"The pretrained weights {weights.title} cannot be written ({_line(error)})."
+            remedy = f"Get write permission there, or set {_cache_variable(weights)} to another folder."
+            raise CannotFetch(message, remedy) from error
+        message = f"The pretrained weights {weights.title} could not be fetched ({_line(error)})."
+        raise CannotFetch(message, f"Try again. {ways_out(weights)}") from error
+    if _is_damaged(path):
+        _forget(path)
+        message = f"The pretrained weights {weights.title} arrived damaged: their SHA-256 is another than it should be."
+        raise CannotFetch(message, f"Try again. {ways_out(weights)}")
+    return path
+
+
+# From the hub
+
+
+def _from_hub(weights: Weights, on_progress: OnProgress) -> Path:
+    from huggingface_hub import errors, hf_hub_download
+
+    page, ways = weights.page, ways_out(weights)
+    bar = _bar(on_progress)
+    for file in weights.files:
+        try:
+            path = hf_hub_download(weights.repository, file, revision=weights.revision, tqdm_class=bar)
+            return Path(path)
+        except errors.GatedRepoError as error:
+            message = f"{page} is gated: its owner has to let you have the weights."
+            raise CannotFetch(message, f"Ask for access there and log in with `hf auth login`. {ways}") from error
+        except errors.RepositoryNotFoundError as error:
+            raise CannotFetch(f"There is no {page} for you: it is gone or private.", ways) from error
+        except errors.RevisionNotFoundError as error:
+            raise CannotFetch(f"{page} has no revision {weights.revision}.", ways) from error
+        except errors.LocalEntryNotFoundError as error:
+            raise _out_of_reach(weights, error.__cause__ or error) from error
+        except errors.EntryNotFoundError:
+            continue
+        except errors.HfHubHTTPError as error:
+            raise CannotFetch(
+                f"{weights.host} refuses {weights.title} ({_line(error)}).", f"Try again. {ways}"
+            ) from error
+        except errors.HTTPError as error:
+            raise _out_of_reach(weights, error) from error
+    raise CannotFetch(f"{page} has none of the files {', '.join(weights.files)}.", ways)
+
+
+def _out_of_reach(weights: Weights, cause: BaseException) -> CannotFetch:
+    """Why the hub has told nothing of a file."""
+    from huggingface_hub import errors
+
+    if isinstance(cause, errors.FileMetadataError):
+        return _no_hub(weights)
+    message = (
+        f"The pretrained weights {weights.title} cannot be fetched: {weights.host} cannot be reached ({_line(cause)})."
+    )
+    return CannotFetch(message, ways_out(weights))
+
+
+def _no_hub(weights: Weights) -> CannotFetch:
+    message = f"What answers for {weights.host} is something else, such as the page of a proxy or of a login."
+    return CannotFetch(message, f"Log in there, or set HTTPS_PROXY. {ways_out(weights)}")
+
+
+def _bar(on_progress: OnProgress) -> Any:
+    """A class of progress bars that draw nothing, which huggingface_hub makes one of for each download."""
+    from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **given: Any) -> None:
+            given.pop("name", None)
+            super().__init__(*args, **{**given, "disable": True})
+            self.total = given.get("total")
+            self.done = int(given.get("initial") or 0)
+
+        def update(self, n: float | None = 1) -> None:
+            self.done += int(n or 0)
+            on_progress(self.done, int(self.total) if self.total else None)
+
+    return Bar
+
+
+# From an address
+
+
+def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
+    path = place(weights)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ways = ways_out(weights)
+    try:
+        with urlopen(weights.url, timeout=ANSWER_S) as answer, _taking_shape(path) as stream:
+            if answer.headers.get_content_type() == "text/html":
+                raise _no_hub(weights)
+            length = answer.headers.get("Content-Length")
+            total, done = int(length) if length else None, 0
+            while chunk := answer.read(_CHUNK):
+                stream.write(chunk)
+                done += len(chunk)
+                on_progress(done, total)
+            if total is not None and done < total:
+                message = f"The connection to {weights.host} broke off after {done:,} of {total:,} bytes."
+                raise CannotFetch(message, f"Try again. {ways}")
+    except HTTPError as error:
+        with error:
+            message = f"{weights.url} cannot be fetched ({error.code} {error.reason})."
+        raise CannotFetch(message, ways) from error
+    except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
+        raise _out_of_reach(weights, error) from error
+    return path
+
+
+@contextmanager
+def _taking_shape(path: Path) -> Iterator[Any]:
+    """A file beside `path` that takes its place once it is whole, and is gone otherwise."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as stream:
+            yield stream
+        if _is_other_than(partial, _hash_in_name(path)):
+            message = f"What came for {path.name} is damaged: its SHA-256 is another than its name says."
+            raise CannotFetch(message, "Try again, or give a weights file.")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+# Whether it is what it should be
+
+
+def _is_damaged(path: Path) -> bool:
+    """Whether a file's SHA-256 is another than its name says: torch's carry its beginning, the hub's blobs are called by it.
+    False for one whose name says nothing, as of those put there by hand."""
+    blob = path.resolve().name
+    return _is_other_than(path, blob if _SHA256.fullmatch(blob) else _hash_in_name(path))
+
+
+def _hash_in_name(path: Path) -> str:
+    found = _HASH_IN_NAME.search(path.name)
+    return found[1] if found else ""
+
+
+def _is_other_than(path: Path, sha256: str) -> bool:
+    if not sha256:
+        return False
+    with path.open("rb") as stream:
+        return not hashlib.file_digest(stream, "sha256").hexdigest().startswith(sha256)
+
+
+def _forget(path: Path) -> None:
+    """Removes a file from the hub's cache, with what it leads to."""
+    blob = path.resolve()
+    path.unlink()
+    blob.unlink(missing_ok=True)
+
+
+def _cache_variable(weights: Weights) -> str:
+    return "HF_HUB_CACHE" if weights.repository else "TORCH_HOME"
+
+
+def _line(error: BaseException) -> str:
+    text = str(getattr(error, "reason", "") or error).strip()
+    return text.splitlines()[0][:200] if text else type(error).__name__
+
+
+def main(argv: list[str]) -> int:
+    linux.signal_at_parents_death(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what has arrived in part is removed
+    weights = msgspec.json.decode(argv[0], type=Weights)
+    told = 0.0
+
+    def tell(done: int, total: int | None) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now >= told + TOLD_S or done == total:
+            told = now
+            _say(Fetching(source=weights.title, done_bytes=done, total_bytes=total))
+
+    try:
+        fetch(weights, tell)
+    except CannotFetch as error:
+        _say(Failed(cause=str(error)))
+        return 1
+    return 0
+
+
+def _say(event: Fetching | Failed) -> None:
+    sys.stdout.buffer.write(ENCODE.encode(event) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

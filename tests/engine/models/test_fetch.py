@@ -1,0 +1,193 @@
+"""Fetching weights, by the process that does it, from a real server."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.contract.events import EVENT, AnyEvent, Failed, Fetching
+from engine.contract.weights import Weights, find, hub_cache, place, torch_cache
+from tests.support.weights_server import Fault, WeightsServer
+
+CONTENT = bytes(range(256)) * 4096
+NAME = f"net-{hashlib.sha256(CONTENT).hexdigest()[:8]}.pth"
+HUB = Weights(repository="timm/some.model")
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., WeightsServer]]:
+    """Starts a server and has the hub's library take it for the hub."""
+    running = []
+
+    def start(fault: Fault = "", files: dict[str, bytes] | None = None) -> WeightsServer:
+        server = WeightsServer({"model.safetensors": CONTENT, NAME: CONTENT} if files is None else files, fault)
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        context = server.serving()
+        context.__enter__()
+        running.append(context)
+        return server
+
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    yield start
+    for context in running:
+        context.__exit__(None, None, None)
+
+
+def process(weights: Weights, **given: object) -> subprocess.Popen[bytes]:
+    words = msgspec.json.encode(weights).decode()
+    command = [sys.executable, "-m", "engine.models.fetch", words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **given)  # type: ignore[call-overload, no-any-return]
+
+
+def fetched(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
+    """The process' exit code, and what it has said."""
+    with process(weights, **given) as child:
+        output, words = child.communicate(timeout=120)
+    assert b"Traceback" not in words, words.decode()
+    return child.returncode, [EVENT.decode(line) for line in output.splitlines()]
+
+
+def cause(weights: Weights, **given: object) -> str:
+    """Why it could not be fetched, after which nothing of it is left."""
+    code, events = fetched(weights, **given)
+    assert code == 1
+    (failed,) = [event for event in events if isinstance(event, Failed)]
+    assert find(weights).path == ""
+    assert contents(hub_cache()) + contents(torch_cache()) == []
+    return failed.cause
+
+
+def contents(folder: Path) -> list[Path]:
+    """The files under `folder` that have anything in them but the names of other things."""
+    files = [path for path in folder.rglob("*") if path.is_file() and "refs" not in path.parts]
+    return [path for path in files if path.stat().st_size and path.name not in ("CACHEDIR.TAG",)]
+
+
+@pytest.mark.parametrize("of_hub", [True, False])
+def test_that_weights_are_fetched_once_and_found_where_their_library_looks(
+    serve: Callable[..., WeightsServer], of_hub: bool
+) -> None:
+    server = serve()
+    weights = HUB if of_hub else Weights(url=f"{server.address}/models/{NAME}")
+    code, events = fetched(weights)
+    assert code == 0
+    last = events[-1]
+    assert isinstance(last, Fetching)
+    assert (last.done_bytes, last.total_bytes, last.source) == (len(CONTENT), len(CONTENT), weights.title)
+    here = find(weights)
+    assert Path(here.path).read_bytes() == CONTENT
+    assert here.bytes == len(CONTENT)
+    server.asked.clear()
+    assert fetched(weights) == (0, [])
+    assert server.asked == []
+
+
+def test_that_what_the_hub_keeps_unsafe_alone_is_fetched_as_it_is(serve: Callable[..., WeightsServer]) -> None:
+    serve(files={"pytorch_model.bin": CONTENT})
+    assert fetched(HUB)[0] == 0
+    assert Path(find(HUB).path).name == "pytorch_model.bin"
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("html", "is something else, such as the page of a proxy or of a login. Log in there, or set HTTPS_PROXY"),
+        ("gated", "is gated: its owner has to let you have the weights. Ask for access there"),
+        ("missing", "for you: it is gone or private"),
+        ("damaged", "SHA-256 is another than it should be"),
+    ],
+)
+def test_that_what_a_hub_does_wrong_is_told_with_the_remedy(
+    serve: Callable[..., WeightsServer], fault: Fault, words: str
+) -> None:
+    serve(fault)
+    told = cause(HUB)
+    assert words in told
+    assert "rain from scratch" in told
+    assert str(place(HUB)) in told
+
+
+def test_that_a_repository_without_weights_is_told(serve: Callable[..., WeightsServer]) -> None:
+    serve(files={})
+    assert "has none of the files model.safetensors, pytorch_model.bin" in cause(HUB)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ["truncated", "broken"])
+def test_that_a_hub_that_breaks_off_is_given_up_after_some_tries(
+    serve: Callable[..., WeightsServer], fault: Fault
+) -> None:
+    serve(fault)
+    assert f"put model.safetensors of {os.environ['HF_ENDPOINT']}/timm/some.model at" in cause(HUB)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("html", "is something else, such as the page of a proxy"),
+        ("missing", "cannot be fetched (404 Not Found)"),
+        ("truncated", f"broke off after {len(CONTENT) // 2:,} of {len(CONTENT):,} bytes"),
+        ("damaged", "its SHA-256 is another than its name says"),
+    ],
+)
+def test_that_what_a_server_does_wrong_is_told_with_the_remedy(
+    serve: Callable[..., WeightsServer], fault: Fault, words: str
+) -> None:
+    server = serve(fault)
+    assert words in cause(Weights(url=f"{server.address}/{NAME}"))
+
+
+@pytest.mark.parametrize("of_hub", [True, False])
+def test_that_a_full_disk_is_told_with_the_folder_and_the_way_to_another(
+    serve: Callable[..., WeightsServer], of_hub: bool
+) -> None:
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(CONTENT) // 2,) * 2)
+
+    server = serve()
+    weights = HUB if of_hub else Weights(url=f"{server.address}/{NAME}")
+    told = cause(weights, preexec_fn=small)
+    assert f"{place(weights).parent} is full" in told
+    assert ("HF_HUB_CACHE" if of_hub else "TORCH_HOME") in told
+
+
+def test_that_without_a_network_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = cause(Weights(url=f"http://127.0.0.1:9/{NAME}"))
+    assert "http://127.0.0.1:9 cannot be reached" in told
+    assert f"put http://127.0.0.1:9/{NAME} at {torch_cache() / NAME}" in told
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "HF_HUB_OFFLINE forbids" in cause(HUB)
+
+
+def test_that_a_file_that_has_been_damaged_in_the_cache_is_named(serve: Callable[..., WeightsServer]) -> None:
+    serve()
+    assert fetched(HUB)[0] == 0
+    path = Path(find(HUB).path)
+    path.write_bytes(b"something else")
+    code, (failed,) = fetched(HUB)
+    assert code == 1
+    assert isinstance(failed, Failed)
+    assert f"{path} are damaged" in failed.cause
+    assert "Remove that file" in failed.cause
+
+
+@pytest.mark.parametrize("of_hub", [True, False])
+def test_that_what_is_stopped_leaves_nothing(serve: Callable[..., WeightsServer], of_hub: bool) -> None:
+    server = serve("held")
+    weights = HUB if of_hub else Weights(url=f"{server.address}/{NAME}")
+    with process(weights) as child:
+        assert server.holding.wait(60)
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=60)
+    assert find(weights).path == ""
+    assert contents(hub_cache()) + contents(torch_cache()) == []
