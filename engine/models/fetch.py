@@ -137,7 +137,7 @@ def _bar(on_progress: OnProgress) -> Any:
     """A class of progress bars that draw nothing, which huggingface_hub makes one of for each download."""
     from tqdm import tqdm
 
-    class Bar(tqdm):  # type: ignore[type-arg]
+    class Bar(tqdm):
         def __init__(self, *args: Any, **given: Any) -> None:
             given.pop("name", None)
             super().__init__(*args, **{**given, "disable": True})
