@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from typing import TextIO
 
 from engine.cli.words import duration, in_short, size
@@ -14,6 +15,7 @@ from engine.contract.events import (
     DevicesFree,
     EventsLost,
     Failed,
+    Fetching,
     LogLine,
     PhaseChanged,
     Planned,
@@ -25,6 +27,7 @@ from engine.contract.events import (
     Validation,
     Waiting,
     Warned,
+    fetch_left_s,
 )
 from engine.contract.job import FIELDS
 from engine.contract.runs import RunFolder
@@ -66,6 +69,7 @@ class Progress:
         self._total = 0
         self._epochs = 0
         self._first: tuple[int, float] | None = None
+        self._fetching: tuple[Fetching, ...] = ()
         self._advice: Advice | None = None
         self._advised = 0
         self._printed: tuple[str, int | str] | None = None
@@ -73,6 +77,10 @@ class Progress:
     def show(self, event: AnyEvent) -> None:
         if isinstance(event, StepMetrics):
             self._line.show(self._bar(event))
+            return
+        if isinstance(event, Fetching):
+            self._fetching = (*self._fetching[:1], event)
+            self._line.show(_fetched(self._fetching))
             return
         text = self._words(event)
         if text:
@@ -104,9 +112,8 @@ class Progress:
         left = None
         if event.step > first and self._total:
             left = (event.time - began) / (event.step - first) * (self._total - event.step)
-        bar = "█" * round(share * _BAR) + "░" * (_BAR - round(share * _BAR))
         return (
-            f"epoch {event.epoch}/{self._epochs or '?'} {bar} {share:4.0%}  step {event.step}"
+            f"epoch {event.epoch}/{self._epochs or '?'} {_drawn(share)} {share:4.0%}  step {event.step}"
             f"  loss {event.loss:.4f}  {event.images_per_second:,.0f} images/s  {duration(left)} left"
         )
 
@@ -121,6 +128,9 @@ class Progress:
                 return "Pausing."
             case PhaseChanged(phase="stopping"):
                 return "Stopping."
+            case PhaseChanged(phase="fetching", detail=detail):
+                self._fetching = ()
+                return f"Fetching {detail}."
             case PhaseChanged(phase="preparing" | "starting", detail=detail):
                 return detail
             case Planned():
@@ -163,6 +173,20 @@ class Progress:
         if event.cause and event.outcome != "failed":
             text += f" {event.cause}"
         return text + "".join(f"\n{self._run.path / path}" for path in event.checkpoints)
+
+
+def _fetched(told: Sequence[Fetching]) -> str:
+    """ "████░░░░  42 %  41.1 MiB of 97.8 MiB  3 s left"."""
+    latest = told[-1]
+    if not latest.total_bytes:
+        return f"{size(latest.done_bytes)} of the weights"
+    share = latest.done_bytes / latest.total_bytes
+    left = duration(fetch_left_s(told))
+    return f"{_drawn(share)} {share:4.0%}  {size(latest.done_bytes)} of {size(latest.total_bytes)}  {left} left"
+
+
+def _drawn(share: float) -> str:
+    return "█" * round(share * _BAR) + "░" * (_BAR - round(share * _BAR))
 
 
 def _in_line(event: Waiting) -> str:

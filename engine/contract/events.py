@@ -7,6 +7,7 @@ both at 0. The socket carries the same lines.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -377,6 +378,16 @@ AnyEvent = (
 
 DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, DevicesSampled)
 """Events that may be thinned on the way to a slow reader."""
+
+
+def fetch_left_s(told: Sequence[Fetching]) -> float | None:
+    """How long a fetch of weights takes yet, in seconds, from the first and the last that was told of it; None where that
+    cannot be told."""
+    if len(told) < 2 or not told[-1].total_bytes or told[-1].done_bytes <= told[0].done_bytes:
+        return None
+    first, last = told[0], told[-1]
+    return (last.time - first.time) / (last.done_bytes - first.done_bytes) * (last.total_bytes - last.done_bytes)
+
 
 EVENT = msgspec.json.Decoder(AnyEvent)
 ENCODE = msgspec.json.Encoder()

@@ -12,7 +12,7 @@ from torchvision import models
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.tasks import user_file, weights
-from engine.tasks.adapt import adapt_first_conv, freeze_all_but
+from engine.tasks.adapt import adapt_first_conv, set_heads
 from engine.tasks.base import About, TaskError
 from engine.tasks.bdcn import Bdcn
 from engine.tasks.hed import Hed
@@ -64,11 +64,11 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         title = job.model if job.model_is_file else f"the VGG16 of {_MODELS[job.model].title}"
         state = weights.pretrained(job, title)
         weights.load(model, state, head=HEAD, channels=channels, field="pretrained", source=weights.SOURCE)
-    if job.freeze_epochs:
-        if not any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters()):
-            message = f"{job.model} has no part named {HEAD} that could be trained alone."
-            raise TaskError("freeze_epochs", message, "Train all layers, or name what is to be trained so.")
-        freeze_all_but(model, HEAD)
+    headed = any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters())
+    if job.freeze_epochs and not headed:
+        message = f"{job.model} has no part named {HEAD} that could be trained alone."
+        raise TaskError("freeze_epochs", message, "Train all layers, or name what is to be trained so.")
+    set_heads(model, [HEAD] if headed else [], freeze=bool(job.freeze_epochs))
     return model.train()
 
 

@@ -13,7 +13,7 @@ from engine.contract.checks import ENCODER_STRIDE as STRIDE
 from engine.contract.job import TIMM, Job
 from engine.contract.weights import TIMM_ENCODER, Weights
 from engine.tasks import timm_models, user_file, weights
-from engine.tasks.adapt import adapt_first_conv, find_head, freeze_all_but
+from engine.tasks.adapt import adapt_first_conv, find_head, set_heads
 from engine.tasks.base import About, Statistics, TaskError
 
 CLASSES = 21
@@ -89,14 +89,16 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
         model = _construct(job, classes, channels, size)
-    head = "segmentation_head" if job.model in _DECODERS else find_head(model, classes)
+    of_decoder = job.model in _DECODERS
+    head = "segmentation_head" if of_decoder else find_head(model, classes)
     if job.weights_file or job.pretrained:
         _load_weights(job, model, head, channels)
-    if job.freeze_epochs:
-        if head is None:
-            message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
-            raise TaskError("freeze_epochs", message, "Train all layers.")
-        freeze_all_but(model, head)
+    if job.freeze_epochs and head is None:
+        message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
+        raise TaskError("freeze_epochs", message, "Train all layers.")
+    # An encoder's weights come from elsewhere; a decoder's do not.
+    heads = [name for name, _ in model.named_children() if name != "encoder"] if of_decoder else [head] if head else []
+    set_heads(model, heads, freeze=bool(job.freeze_epochs))
     return model.train()
 
 

@@ -20,6 +20,7 @@ from engine.contract.events import (
     EpochStarted,
     EventsLost,
     Failed,
+    Fetching,
     LogLine,
     Outcome,
     Phase,
@@ -116,6 +117,8 @@ class RunData:
     checkpoints: dict[str, CheckpointSaved] = field(default_factory=dict)
     waiting: Waiting | None = None
     """Set while the run stands in line."""
+    fetching: tuple[Fetching, ...] = ()
+    """The first word about the weights that are being fetched, and the latest; none once that is over."""
     restarting: Restarting | None = None
     """Set until the new workers know what lies ahead."""
     restarts: list[Restarting] = field(default_factory=list)
@@ -214,6 +217,8 @@ class RunData:
                 self._say(event, "info", _waiting_words(event))
             case PhaseChanged():
                 self._enter(event)
+            case Fetching():
+                self.fetching = (*self.fetching[:1], event)
             case Planned():
                 self._go_on_from(event)
             case EpochStarted():
@@ -255,7 +260,7 @@ class RunData:
         self.started = event
         self.executions += 1
         self.device_names |= {device.id: device.name for device in event.devices}
-        self.phase, self.phase_detail, self.epoch, self.asked = None, "", 0, ""
+        self.phase, self.phase_detail, self.epoch, self.asked, self.fetching = None, "", 0, "", ()
         self.finished = self.devices_free = self.failure = self.waiting = self.restarting = None
         self.trace = self.rank_times = self.time_spent = None
         self.fresh_from = len(self.steps.step)
@@ -290,7 +295,7 @@ class RunData:
 
     def _enter(self, event: PhaseChanged) -> None:
         """Every epoch validates and saves; the log tells of a phase once, unless there is more to say of it."""
-        self.phase, self.phase_detail = event.phase, event.detail
+        self.phase, self.phase_detail, self.fetching = event.phase, event.detail, ()
         if event.detail:
             self._say(event, "info", f"{event.phase.capitalize()}: {event.detail}")
         elif event.phase not in self._entered:

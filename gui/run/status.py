@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from engine.contract.events import fetch_left_s
 from engine.contract.runs import State
+from gui.format import size
 from gui.run.data import Asked, RunData, attempt_words
 from gui.run.words import short_measure
 
 StatusWord = Literal[
-    "Idle", "Checking", "Starting", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",
+    "Idle", "Checking", "Starting", "Fetching", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",
     "Stopped", "Failed", "Interrupted",
 ]  # fmt: skip
 
@@ -24,6 +26,7 @@ _ENDED: dict[State, StatusWord] = {
 _NO_PAUSE: dict[StatusWord, str] = {
     "Idle": "Nothing is running",
     "Checking": "Nothing is running",
+    "Fetching": "It holds no device yet; Stop ends it",
     "Waiting": "A run that waits holds no device to give back; Stop takes it out of the line",
     "Pausing": "It pauses after the step in hand",
     "Stopping": "It is about to end",
@@ -84,6 +87,8 @@ def status_of(data: RunData, state: State, asked: Asked = "", in_line: str = "in
     fraction = min(1.0, step / total) if step is not None and total else None
     if word == "Completed":
         fraction = 1.0
+    elif word == "Fetching":
+        fraction = _fetched(data)
     epochs = data.plan.epochs if data.plan is not None else None
     if epochs is None and data.started is not None:
         epochs = data.started.job.epochs
@@ -97,7 +102,7 @@ def status_of(data: RunData, state: State, asked: Asked = "", in_line: str = "in
         step=step,
         steps=total,
         fraction=fraction,
-        seconds_left=_seconds_left(data, step, total) if word == "Running" else None,
+        seconds_left=_seconds_left(data, step, total) if word == "Running" else fetch_left_s(data.fetching),
         images_per_second=speed,
         devices_free=data.devices_free is not None or word in ("Waiting", *_ENDED.values()),
     )
@@ -118,6 +123,8 @@ def _word(data: RunData, state: State, asked: Asked) -> StatusWord:
         word = "Restarting"
     elif data.waiting is not None:
         word = "Waiting"
+    elif data.phase == "fetching":
+        word = "Fetching"
     elif data.phase in (None, "starting") and not data.epoch:
         word = "Starting"
     return word
@@ -139,9 +146,25 @@ def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None,
         ),
         "Restarting": _restarting(data),
         "Waiting": f"Waiting · {in_line}",
+        "Fetching": f"Fetching · {_fetching(data)}",
         "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
     }
     return texts.get(word) or _running(data, epochs)
+
+
+def _fetched(data: RunData) -> float | None:
+    """The share of the weights that has arrived."""
+    latest = data.fetching[-1] if data.fetching else None
+    return latest.done_bytes / latest.total_bytes if latest is not None and latest.total_bytes else None
+
+
+def _fetching(data: RunData) -> str:
+    """ "the pretrained weights timm/resnet50.a1_in1k from huggingface.co, 12.0 MiB of 97.8 MiB"."""
+    if not data.fetching:
+        return data.phase_detail
+    latest = data.fetching[-1]
+    total = f" of {size(latest.total_bytes)}" if latest.total_bytes else ""
+    return f"{data.phase_detail}, {size(latest.done_bytes)}{total}"
 
 
 def _restarting(data: RunData) -> str:

@@ -13,6 +13,7 @@ from gui.run import words
 MOST_UNREAD = 3
 _DOING = {
     "starting": "starting",
+    "fetching": "fetching its weights",
     "preparing": "preparing",
     "training": "training",
     "validating": "validating",
