@@ -13,13 +13,14 @@ from engine.cli import arguments, children, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.progress import Line
 from engine.contract.catalogue import TaskEntry, load_catalogue
-from engine.contract.checks import problems
+from engine.contract.checks import REAL_DISK, problems
 from engine.contract.dataset import DatasetReport, InspectionProgress, channels_in_words
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job, job_from_values
 from engine.contract.launch import start_supervisor
 from engine.contract.problems import Problem, errors
 from engine.contract.runs import create_run
+from engine.contract.weights_checks import weights_line
 
 
 def train(options: argparse.Namespace) -> int:
@@ -74,6 +75,8 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     found += [problem for problem in wrong if problem.field not in bad]
     if report is not None and not options.json:
         print(_findings(report), file=sys.stderr)
+    if judged.pretrained and not judged.weights_file and not options.json:
+        print(weights_line(judged, load_catalogue(), REAL_DISK), file=sys.stderr)
     return job, found
 
 

@@ -383,10 +383,11 @@ DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, Devic
 def fetch_left_s(told: Sequence[Fetching]) -> float | None:
     """How long a fetch of weights takes yet, in seconds, from the first and the last that was told of it; None where that
     cannot be told."""
-    if len(told) < 2 or not told[-1].total_bytes or told[-1].done_bytes <= told[0].done_bytes:
+    total = told[-1].total_bytes if told else None
+    if total is None or told[-1].done_bytes <= told[0].done_bytes:
         return None
     first, last = told[0], told[-1]
-    return (last.time - first.time) / (last.done_bytes - first.done_bytes) * (last.total_bytes - last.done_bytes)
+    return (last.time - first.time) / (last.done_bytes - first.done_bytes) * (total - last.done_bytes)
 
 
 EVENT = msgspec.json.Decoder(AnyEvent)

@@ -557,7 +557,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         False
     )
     weights_file: Annotated[
-        str, _about("Weights file", "A file of weights to start from instead of torchvision's own.", "model")
+        str, _about("Weights file", "A file of weights to start from instead of pretrained ones.", "model")
     ] = ""
     freeze_epochs: Annotated[
         int,

@@ -236,6 +236,7 @@ def _line(error: BaseException) -> str:
 def main(argv: list[str]) -> int:
     linux.signal_at_parents_death(signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what has arrived in part is removed
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # it fetches what is asked for and nothing else
     weights = msgspec.json.decode(argv[0], type=Weights)
     told = 0.0
 

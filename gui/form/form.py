@@ -20,6 +20,7 @@ from engine.contract.devices import CPU, Snapshot, gpu_title
 from engine.contract.disk import ModelFile
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
+from engine.contract.weights_checks import weights_line
 from gui.form import ahead, relevance
 from gui.form.consent import ConsentBar
 from gui.form.cuts import CutsEditor
@@ -74,6 +75,7 @@ class JobForm(QWidget):
         self._starting = False
         self._wanted: dict[str, str] | None = None
         self._judging = False
+        self._weights_line = ""
         self.card = DatasetCard()
         self.consent = ConsentBar()
         self.devices_label = QLabel()
@@ -337,6 +339,7 @@ class JobForm(QWidget):
         shown = set(self.rows)
         for name, row in self.rows.items():
             row.show_problems(tuple(problem for problem in self.problems if problem.field == name))
+        self.rows["pretrained"].set_note(self._weights_line)
         for name in TRIPLE:
             self.rows[name].problem_label.setVisible(bool(self.rows[name].problem_label.text()))
         self.devices_problems.show_problems(tuple(p for p in self.problems if p.field == "devices"))
@@ -369,6 +372,7 @@ class JobForm(QWidget):
             judged += gpu_problems(sane, self._machine, self._torch, os.environ)
             judged += guest.problems(values, self.disk) if guest is not None else []
             found += [problem for problem in judged if problem.field not in wrong]
+            self._weights_line = weights_line(sane, self.catalogue, self.disk)
         return job, found
 
     def _model_file(self) -> ModelFile | None:

@@ -81,6 +81,11 @@ class FieldRow(QWidget):
         self.has_effect = True
         self.locked = ""
         self.problem_label = ProblemLabel()
+        self.note = QLabel()
+        self.note.setObjectName("muted")
+        self.note.setWordWrap(True)
+        self.note.setTextFormat(Qt.TextFormat.PlainText)
+        self.note.hide()
         self.label = QLabel(field.label)
         self.label.setBuddy(editor.control)
         self.reset = self._reset_button()
@@ -136,6 +141,12 @@ class FieldRow(QWidget):
         control.setAccessibleDescription(f"{wrong} {self._about()}".strip())
         self.problem_label.show_problems(problems)
 
+    def set_note(self, text: str) -> None:
+        """Says under the editor what is to be known of the field's value; nothing where `text` is ""."""
+        if text != self.note.text():
+            self.note.setText(text)
+            self.note.setVisible(bool(text))
+
     def _about(self) -> str:
         return f"{self.field.help}\n{self.locked}" if self.locked else self.field.help
 
@@ -178,7 +189,8 @@ class FieldRow(QWidget):
         grid.addWidget(self.label, 0, 0)
         grid.addWidget(self.editor, 0, 1)
         grid.addWidget(self.reset, 0, 2)
-        grid.addWidget(self.problem_label, 1, 0, 1, 3)  # its sentences want the whole width
+        grid.addWidget(self.note, 1, 0, 1, 3)
+        grid.addWidget(self.problem_label, 2, 0, 1, 3)  # its sentences want the whole width
         grid.setColumnStretch(1, 1)
 
     def _edited(self) -> None:

@@ -88,7 +88,7 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
     special = {
         "model": lambda: ModelPicker(catalogue.models),
         "dataset": lambda: PathEditor("the dataset folder", True, "Type a path, browse, or drop a folder"),
-        "weights_file": lambda: PathEditor("a weights file", False, "torchvision's own"),
+        "weights_file": lambda: PathEditor("a weights file", False, "the pretrained ones, or none"),
         "resume_from": lambda: PathEditor("a checkpoint to continue from", False, "the beginning"),
         "cuts": CutsEditor,
         "encoder": lambda: TextEditor("resnet34", catalogue.encoders),

@@ -92,6 +92,7 @@ def test_that_weights_are_fetched_once_and_found_where_their_library_looks(
     assert server.asked == []
 
 
+@pytest.mark.long
 def test_that_what_the_hub_keeps_unsafe_alone_is_fetched_as_it_is(serve: Callable[..., WeightsServer]) -> None:
     serve(files={"pytorch_model.bin": CONTENT})
     assert fetched(HUB)[0] == 0
@@ -103,7 +104,7 @@ def test_that_what_the_hub_keeps_unsafe_alone_is_fetched_as_it_is(serve: Callabl
     [
         ("html", "is something else, such as the page of a proxy or of a login. Log in there, or set HTTPS_PROXY"),
         ("gated", "is gated: its owner has to let you have the weights. Ask for access there"),
-        ("missing", "for you: it is gone or private"),
+        pytest.param("missing", "for you: it is gone or private", marks=pytest.mark.long),
         ("damaged", "SHA-256 is another than it should be"),
     ],
 )
@@ -117,6 +118,7 @@ def test_that_what_a_hub_does_wrong_is_told_with_the_remedy(
     assert str(place(HUB)) in told
 
 
+@pytest.mark.long
 def test_that_a_repository_without_weights_is_told(serve: Callable[..., WeightsServer]) -> None:
     serve(files={})
     assert "has none of the files model.safetensors, pytorch_model.bin" in cause(HUB)
@@ -134,8 +136,8 @@ def test_that_a_hub_that_breaks_off_is_given_up_after_some_tries(
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("html", "is something else, such as the page of a proxy"),
-        ("missing", "cannot be fetched (404 Not Found)"),
+        pytest.param("html", "is something else, such as the page of a proxy", marks=pytest.mark.long),
+        pytest.param("missing", "cannot be fetched (404 Not Found)", marks=pytest.mark.long),
         ("truncated", f"broke off after {len(CONTENT) // 2:,} of {len(CONTENT):,} bytes"),
         ("damaged", "its SHA-256 is another than its name says"),
     ],
@@ -147,7 +149,7 @@ def test_that_what_a_server_does_wrong_is_told_with_the_remedy(
     assert words in cause(Weights(url=f"{server.address}/{NAME}"))
 
 
-@pytest.mark.parametrize("of_hub", [True, False])
+@pytest.mark.parametrize("of_hub", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_that_a_full_disk_is_told_with_the_folder_and_the_way_to_another(
     serve: Callable[..., WeightsServer], of_hub: bool
 ) -> None:
@@ -181,7 +183,7 @@ def test_that_a_file_that_has_been_damaged_in_the_cache_is_named(serve: Callable
     assert "Remove that file" in failed.cause
 
 
-@pytest.mark.parametrize("of_hub", [True, False])
+@pytest.mark.parametrize("of_hub", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_that_what_is_stopped_leaves_nothing(serve: Callable[..., WeightsServer], of_hub: bool) -> None:
     server = serve("held")
     weights = HUB if of_hub else Weights(url=f"{server.address}/{NAME}")

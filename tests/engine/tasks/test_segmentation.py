@@ -10,14 +10,20 @@ import msgspec
 import numpy as np
 import pytest
 import segmentation_models_pytorch as smp
+import timm
 import torch
 import torchvision
-from torch import nn
+from safetensors.torch import save_file
+from segmentation_models_pytorch.encoders import get_encoder
+from torch import Tensor, nn
 from torch.nn import functional
 
+from engine.contract import weights
+from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.data.masks import NO_CLASS
 from engine.tasks import TASKS, Lesson, TaskError
+from engine.tasks.meta import on_meta
 from tests.support.lessons import lesson
 
 TASK = TASKS["segmentation"]
@@ -207,3 +213,55 @@ def test_that_a_model_file_of_ones_own_is_tried_out(tmp_path: Path) -> None:
     assert built(3, 1)(torch.zeros(2, 1, 64, 64)).shape == (2, CLASSES, 64, 64)
     with pytest.raises(TaskError, match=r"gives a tensor of \[2, 4, 62, 62\]; a tensor of \[2, 4, 64, 64\] is needed"):
         built(3, 0)
+
+
+def a_file(path: Path, state: dict[str, Tensor]) -> str:
+    save_file(state, path)
+    return str(path)
+
+
+def test_that_a_file_of_timms_model_is_loaded_into_the_encoder(tmp_path: Path) -> None:
+    whole = timm.create_model("tf_efficientnet_lite0").eval()
+    file = a_file(tmp_path / "lite0.safetensors", whole.state_dict())
+    fields = {"task": "segmentation", "model": "unet", "image_size": 64}
+    job = Job(**fields, encoder="tu-tf_efficientnet_lite0", weights_file=file)  # type: ignore[arg-type]
+    inputs = torch.rand(1, 3, 64, 64)
+    encoder = TASK.build_model(job, CLASSES, 3).get_submodule("encoder").eval()
+    torch.testing.assert_close(encoder(inputs)[-1], features(inputs, whole))
+    grey = TASK.build_model(job, CLASSES, 1).get_submodule("encoder").eval()
+    told = features(inputs[:, :1].expand(1, 3, 64, 64), whole)
+    torch.testing.assert_close(grey(inputs[:, :1])[-1], told, rtol=1e-4, atol=1e-4)
+    assert TASK.normalisation(job, 3) == ((0.5,) * 3, (0.5,) * 3)  # as its weights were trained
+    other = Job(**fields, encoder="tu-mobilenetv3_small_050", weights_file=file)  # type: ignore[arg-type]
+    with pytest.raises(TaskError, match="does not fit the model") as error:
+        TASK.build_model(other, CLASSES, 3)
+    assert error.value.field == "weights_file"
+
+
+def features(inputs: Tensor, whole: torch.nn.Module) -> Tensor:
+    """What the last of the stages gives that a decoder stands on."""
+    outputs: Tensor = whole.forward_intermediates(inputs, intermediates_only=True)[-1]
+    return outputs
+
+
+@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0"])
+def test_that_an_encoder_starts_from_its_pretrained_weights(encoder: str) -> None:
+    job = Job(task="segmentation", model="linknet", encoder=encoder, pretrained=True, image_size=64)
+    known = weights.weights_of(job, load_catalogue())
+    assert known is not None
+    with pytest.raises(TaskError, match="are not on this machine") as error:
+        TASK.build_model(job, CLASSES, 3)
+    assert error.value.field == "pretrained"
+    given = timm.create_model("tf_efficientnet_lite0") if encoder.startswith("tu-") else get_encoder(encoder)
+    weights.place(known).parent.mkdir(parents=True)
+    save_file(given.state_dict(), weights.place(known))
+    ours = TASK.build_model(job, CLASSES, 3).get_submodule("encoder")
+    first = next(iter(ours.parameters()))
+    assert torch.equal(first, next(iter(given.parameters())))
+    assert TASK.build_model(job, CLASSES, 1)(torch.rand(2, 1, 64, 64)).shape == (2, CLASSES, 64, 64)
+
+
+def test_that_an_encoder_without_known_weights_is_told() -> None:
+    job = Job(task="segmentation", model="unet", encoder="dpn68b", pretrained=True, image_size=64)
+    with pytest.raises(TaskError, match="no pretrained weights for the encoder dpn68b"):
+        on_meta(lambda: TASK.build_model(job, CLASSES, 3))

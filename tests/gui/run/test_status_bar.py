@@ -26,6 +26,7 @@ def bar(styled: QApplication, qtbot: QtBot) -> StatusBar:
     [
         ("Idle", False, False, False),
         ("Starting", True, True, False),
+        ("Fetching", False, True, False),
         ("Waiting", False, True, False),
         ("Running", True, True, False),
         ("Restarting", True, True, False),

@@ -1,0 +1,118 @@
+"""Runs that have their pretrained weights fetched first, from a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.connection import RunConnection
+from engine.contract.events import (
+    DevicesFree,
+    Failed,
+    Fetching,
+    PhaseChanged,
+    RunFinished,
+    StepMetrics,
+    Waiting,
+)
+from engine.contract.job import Job
+from engine.contract.launch import start_supervisor
+from engine.contract.protocol import Stop
+from engine.contract.queue import holders, waiting
+from engine.contract.runs import create_run
+from engine.contract.weights import find, hub_cache, timm_weights
+from tests.engine.supervisor.supervised import Start, Supervised, make_pictures, wait_until
+from tests.support.weights_server import WeightsServer
+
+WEIGHTS = timm_weights("test_resnet", load_catalogue())
+JOB = {"model": "timm:test_resnet", "pretrained": True}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeightsServer]:
+    """What the hub's library takes for the hub, with weights of the right names."""
+    served = WeightsServer({"model.safetensors": save(timm.create_model("test_resnet").state_dict())})
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", served.address)
+    with served.serving():
+        yield served
+
+
+def phases(one: Supervised) -> list[str]:
+    return [event.phase for event in one.run.events() if isinstance(event, PhaseChanged)]
+
+
+def test_that_a_run_fetches_its_weights_before_it_takes_its_devices(start: Start, server: WeightsServer) -> None:
+    server.fault = "held"
+    one = start("train 3", **JOB)
+    assert server.holding.wait(60)
+    wait_until(lambda: "fetching" in phases(one), "the phase to be told")
+    assert not holders()
+    assert not waiting()
+    server.release.set()
+    told = one.wait()
+    assert isinstance(told[-1], RunFinished)
+    assert told[-1].outcome == "completed"
+    assert phases(one)[:3] == ["starting", "fetching", "starting"]
+    (detail,) = [event.detail for event in told if isinstance(event, PhaseChanged) and event.phase == "fetching"]
+    assert detail == f"the pretrained weights timm/test_resnet.r160_in1k from {server.address.removeprefix('http://')}"
+    kinds = [type(event) for event in told]
+    last = [event for event in told if isinstance(event, Fetching)][-1]
+    assert last.done_bytes == last.total_bytes
+    assert len(kinds) - 1 - kinds[::-1].index(Fetching) < kinds.index(StepMetrics)
+    assert WEIGHTS is not None
+    assert find(WEIGHTS).path
+
+
+def test_that_a_run_that_cannot_have_its_weights_ends_with_the_reason(start: Start, server: WeightsServer) -> None:
+    server.fault = "gated"
+    told = start("train 3", **JOB).wait()
+    finished = told[-1]
+    assert isinstance(finished, RunFinished)
+    assert finished.outcome == "failed"
+    assert "is gated: its owner has to let you have the weights" in finished.cause
+    assert not any(isinstance(event, StepMetrics | Waiting) for event in told)
+
+
+def test_that_stop_ends_the_fetch_and_leaves_nothing(start: Start, server: WeightsServer) -> None:
+    server.fault = "held"
+    one = start("train 3", **JOB)
+    assert server.holding.wait(60)
+    with RunConnection(one.run) as connection:
+        connection.send(Stop())
+        told = one.wait()
+    finished = told[-1]
+    assert isinstance(finished, RunFinished)
+    assert finished.outcome == "stopped"
+    assert any(isinstance(event, DevicesFree) for event in told)
+    assert not any(isinstance(event, StepMetrics) for event in told)
+    assert [path for path in hub_cache().rglob("*") if path.is_file() and "blobs" in path.parts] == []
+
+
+@pytest.mark.long
+def test_that_a_real_run_trains_what_was_fetched_and_asks_the_network_for_nothing_more(
+    server: WeightsServer, tmp_path: Path
+) -> None:
+    folder = make_pictures(tmp_path / "pictures")
+    job = Job(dataset=str(folder), model="timm:test_resnet", pretrained=True, image_size=32, epochs=1, batch_size=8)
+    run = create_run(job)
+    start_supervisor(run)
+    wait_until(lambda: run.state() in ("completed", "failed"), "the run to end", 120)
+    told = list(run.events())
+    assert not [event for event in told if isinstance(event, Failed)]
+    assert run.state() == "completed"
+    assert [each for each in server.asked if each.startswith("GET")] == [
+        "GET /timm/test_resnet.r160_in1k/resolve/main/model.safetensors"
+    ]
+    assert WEIGHTS is not None
+    before = Path(find(WEIGHTS).path)
+    state = torch.load(run.path / "checkpoints/last.pt", map_location="cpu", weights_only=True)["model"]
+    assert state.keys() == timm.create_model("test_resnet", num_classes=2).state_dict().keys()
+    assert before.is_file()
