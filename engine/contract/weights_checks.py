@@ -53,8 +53,15 @@ def weights_line(job: Job, catalogue: Catalogue, disk: Disk) -> str:
     here = disk.weights(weights)
     parts = [f"Weights: {weights.title}", weights.licence_title, _size(job, weights, here, catalogue)]
     if here is not None:
-        parts.append("on this machine" if here.path else "not on this machine" if offline() else "will be fetched")
+        parts.append("on this machine" if here.path else _elsewhere(job, weights, disk))
     return ", ".join(filter(None, parts))
+
+
+def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
+    """What becomes of weights that are not on this machine. For a job that does not want them nobody is asked."""
+    if not job.pretrained or job.weights_file:
+        return "not on this machine"
+    return "out of reach" if offline() or disk.reaches(weights.host) is False else "will be fetched"
 
 
 def _out_of_reach(weights: Weights, why: str, severity: Literal["error", "warning"]) -> Problem:

@@ -339,7 +339,7 @@ class JobForm(QWidget):
         shown = set(self.rows)
         for name, row in self.rows.items():
             row.show_problems(tuple(problem for problem in self.problems if problem.field == name))
-        self.rows["pretrained"].set_note(self._weights_line)
+        self.rows["model"].set_note(self._weights_line)
         for name in TRIPLE:
             self.rows[name].problem_label.setVisible(bool(self.rows[name].problem_label.text()))
         self.devices_problems.show_problems(tuple(p for p in self.problems if p.field == "devices"))

@@ -286,21 +286,23 @@ def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobF
 def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_their_way(
     form: JobForm, pictures: Path, qtbot: QtBot
 ) -> None:
-    row = form.rows["pretrained"]
+    row, note = form.rows["pretrained"], form.rows["model"].note
     form.set_job(Job(dataset=str(pictures), model="timm:tf_efficientnet_lite0"))
-    line = "Weights: timm/tf_efficientnet_lite0.in1k, Apache-2.0, about 17.7 MiB, will be fetched"
-    qtbot.waitUntil(lambda: row.note.text() == line)
+    line = "Weights: timm/tf_efficientnet_lite0.in1k, Apache-2.0, about 17.7 MiB, not on this machine"
+    qtbot.waitUntil(lambda: note.text() == line)
     assert shown_at(form, "pretrained") == ""
+    assert note.isVisibleTo(form)
     row.set_value(True)
     qtbot.waitUntil(lambda: "cannot be reached" in row.problem_label.text())
+    assert note.text().endswith(", out of reach")
     assert "or put model.safetensors of" in row.problem_label.text()
     weights = timm_weights("tf_efficientnet_lite0", form.catalogue)
     assert weights is not None
     place(weights).parent.mkdir(parents=True)
     place(weights).write_bytes(bytes(1 << 20))
     form.judge(afresh=True)
-    qtbot.waitUntil(lambda: row.note.text().endswith("Apache-2.0, 1.0 MiB, on this machine"))
+    qtbot.waitUntil(lambda: note.text().endswith("Apache-2.0, 1.0 MiB, on this machine"))
     assert row.problem_label.text() == ""
     form.rows["model"].set_value("mnist_cnn")
-    qtbot.waitUntil(lambda: row.note.text() == "Weights: none are known for this model")
+    qtbot.waitUntil(lambda: note.text() == "Weights: none are known for this model")
     assert "knows no pretrained weights" in row.problem_label.text()

@@ -80,12 +80,16 @@ def test_that_weights_on_this_machine_are_nothing_to_warn_of_and_named_with_lice
     assert line == "Weights: timm/test_resnet.r160_in1k, Apache-2.0, 3.0 MiB, on this machine"
 
 
-def test_that_weights_that_are_to_be_fetched_say_how_large_they_are_about() -> None:
-    line = weights_line(job(model="timm:tf_efficientnet_lite0"), CATALOGUE, RealDisk())
+def test_that_weights_that_are_to_be_fetched_say_how_large_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = WeightsServer({})
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
+    lite = job(model="timm:tf_efficientnet_lite0")
+    with server.serving():
+        line = weights_line(lite, CATALOGUE, RealDisk())
     assert line == "Weights: timm/tf_efficientnet_lite0.in1k, Apache-2.0, about 17.7 MiB, will be fetched"
-    line = weights_line(job(model="resnet50"), CATALOGUE, RealDisk())
+    line = weights_line(job(model="resnet50", pretrained=False), CATALOGUE, RealDisk())
     assert line == (
-        "Weights: resnet50-11ad3fa6.pth from download.pytorch.org, licence not stated, 97.8 MiB, will be fetched"
+        "Weights: resnet50-11ad3fa6.pth from download.pytorch.org, licence not stated, 97.8 MiB, not on this machine"
     )
     assert weights_line(job(model="mnist_cnn"), CATALOGUE, RealDisk()) == "Weights: none are known for this model"
 
@@ -118,7 +122,7 @@ def test_that_offline_weights_that_are_not_here_keep_the_run_from_starting(monke
     (problem,) = told(given)
     assert (problem.field, problem.severity) == ("pretrained", "error")
     assert "HF_HUB_OFFLINE forbids" in problem.message
-    assert weights_line(given, CATALOGUE, RealDisk()).endswith("not on this machine")
+    assert weights_line(given, CATALOGUE, RealDisk()).endswith("Apache-2.0, out of reach")
     put(given)
     assert told(given) == []
 
