@@ -246,7 +246,7 @@ def test_that_a_frozen_encoder_stays_as_it_is_while_the_branches_learn() -> None
     [
         ({"model": "linknet43_mtl"}, "model", "Did you mean “linknet34_mtl”"),
         ({"image_size": 100}, "image_size", "Set 96"),
-        ({"model": "hourglass_mtl", "pretrained": True}, "pretrained", "knows no pretrained weights"),
+        ({"model": "hourglass_mtl", "pretrained": True}, "pretrained", "no pretrained weights"),
         ({"model": "hourglass_mtl", "freeze_epochs": 100}, "freeze_epochs", "has no backbone"),
     ],
 )
