@@ -32,7 +32,7 @@ from gui.form.guest import Visit
 from gui.form.inspection import Inspection
 from gui.form.model_picker import ModelPicker
 from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
-from gui.form.rows import make_row, measure_choices
+from gui.form.rows import TITLES, make_row, measure_choices
 from gui.form.seen_disk import SeenDisk
 
 DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start")
@@ -90,6 +90,7 @@ class JobForm(QWidget):
         self._judge_soon.timeout.connect(self.judge)
         self._connect()
         self._offer_measures()
+        self._offer_losses()
         self._show_effects()
         self._judge_soon.start()
 
@@ -251,6 +252,7 @@ class JobForm(QWidget):
         self.cuts.wanted.connect(self._want_cut)
         self.consent.allowed.connect(self._trust)
         self.rows["task"].edited.connect(self._offer_models)
+        self.rows["task"].edited.connect(self._offer_losses)
         for name in ("task", "model"):
             self.rows[name].edited.connect(self._offer_measures)
         self.inspection.wanted.connect(self.folder_chosen)
@@ -387,7 +389,7 @@ class JobForm(QWidget):
         strategy = self.catalogue.strategy(str(self.rows["strategy"].value()))
         idle = relevance.without_effect(FOLDS["Strategy"], strategy, str(self.rows["pipeline_schedule"].value()))
         idle |= relevance.without_queue(self.devices, str(self.rows["start"].value()))
-        idle |= relevance.without_task(self.catalogue, str(self.rows["task"].value()), str(self.rows["model"].value()))
+        idle |= self.catalogue.idle_fields(str(self.rows["task"].value()), str(self.rows["model"].value()))
         told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.of_tasks(self.catalogue))
         for name in dict.fromkeys(told):
             self.rows[name].set_effect(name not in idle)
@@ -422,6 +424,16 @@ class JobForm(QWidget):
         if task is not None and not task.file and row.editor.value() not in {value for value, *_ in choices}:
             row.set_value("")
         row.editor.set_choices(choices)
+
+    def _offer_losses(self) -> None:
+        """Offers the losses of the task; one that it does not have gives way to its own."""
+        row, task = self.rows["loss"], self.catalogue.task(str(self.rows["task"].value()))
+        if task is None or not task.losses:
+            return
+        assert isinstance(row.editor, ChoiceEditor)
+        if row.editor.value() not in task.losses:
+            row.set_value(task.losses[0])
+        row.editor.set_choices([(value, TITLES[value], "") for value in task.losses])
 
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor

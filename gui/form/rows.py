@@ -39,6 +39,7 @@ TITLES = {
     "for_loop": "For loop",
     "cosine": "Cosine",
     "cross_entropy": "Cross entropy",
+    "bce": "Binary cross entropy",
     "focal": "Focal",
     "dice": "Dice",
     "cross_entropy_dice": "Cross entropy and Dice",
