@@ -31,6 +31,7 @@ from gui.form.groups import FOLDS, TRIPLE, devices_in_words
 from gui.form.guest import Visit
 from gui.form.inspection import Inspection
 from gui.form.model_picker import ModelPicker
+from gui.form.recipes import RecipeFollower
 from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
 from gui.form.rows import TITLES, make_row, measure_choices
 from gui.form.seen_disk import SeenDisk
@@ -84,6 +85,7 @@ class JobForm(QWidget):
         self._make_rows()
         self.folds = [Fold(title, [self.rows[name] for name in names]) for title, names in FOLDS.items()]
         self.inspection = Inspection(self.rows, self.card, self.disk, self)
+        self.recipes = RecipeFollower(self.rows, self.catalogue, self)
         self.visit = Visit(self)
         self._lay_out()
         self._judge_soon = QTimer(self, interval=0, singleShot=True)
@@ -99,8 +101,9 @@ class JobForm(QWidget):
     def set_job(self, job: Job) -> None:
         """Puts `job` on screen, all but its devices."""
         self.trusted = job.model_file_sha256
-        for name, row in self.rows.items():
-            row.set_value(getattr(job, name))
+        with self.recipes.loading():
+            for name, row in self.rows.items():
+                row.set_value(getattr(job, name))
 
     def set_dataset(self, folder: str) -> None:
         self.set_value("dataset", folder)
@@ -207,6 +210,8 @@ class JobForm(QWidget):
         for widget in (self.rows["dataset"], self.card, self.rows["task"], self.rows["model"], self.consent):
             layout.addWidget(widget)
         layout.addWidget(self.rows["recipe"])
+        layout.addWidget(self.recipes.about)
+        layout.addWidget(self.recipes.question)
         layout.addWidget(self.rows["strategy"])
         layout.addLayout(self._devices_line())
         layout.addWidget(self.devices_problems)
@@ -299,6 +304,8 @@ class JobForm(QWidget):
         self.cut_wanted.emit()
 
     def _edited(self) -> None:
+        if self.recipes.following:
+            return  # in the midst of judging
         self._wanted = None
         self._start_problems = []
         self.touched.emit()
@@ -320,6 +327,7 @@ class JobForm(QWidget):
         self._judging = True
         self._judge_soon.stop()
         try:
+            self.recipes.follow(self.inspection.report, self.checking)
             self.disk.begin(afresh=afresh)
             self.job, self.problems = self._judged()
             while self.disk.look():
