@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from engine.advisor.history import Epoch, History
 from engine.contract.catalogue import Measure, TaskEntry, load_catalogue
@@ -327,7 +328,7 @@ def _falling(run: _Run, *, completed: bool) -> Verdict | None:
 
 
 def _always_falls(costs: Sequence[float]) -> bool:
-    return len(costs) == STEADY and all(a > b for a, b in zip(costs, costs[1:], strict=False))
+    return len(costs) == STEADY and all(a > b for a, b in pairwise(costs))
 
 
 def _epochs_more(curve: _Curve, rate: float) -> int:
