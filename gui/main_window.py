@@ -27,6 +27,7 @@ from gui.status_bar import PAUSE_KEY, StatusBar
 from gui.tab_order import order_tabs
 
 if TYPE_CHECKING:
+    from engine.contract.events import Verdict
     from engine.contract.runs import RunFolder
     from gui.form.guest import Guest
     from gui.launcher import Launcher
@@ -220,6 +221,7 @@ class MainWindow(QMainWindow):
         track.runs.guest_wanted.connect(self._invite)
         track.runs.told.connect(self.message.say)
         track.run.next_time_wanted.connect(self._use_next_time)
+        track.run.verdict_wanted.connect(self._follow_verdict)
         track.run.told.connect(self.message.say)
         track.dataset.closed.connect(self._dataset_closed)
         track.dataset.show_report(self.form.inspection.report)
@@ -282,6 +284,17 @@ class MainWindow(QMainWindow):
         """Puts another run's job into the form, to go on with or forked."""
         self.header.job.setChecked(True)
         self.form.visit.begin(guest)
+
+    def _follow_verdict(self, run: RunFolder, verdict: Verdict) -> None:
+        """Puts the job of a run that has ended into the form, as it would do better."""
+        from gui.runs.guests import to_follow
+
+        in_background(
+            lambda: to_follow(run.summary(), verdict),
+            self,
+            self._invite,
+            lambda error: self.show_message(f"The job of {run.run_id} cannot be put into the form: {error}"),
+        )
 
     def _started(self, run: RunFolder) -> None:
         self.form.set_started()
