@@ -169,8 +169,8 @@ class RecipeFollower(QObject):
         self._lent, recipe = name, self.known.get(name)
         if recipe is not None:
             given = recipe.values(self._seen(()))
-            for name in SETTABLE:
-                self._rows[name].set_value(given.get(name, self._rows[name].default))
+            for field in SETTABLE:
+                self._rows[field].set_value(given.get(field, self._rows[field].default))
             self._show_about(recipe)
 
     def _seen(self, chosen: Iterable[str]) -> Seen:
