@@ -46,7 +46,7 @@ KEYS = (
 
 def sample_job() -> Job:
     """A job that trains at once on whatever the machine has."""
-    return Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, epochs=20)
+    return Job(dataset=str(paths.sample_dataset()), model="mnist_cnn")
 
 
 class MainWindow(QMainWindow):
@@ -77,9 +77,12 @@ class MainWindow(QMainWindow):
         self._connect()
         self._shortcuts()
         self._restore()
-        job = self.settings.last_job() or sample_job()
+        last = self.settings.last_job()
+        job = last or sample_job()
         self._wanted_devices = job.devices if self.settings.job_file.is_file() else None
         self.form.set_job(job)
+        if last is None:
+            self.form.recipes.begin()
         self.form.train.setFocus()
 
     def show_message(self, text: str) -> None:

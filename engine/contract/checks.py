@@ -10,6 +10,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.disk import Disk, RealDisk
 from engine.contract.job import TIMM, Job
+from engine.contract.optimizer_checks import optimizer_problems
 from engine.contract.problems import Problem, errors
 from engine.contract.speed_checks import speed_problems
 from engine.contract.strategy_checks import options_without_effect, strategy_problems
@@ -24,6 +25,12 @@ def weights_cache() -> Path:
     """Where torchvision keeps the weights it has fetched (the rules of `torch.hub.get_dir`)."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch"
     return Path(os.environ.get("TORCH_HOME") or cache).expanduser() / "hub" / "checkpoints"
+
+
+def weights_known(job: Job, catalogue: Catalogue) -> bool:
+    """Whether Footplate knows pretrained weights for the job's model."""
+    model = catalogue.model(job.model)
+    return bool(model.weights) if model is not None else False
 
 
 def problems(
@@ -55,6 +62,7 @@ def problems(
         if job.best_by not in known and (of_file or not task.file):
             message = f"“{job.best_by}” is not a measure of this task."
             found.append(Problem("best_by", message, did_you_mean(job.best_by, known)))
+    found += _loss(job, task)
     model = None
     if job.model_is_file:
         found += _model_file(job, disk)
@@ -85,6 +93,7 @@ def problems(
         found += strategy_problems(job, strategy, model)
         found += options_without_effect(job, strategy, catalogue)
         found += speed_problems(job, strategy, catalogue)
+        found += optimizer_problems(job, strategy)
     if job.precision == "fp16" and not any(map(is_gpu, job.devices)):
         found.append(
             Problem(
@@ -107,6 +116,12 @@ def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem
             Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the pictures.")
         ]
     return list(report.problems) if report is not None else []
+
+
+def _loss(job: Job, task: TaskEntry | None) -> list[Problem]:
+    if task is None or not task.losses or job.loss in task.losses:
+        return []
+    return [Problem("loss", f"{task.title} has no loss “{job.loss}”.", f"Choose {' or '.join(task.losses)}.")]
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:

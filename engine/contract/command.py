@@ -6,12 +6,21 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS, Job, changed_fields
+from engine.contract.recipes import load_recipes
 
 
 def command_arguments(job: Job) -> list[str]:
-    """The arguments of `footplate` that make this job; fields at their default are left away, but for the devices."""
-    values = {**changed_fields(job), "devices": job.devices}
+    """The arguments of `footplate` that make this job, whatever is seen then. Fields at their default are left away, but for
+    the devices and for what the job's recipe may set."""
+    recipe = load_recipes().get(job.recipe)
+    named = {*changed_fields(job), "devices", "recipe"}
+    if recipe is not None:
+        named |= recipe.mentioned - load_catalogue().idle_fields(job.task, job.model)
+    values = {name: getattr(job, name) for name in FIELDS if name in named}
+    if recipe is None:
+        values["recipe"] = ""  # one that is gone could not be found again
     if not job.model_is_file:
         values.pop("model_file_sha256", None)
     return ["train", *_positional(job.dataset), *flags(values)]

@@ -177,6 +177,7 @@ class Visit(QObject):
             values = {name: row.editor.value() for name, row in form.rows.items()}
             self._own = _Own(values, form.trusted, form.devices, form.job)
         self.guest = guest
+        form.recipes.paused = True
         form.set_job(guest.job)
         self._bind_rows(guest)
         for name, value in guest.preset.items():
@@ -199,6 +200,7 @@ class Visit(QObject):
         form.trusted = own.trusted
         for name, value in own.values.items():
             form.rows[name].set_value(value)
+        form.recipes.paused = False
         self.devices_wanted.emit(own.devices)
         self._say("")
         if inside:

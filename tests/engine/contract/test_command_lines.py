@@ -18,6 +18,7 @@ from engine.contract.command import command_line, resume_line
 from engine.contract.disk import model_file_sha256
 from engine.contract.going_on import CHANGEABLE as OF_A_RUN
 from engine.contract.job import FIELDS, Job, job_from_values
+from engine.contract.recipes import SHIPPED
 
 
 def job_of(command: str) -> Job | None:
@@ -35,8 +36,9 @@ def job_of(command: str) -> Job | None:
 
 def values_of(name: str) -> st.SearchStrategy[Any]:
     field = FIELDS[name]
-    if field.kind == "choice":
-        return st.sampled_from(field.choices)
+    choices = ("", *SHIPPED) if name == "recipe" else field.choices
+    if choices:
+        return st.sampled_from(choices)
     if field.kind == "bool":
         return st.booleans()
     low, high = field.minimum, field.maximum
@@ -48,10 +50,9 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
     if field.kind == "float":
         numbers = st.floats(low, high, exclude_min=True, exclude_max=True)
         return st.none() | numbers if field.optional else numbers
-    if field.kind == "ints":
-        return st.lists(st.integers(0, 2**40), max_size=3).map(tuple)
-    if field.kind == "list":
-        return st.lists(st.from_regex(r"[a-z][a-z0-9_.]{0,8}", fullmatch=True), max_size=3).map(tuple)
+    if field.kind in ("list", "ints"):
+        texts = st.from_regex(r"[a-z][a-z0-9_.]{0,8}", fullmatch=True)
+        return st.lists(texts if field.kind == "list" else st.integers(0, 2**40), max_size=3).map(tuple)
     return st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20).map(str.strip)
 
 
