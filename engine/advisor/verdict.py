@@ -269,7 +269,7 @@ def _overfitted(run: _Run) -> Verdict | None:
     rises = "fell" if curve.measure.higher_is_better else "rose"
     sentence = (
         f"Overfitted since epoch {since}: {_lower(curve.measure.title)} {rises} from {curve.told(best)} to {curve.told(risen)} "
-        f"while the training loss fell from {before.loss:.3g} to {now.loss:.3g}.{_try(changes)}"
+        f"while the training loss fell from {before.loss:.3g} to {now.loss:.3g}.{_do(changes)}"
     )
     figures = {
         "epoch": since,
@@ -383,7 +383,7 @@ def _weak_classes(run: _Run) -> Verdict | None:
     if rare:
         changes = _for_rare_classes(run)
         names = _listed([f"“{name}” ({_percent(recall)} found)" for recall, name, *_ in rare])
-        rest = _try(changes) or " More images of them would help."
+        rest = _do(changes) or " More images of them would help."
         are = "is rare and hardly found" if len(rare) == 1 else "are rare and hardly found"
         return Verdict(code="weak_classes", sentence=f"{names} {are}.{rest}", figures=figures, changes=changes)
     never = [f"“{name}”" for _, name, _, predicted in sorted(weak) if not predicted]
@@ -405,20 +405,16 @@ def _for_rare_classes(run: _Run) -> dict[str, int | float | str | bool]:
 # Words
 
 
-def _try(changes: dict[str, int | float | str | bool]) -> str:
-    """ " Try augmentation light.", "" without changes."""
-    told = []
-    for name, value in changes.items():
-        label = FIELDS[name].label
-        text = (
-            {True: "on", False: "off"}[value]
-            if isinstance(value, bool)
-            else f"{value:g}"
-            if isinstance(value, float)
-            else value
-        )
-        told.append(f"{_lower(label)} {text}")
-    return f" Try {' and '.join(told)}." if told else ""
+def _do(changes: dict[str, int | float | str | bool]) -> str:
+    """ " Set label smoothing to 0.1 and weight decay to 0.0005." or " Turn on “Oversample rare classes”.", "" without changes."""
+    switches = [f"“{FIELDS[name].label}”" for name, value in changes.items() if value is True]
+    if switches:
+        return f" Turn on {_listed(switches)}."
+    settings = [
+        f"{_lower(FIELDS[name].label)} to {format(value, 'g') if isinstance(value, float) else value}"
+        for name, value in changes.items()
+    ]
+    return f" Set {_listed(settings)}." if settings else ""
 
 
 def _listed(names: Sequence[str]) -> str:

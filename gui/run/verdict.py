@@ -26,7 +26,7 @@ class VerdictCard(QFrame):
         self.sentence = QLabel(wordWrap=True)
         self.sentence.setObjectName("heading")
         self.sentence.setAccessibleName("What the run could do better")
-        self.use = QPushButton()
+        self.use = QPushButton("Use these settings")
         self.use.clicked.connect(lambda: self.wanted.emit(self._verdict))
         layout = QHBoxLayout(self)
         layout.setContentsMargins(10, 6, 8, 6)

@@ -97,7 +97,7 @@ def test_that_overfitting_is_told_from_its_epoch_on_with_its_figures() -> None:
     assert found.code == "overfitted"
     assert found.sentence == (
         "Overfitted since epoch 4: validation loss rose from 0.45 to 0.607 while the training loss fell from 0.3 to 0.05. "
-        "Try augmentation light."
+        "Set augmentation to light."
     )
     assert found.changes == {"augmentation": "light"}
 
@@ -257,7 +257,7 @@ def test_that_rare_classes_that_are_hardly_found_are_named_and_given_more_often(
     found = recalled(recalls, counts)
     assert found is not None
     assert found.sentence == (
-        "“class 4” (0 % found) and “class 3” (10 % found) are rare and hardly found. Try oversample rare classes on."
+        "“class 4” (0 % found) and “class 3” (10 % found) are rare and hardly found. Turn on “Oversample rare classes”."
     )
     assert found.changes == {"oversample": True}
     again = recalled(recalls, counts, oversample=True)

@@ -28,7 +28,8 @@ def test_that_a_run_that_was_stopped_after_enough_epochs_is_judged_too(start: St
         stream = events(connection)
         next(event for event in stream if isinstance(event, Validation) and event.epoch == 5)
         connection.send(Stop())
-        *_, verdict, finished = stream
+        list(stream)
+    *_, verdict, finished = supervised.wait()
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "stopped"
     assert isinstance(verdict, Verdict)
