@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from engine.cli import arguments, cache, cut, doctor, export, going_on, listing, queue, train, watching
+from engine.cli import arguments, cache, cut, doctor, export, finders, going_on, listing, queue, train, watching
 from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
 
@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs one command and returns its exit code."""
     commands = parser()
     options, unknown = commands.parse_known_args(argv)
-    if unknown and options.command not in (train.train, going_on.resume, cut.cut):
+    if unknown and options.command not in (train.train, going_on.resume, cut.cut, finders.find_rate):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -56,6 +56,12 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("cut", help="show where a model would be cut into stages", allow_abbrev=False)
     arguments.add_cut(command)
     command.set_defaults(command=cut.cut)
+
+    command = commands.add_parser(
+        "find-lr", help="find a learning rate by a short training with a rising one", allow_abbrev=False
+    )
+    arguments.add_finder(command, "print all points of the curve, and what it suggests, as one JSON object")
+    command.set_defaults(command=finders.find_rate)
 
     command = commands.add_parser("runs", help="list all runs, newest first")
     command.add_argument("--json", action="store_true", help="print one JSON object a line")
