@@ -42,6 +42,7 @@ def test_that_the_curve_in_the_terminal_has_its_line_at_the_suggestion_and_its_e
     points = tuple(RatePoint(10.0**power, 1.0, 2.0 - abs(power + 3) / -4) for power in range(-7, 2))
     lines = curve(points, 1e-3).splitlines()
     assert lines[-1].split() == ["1e-07", "10"]
-    assert all(line[6 + 32] in "│•" for line in lines[:-1])
+    middle = len("3 ") + 32  # of 64 columns
+    assert all(line[middle] in "│•" for line in lines[:-1])
     assert lines[0].split()[0] == "3"
     assert lines[-2].split()[0] == "2"
