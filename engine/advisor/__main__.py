@@ -14,6 +14,7 @@ from types import FrameType
 import msgspec
 
 from engine import linux
+from engine.advisor.batch_finder import find_batch
 from engine.advisor.rate_finder import find_rate
 from engine.contract.finders import FinderFailed, FinderMessage, FinderOrder
 from engine.contract.problems import Problem
@@ -52,7 +53,7 @@ def _answer(order: bytes, say: Callable[[FinderMessage], None]) -> FinderMessage
         wanted = msgspec.json.decode(order, type=FinderOrder)
     except msgspec.DecodeError as error:
         return FinderFailed(Problem("job", f"This is no order: {error}.", "Give one as JSON."))
-    return find_rate(wanted.job, say)
+    return find_rate(wanted.job, say) if wanted.finder == "rate" else find_batch(wanted.job, say)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,10 @@ MOST_TRIALS = 8
 FIRST = 4
 """Images per device in the first trial; the second has `GROWTH` times as many."""
 GROWTH = 4
+REACH = 8
+"""A line through two sizes is believed so many times as far as they are apart."""
+BELOW = 0.9
+"""After a first failure where memory was foreseen to be full about there, the next size is so much of it."""
 SHARE = 0.97
 """Of the batch size at which memory would be full, so much is aimed at: a few images of room are left to spare."""
 NEAR = 0.955
@@ -60,22 +64,24 @@ def search(probe: Callable[[int], Probe | None], *, unit: int, most: int) -> Sea
 def _next(trials: Mapping[int, Probe | None], unit: int, most: int) -> int:
     """The size to try next; one that was tried where there is nothing more to learn."""
     fits = [(size, tried.memory) for size, tried in sorted(trials.items()) if tried is not None]
-    fails = min((size for size, tried in trials.items() if tried is None), default=math.inf)
+    fails = sorted(size for size, tried in trials.items() if tried is None)
+    least_failed = min(fails, default=math.inf)
     if not fits:
-        return int(fails) // 2 // unit * unit
+        return fails[0] // 2 // unit * unit
     largest = fits[-1][0]
     full = _full_at(fits[-2:])
-    if largest >= min(most, NEAR * min(fails, full)):
+    if largest >= min(most, NEAR * min(least_failed, full)):
         return largest
+    aim: float
     if len(fits) == 1:
-        aim: float = GROWTH * largest
-    elif len(fits) == 2 and fails == math.inf and full > 2 * GROWTH * largest:
-        # A line through two small sizes reaches too far to be believed.
-        aim = full / 2 if full < math.inf else GROWTH**2 * largest
+        aim = GROWTH * largest
+    elif full - largest > REACH * (largest - fits[-2][0]):
+        aim = min(full / 2, GROWTH**2 * largest)
     else:
-        aim = SHARE * full if full < math.inf else GROWTH**2 * largest
-    if aim >= fails:
-        aim = (largest + fails) / 2
+        aim = SHARE * full
+    if aim >= least_failed:
+        near = len(fails) == 1 and full < 2 * least_failed
+        aim = BELOW * least_failed if near and BELOW * least_failed > largest else math.sqrt(largest * least_failed)
     return max(int(min(aim, most) // unit) * unit, largest)
 
 

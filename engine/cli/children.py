@@ -16,7 +16,7 @@ import msgspec
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress, inspector_options
 from engine.contract.devices import Shown, Snapshot
-from engine.contract.finders import FINDING, FinderFailed, FinderOrder, FinderProgress, RateFound
+from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrder, FinderProgress, RateFound
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 
@@ -89,7 +89,7 @@ def plan(job: Job, on_progress: Callable[[PlanningProgress], None]) -> PlanningD
     raise AssertionError("_answers ends by raising")
 
 
-def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> RateFound | FinderFailed:
+def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> RateFound | BatchFound | FinderFailed:
     """Has a finder try a job on its devices. Raises ChildFailed."""
     for message in _answers("engine.advisor", msgspec.json.encode(order), FINDING):
         if not isinstance(message, FinderProgress):

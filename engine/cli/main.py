@@ -22,7 +22,13 @@ def main(argv: Sequence[str]) -> int:
     """Runs one command and returns its exit code."""
     commands = parser()
     options, unknown = commands.parse_known_args(argv)
-    if unknown and options.command not in (train.train, going_on.resume, cut.cut, finders.find_rate):
+    if unknown and options.command not in (
+        train.train,
+        going_on.resume,
+        cut.cut,
+        finders.find_rate,
+        finders.find_batch,
+    ):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -57,11 +63,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_cut(command)
     command.set_defaults(command=cut.cut)
 
-    command = commands.add_parser(
-        "find-lr", help="find a learning rate by a short training with a rising one", allow_abbrev=False
-    )
-    arguments.add_finder(command, "print all points of the curve, and what it suggests, as one JSON object")
-    command.set_defaults(command=finders.find_rate)
+    finders.add_finders(commands)
 
     command = commands.add_parser("runs", help="list all runs, newest first")
     command.add_argument("--json", action="store_true", help="print one JSON object a line")

@@ -58,13 +58,37 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
     diverged: bool
 
 
+class BatchTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A batch size that was tried. Of one that did not fit nothing else is known. `memory_bytes` is the most that was used of
+    what is nearest to running out, `limit_bytes` what there is of it, and `limit` its name: "memory", "GPU 0"."""
+
+    size: int
+    fits: bool
+    images_per_second: float | None = None
+    memory_bytes: int | None = None
+    limit_bytes: int | None = None
+    limit: str = ""
+
+
+class BatchFound(msgspec.Struct, tag="batch", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Batch sizes over all devices together, by size. `largest` is the largest that fits, by steps that were made with it,
+    None where none does; `knee` the smallest for which no larger one is faster by 5 %. `why` says both in words, `remedy`
+    what to do where none fits."""
+
+    trials: tuple[BatchTrial, ...]
+    largest: int | None
+    knee: int | None
+    why: str
+    remedy: str = ""
+
+
 class FinderFailed(msgspec.Struct, tag="failed", tag_field="type", frozen=True, forbid_unknown_fields=True):
     """The last line where the trial itself failed: the field to mark, why, and what to do."""
 
     problem: Problem
 
 
-FinderMessage = FinderProgress | RateFound | FinderFailed
+FinderMessage = FinderProgress | RateFound | BatchFound | FinderFailed
 """One line of a finder's output."""
 
 FINDING = msgspec.json.Decoder(FinderMessage)

@@ -7,7 +7,7 @@ import sys
 import msgspec
 from PySide6.QtCore import QObject, QProcess, Signal
 
-from engine.contract.finders import FINDING, Finder, FinderFailed, FinderOrder, FinderProgress, RateFound
+from engine.contract.finders import FINDING, BatchFound, Finder, FinderFailed, FinderOrder, FinderProgress, RateFound
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.child import ChildModule
@@ -29,7 +29,7 @@ class FinderChild(ChildModule):
     def __init__(self, finder: Finder, parent: QObject | None = None, module: str = "engine.advisor") -> None:
         super().__init__(module, "Trying the job", LINE_LIMIT_BYTES, parent)
         self._finder: Finder = finder
-        self._found: RateFound | Problem | None = None
+        self._found: RateFound | BatchFound | Problem | None = None
 
     def start(self, job: Job) -> None:
         """Begins to try `job` on its devices; the answer comes as a signal."""

@@ -1,4 +1,4 @@
-"""`footplate find-lr`, run as a user would."""
+"""`footplate find-lr` and `find-batch`, run as a user would."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def test_that_a_learning_rate_is_printed_with_its_curve_and_json_gives_all_point
     assert list_runs() == []
 
 
-def test_that_a_bad_request_is_told_at_its_flag_without_training() -> None:
-    answer = footplate("find-lr", "nowhere", "--modle", "resnet18", "--batch-size", "0")
+@pytest.mark.parametrize("command", ["find-lr", "find-batch"])
+def test_that_a_bad_request_is_told_at_its_flag_without_training(command: str) -> None:
+    answer = footplate(command, "nowhere", "--modle", "resnet18", "--batch-size", "0")
     assert answer.code == 2
     assert "Did you mean --model?" in answer.err
     assert "--batch-size" in answer.err
