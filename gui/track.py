@@ -13,6 +13,7 @@ from gui.cut.page import CutPage
 from gui.dataset.page import DatasetPage
 from gui.devices.history import DeviceHistory
 from gui.devices.panel import DevicesPanel
+from gui.finders.batch import BatchPage
 from gui.finders.page import FinderPage
 from gui.finders.rate import RatePage
 from gui.launcher import Launcher
@@ -47,7 +48,7 @@ class Track(QObject):
         self.monitor = MonitorPage(self._history, self.hosts, self.marks, self.alerts, settings)
         self.runs = RunsPage()
         self.cut = CutPage()
-        self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(),)}
+        self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage())}
         self.dataset = DatasetPage()
         self.compare: ComparePage | None = None
         self.has_run = False

@@ -8,7 +8,10 @@ from PySide6.QtWidgets import QToolButton
 from gui import icons, theme
 from gui.form.row import FieldRow
 
-FOUND = {"learning_rate": "Finds a learning rate by a short training with a rising one"}
+FOUND = {
+    "batch_size": "Finds the largest batch size that fits, and how fast sizes are",
+    "learning_rate": "Finds a learning rate by a short training with a rising one",
+}
 """The fields that have a finder, with what it does."""
 
 
