@@ -52,13 +52,27 @@ def search(probe: Callable[[int], Probe | None], *, unit: int, most: int) -> Sea
     """
     trials: dict[int, Probe | None] = {}
     size = min(unit * FIRST, most // unit * unit)
-    while size and size not in trials and len(trials) < MOST_TRIALS:
+    while size and size not in trials and len(trials) < MOST_TRIALS - 1:
         trials[size] = probe(size)
         size = _next(trials, unit, most // unit * unit)
-    largest = max((size for size, tried in trials.items() if tried is not None), default=0)
+    with_room = _with_room(trials, unit)
+    if with_room and with_room not in trials:
+        trials[with_room] = probe(with_room)
+    fits = [size for size, tried in trials.items() if tried is not None]
+    largest = max((size for size in fits if size <= with_room), default=max(fits, default=0))
     while largest and len(trials) < MOST_TRIALS and (between := _before_the_knee(trials, unit)):
         trials[between] = probe(between)
     return Searched(dict(sorted(trials.items())), largest)
+
+
+def _with_room(trials: Mapping[int, Probe | None], unit: int) -> int:
+    """The largest size that fits, or a little less where it all but fills the memory; 0 where none fits."""
+    fits = [(size, tried.memory) for size, tried in sorted(trials.items()) if tried is not None]
+    if not fits:
+        return 0
+    bound = min((size for size, tried in trials.items() if tried is None), default=math.inf)
+    room = SHARE * min(bound, _full_at(fits[-2:]))
+    return max(unit, int(min(fits[-1][0], room) // unit) * unit)
 
 
 def _next(trials: Mapping[int, Probe | None], unit: int, most: int) -> int:

@@ -165,3 +165,15 @@ def test_that_a_pipeline_finds_a_rate(begin: Begin) -> None:
     found = answered(begin(small(strategy="pipeline", devices=("cpu", "cpu"))))[-1]
     assert isinstance(found, RateFound)
     assert found.suggestion is not None
+
+
+@pytest.mark.long
+def test_that_groups_of_parameters_keep_their_ratios_whatever_the_jobs_own_rate(begin: Begin) -> None:
+    def losses(**fields: object) -> list[float]:
+        found = answered(begin(small(optimizer="adamw", cpu_threads=1, memory_format="contiguous", **fields)))[-1]
+        assert isinstance(found, RateFound)
+        return [point.loss for point in found.points[:60]]
+
+    tenfold = losses(head_rate=10.0)
+    assert losses(head_rate=10.0, learning_rate=1.0) == pytest.approx(tenfold, rel=1e-3)
+    assert losses() != pytest.approx(tenfold, rel=1e-3)
