@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.contract import augmentation
 from engine.contract.events import Chosen, Warned
 from engine.contract.worker import WorkerSpec
 from engine.data.loader import BatchLoader
@@ -40,9 +41,7 @@ class Feeds:
 
     def train(self) -> Feed:
         """This worker's share of the training split."""
-        job = self._spec.job
-        sampler = self._sampler(self._splits.train, shuffle=True)
-        return self._feed(self._splits.train, sampler, augmentation=job.augmentation)
+        return self._feed(self._splits.train, self._sampler(self._splits.train, shuffle=True))
 
     def val(self) -> Feed:
         """This worker's share of the validation split."""
@@ -84,7 +83,6 @@ class Feeds:
         samples: PictureSet | SampleSet,
         sampler: GlobalBatchSampler,
         *,
-        augmentation: str = "none",
         kept: str = "",
         threads: int | None = None,
     ) -> Feed:
@@ -120,7 +118,10 @@ class Feeds:
             sampler,
             size=self._task.image_size(job),
             channels=self._splits.channels,
-            augmentation=augmentation,
+            augmentation=job.augmentation if training else "none",
+            transforms=augmentation.transforms(job) if training else (),
+            mirror=augmentation.mirrors(job, self._splits.classes, pictures=samples.mirror),
+            epochs=job.epochs,
             mean=mean,
             std=std,
             threads=threads,

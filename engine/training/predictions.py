@@ -16,6 +16,7 @@ from torch import Tensor
 from engine.contract import paths
 from engine.contract.events import Predicted, PredictedSample, Warned
 from engine.contract.worker import WorkerSpec
+from engine.data.augmentation import Placement
 from engine.data.drawing import png
 from engine.data.found import Labels
 from engine.data.idx import Bytes
@@ -64,10 +65,8 @@ class Picked(PictureSet):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         return self._loaded[index]
 
-    def batch_targets(
-        self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
-    ) -> Tensor:
-        return self._pictures.batch_targets(rows, planes, crops, loaded, size)
+    def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
+        return self._pictures.batch_targets(rows, planes, placement, size)
 
     def seen(self, index: int) -> Bytes:
         """The picture as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from engine.data.augmentation import Cropped, Moved, Placement
 from engine.data.boxed_pictures import PADDING, BoxedPictures
 from engine.data.loader import BatchLoader
 from engine.data.masks import NO_CLASS
@@ -92,7 +93,7 @@ def test_that_planes_of_things_go_with_their_pictures(tmp_path: Path) -> None:
 def of_rows(rows: list[list[float]], crops: list[list[int]], loaded: int, size: int, tmp_path: Path) -> Tensor:
     pictures = opened(boxed.coco(tmp_path, SPLITS))
     assert isinstance(pictures, BoxedPictures)
-    return pictures.batch_targets(torch.tensor([rows]), None, torch.tensor(crops), loaded, size)[0]
+    return pictures.batch_targets(torch.tensor([rows]), None, Cropped(torch.tensor(crops), loaded, size), size)[0]
 
 
 def test_that_boxes_are_moved_then_mirrored_then_cut(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ class _FromTheHost(TorchDispatchMode):
         return func(*args, **kwargs or {})
 
 
-@pytest.mark.parametrize("augmentation", ["none", "light"])
+@pytest.mark.parametrize("augmentation", ["none", "light", "strong"])
 def test_that_the_boxes_of_a_batch_are_made_on_the_device_without_waiting_for_it(
     tmp_path: Path, augmentation: str
 ) -> None:
@@ -159,8 +160,12 @@ def test_that_the_boxes_of_a_batch_are_made_on_the_device_without_waiting_for_it
     pictures = opened(boxed.coco(tmp_path, SPLITS))
     with FakeTensorMode(), _FromTheHost() as host:
         rows = torch.empty((2, 2, 6), device="cuda")
-        crops = torch.empty((2, 3), dtype=torch.int64, device="cuda") if augmentation == "light" else None
-        made = pictures.batch_targets(rows, None, crops, SIZE + 8, SIZE)
+        placement: Placement | None = None
+        if augmentation == "light":
+            placement = Cropped(torch.empty((2, 3), dtype=torch.int64, device="cuda"), SIZE + 8, SIZE)
+        elif augmentation == "strong":
+            placement = Moved(torch.empty((2, 6), device="cuda"), SIZE, 1)
+        made = pictures.batch_targets(rows, None, placement, SIZE)
     assert (made.shape, made.device) == (rows.shape, rows.device)
     assert not host.noted
 
