@@ -23,13 +23,15 @@ from engine.data.sampler import GlobalBatchSampler
 from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
 from engine.tasks import TASKS
+from engine.tasks.adapt import still_norms
 from engine.tasks.base import Lesson, Task
 from engine.training.faults import cause, kind
-from engine.training.feed import read_in_turn
+from engine.training.feed import Feed, read_in_turn
 from engine.training.feeds import Feeds
 from engine.training.finite import not_finite_buffers
+from engine.training.groups import parameter_groups
 from engine.training.loop import Loop
-from engine.training.optimizers import Updater
+from engine.training.optimizers import Groups, Updater
 from engine.training.randomness import seed
 from engine.training.report import Reporter
 from engine.training.resume import Checkpoint
@@ -73,15 +75,14 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     task = TASKS[job.task]
     strategy = STRATEGIES[job.strategy](spec)
     strategy.setup()
-    splits = task.splits(job)
-    if spec.world_size > 1:
-        check_alike(splits, job.dataset, strategy.agree, strategy.joined)
+    splits = _open(spec, strategy, task)
     model = _build_model(spec, strategy, task, splits)
     meant = not_finite_buffers(model)
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
     streams = RandomStreams(job.seed) if checkpoint is None else checkpoint.streams
     counts = _parameter_counts(model)
     held = hold(model) if job.unfreezes else frozenset()
+    groups = parameter_groups(model, job)
     example_shape = task.example_shape(job, splits.channels)
     objective = task.objective(job, _lesson(splits))
     if checkpoint is not None:
@@ -99,26 +100,11 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     train, val = feeds.train(), feeds.val()
     read_in_turn(train, val, job.epochs)
     try:
-        updater = _updater(strategy, trained, train.steps, held)
+        updater = _updater(strategy, trained, train.steps, held, groups)
         saver = Saver(spec, strategy, updater, reporter, splits.classes, streams=streams, meant=meant)
         begin = _begin(checkpoint, train.steps)
         if spec.rank == 0:
-            reporter.send(
-                Planned(
-                    epochs=job.epochs,
-                    from_step=begin.step,
-                    steps_per_epoch=train.steps,
-                    train_pictures=train.pictures,
-                    val_pictures=val.pictures,
-                    classes=splits.classes,
-                    image_size=task.image_size(job),
-                    channels=splits.channels,
-                    parameters=counts[0],
-                    trainable_parameters=counts[1],
-                    cut=strategy.cut,
-                    shares=strategy.shares,
-                )
-            )
+            reporter.send(_planned(strategy, splits, counts, train, val, from_step=begin.step))
             for remark in (*strategy.remarks, *(checkpoint.remarks(train.steps) if checkpoint is not None else ())):
                 reporter.send(remark)
         seed(streams.number(Purpose.MODEL, rank=spec.rank))  # dropout draws differently on every rank
@@ -153,6 +139,14 @@ def _use_cores(spec: WorkerSpec) -> None:
         linux.keep_freed_memory()
 
 
+def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
+    """The job's dataset, which all ranks have found to be the same."""
+    splits = task.splits(spec.job)
+    if spec.world_size > 1:
+        check_alike(splits, spec.job.dataset, strategy.agree, strategy.joined)
+    return splits
+
+
 def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits) -> nn.Module:
     """The plain model, with the same weights on every rank since all draw them from the same seed."""
     job = spec.job
@@ -164,6 +158,8 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
     model = task.build_model(job, len(splits.classes), splits.channels)
     if job.pretrained and not spec.rank:
         strategy.agree((0,))
+    if job.freeze_batchnorm:
+        still_norms(model)
     return model
 
 
@@ -183,7 +179,11 @@ def _trained(strategy: Strategy, held: frozenset[str]) -> list[tuple[str, nn.Par
 
 
 def _updater(
-    strategy: Strategy, parameters: Sequence[tuple[str, nn.Parameter]], steps: int, held: frozenset[str]
+    strategy: Strategy,
+    parameters: Sequence[tuple[str, nn.Parameter]],
+    steps: int,
+    held: frozenset[str],
+    groups: Groups,
 ) -> Updater:
     """What updates the `parameters`, but for the `held` ones until it releases them."""
     return Updater(
@@ -194,6 +194,28 @@ def _updater(
         strategy.over_parts,
         agree=strategy.agree,
         held=held,
+        groups=groups,
+        buffers=strategy.buffers(),
+    )
+
+
+def _planned(
+    strategy: Strategy, splits: Splits, counts: tuple[int, int], train: Feed, val: Feed, *, from_step: int
+) -> Planned:
+    job = strategy.spec.job
+    return Planned(
+        epochs=job.epochs,
+        from_step=from_step,
+        steps_per_epoch=train.steps,
+        train_pictures=train.pictures,
+        val_pictures=val.pictures,
+        classes=splits.classes,
+        image_size=TASKS[job.task].image_size(job),
+        channels=splits.channels,
+        parameters=counts[0],
+        trainable_parameters=counts[1],
+        cut=strategy.cut,
+        shares=strategy.shares,
     )
 
 
