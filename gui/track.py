@@ -88,6 +88,7 @@ class Track(QObject):
         if self.compare is not None:
             self.compare.close_reading()
         self.cut.planner.close()
+        self.dataset.renderer.close()
         self.run.exporter.close()
         self.launcher.close()
 

@@ -38,9 +38,12 @@ def _spread(length: int, count: int) -> list[int]:
 
 
 class Picked(PictureSet):
-    """Some pictures of a split, decoded and held in memory. `indices` are their places in it."""
+    """Some pictures of a split, decoded and held in memory, of which the model is given the `middle`. `indices` are their places
+    in it."""
 
-    def __init__(self, pictures: PictureSet, count: int, size: int, channels: int) -> None:
+    def __init__(self, pictures: PictureSet, count: int, size: int, channels: int, middle: int | None = None) -> None:
+        around = (size - (middle or size)) // 2
+        self._seen = slice(around, around + (middle or size))
         self._pictures = pictures
         self.planes, self.mirror = pictures.planes, pictures.mirror
         self.indices: list[int] = []
@@ -71,7 +74,7 @@ class Picked(PictureSet):
     def seen(self, index: int) -> Bytes:
         """The picture as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first
         three."""
-        pixels = self._loaded[index][: self._channels].permute(1, 2, 0).numpy()
+        pixels = self._loaded[index][: self._channels, self._seen, self._seen].permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
 
 
