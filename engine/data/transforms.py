@@ -183,7 +183,7 @@ class _Drawing:
         first[:, ERASED], first[:, BLURRED] = self._erased, self._sigma
         if of.colours:
             matrix = np.concatenate([self._matrix, self._offset[..., None]], 2)
-            first[:, COLOUR : of.policies_from] = matrix.reshape(self._count, -1)
+            first[:, COLOUR : of.policies_from] = matrix.reshape(first[:, COLOUR : of.policies_from].shape)
         if self._policies:
             first[:, of.policies_from :] = np.stack(self._policies, 1)
         blurred: list[int] = np.flatnonzero(self._sigma).tolist()
@@ -333,7 +333,8 @@ class _Drawing:
             affine, rounds = np.tile(np.eye(3), (self._count, 1, 1)), []
             for step in range(MIX_DEPTH):
                 chosen, magnitude, sign = rest[3 * step : 3 * step + 3]
-                operations = np.where(step <= depth * MIX_DEPTH, self._operations(chosen), 0)
+                picked = 1 + (chosen * (len(OPERATIONS) - 1)).astype(np.int64)  # all but the identity
+                operations = np.where(step <= depth * MIX_DEPTH, picked, 0)
                 share = np.floor(magnitude * severity) / (MIX_BINS - 1)
                 magnitudes = self._magnitudes(operations, MIX, share, sign)
                 affine = _moving(operations, magnitudes) @ affine

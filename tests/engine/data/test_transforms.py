@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as vision
 
@@ -33,6 +34,7 @@ from engine.data.transforms import (
     stretch,
 )
 from tests.support import boxed
+from tests.support.from_the_host import FromTheHost
 from tests.support.loaders import loader_of
 from tests.support.masks import make_masked
 from tests.support.pictures import noise
@@ -118,7 +120,36 @@ def test_that_any_number_of_ranks_and_a_run_that_goes_on_see_the_same_to_the_bit
         assert torch.equal(resumed[0].inputs, alone[1].inputs)
 
 
-def test_that_every_epoch_and_every_seed_sees_others(loaders: Loaders, photographs: PictureSet) -> None:
+def test_that_a_rank_without_a_sample_has_batches_of_none(
+    loaders: Loaders, photographs: PictureSet, boxes: PictureSet
+) -> None:
+    for pictures, given in ((photographs, parsed(*EVERY, "augmix")), (boxes, STRONG["detection"])):
+        inputs = [batch.inputs for batch in loaders(pictures, given, rank=9, world=10, threads=0).epoch(1)]
+        assert [tuple(each.shape) for each in inputs] == [(0, 3, SIZE, SIZE)] * 2
+
+
+def test_that_a_gpu_is_asked_for_no_answer() -> None:
+    """FakeTensorMode's tensors have no values, and refuse whatever would ask for them."""
+    made = Augmentation(
+        parsed(*EVERY, "augmix"), RandomStreams(1), size=SIZE, channels=3, pictures=6, epochs=5, mirror=True
+    )
+    drawn = made.draw(1, np.arange(6))
+    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
+    with FakeTensorMode():
+        device = torch.device("cuda")
+        does = Transforms(made, mean, std, device, outside=(0, NO_CLASS), continued=False)
+        normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
+        numbers = torch.empty(drawn.numbers.shape, device=device)
+        pixels = torch.empty((6, 5, 36, 36), dtype=torch.uint8, device=device)
+        with FromTheHost() as host:
+            images, planes = does.move(pixels, numbers, drawn)
+            inputs = does.paint(images, numbers, drawn, normalise, torch.channels_last)
+    assert planes is not None
+    assert (inputs.shape, planes.shape, inputs.device.type) == ((6, 3, SIZE, SIZE), (6, 2, SIZE, SIZE), "cuda")
+    assert not host.noted
+
+
+def test_that_every_epoch_sees_others(loaders: Loaders, photographs: PictureSet) -> None:
     loader = loaders(photographs, parsed("rotate:30"))
     first, again, later = (torch.cat([b.inputs for b in loader.epoch(epoch)]) for epoch in (1, 1, 2))
     assert torch.equal(first, again)
