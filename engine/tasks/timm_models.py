@@ -172,7 +172,12 @@ def _quietly() -> Iterator[None]:
 
 def sized(model: str, size: int) -> dict[str, Any]:
     """What a model that is built for one size is told of it."""
-    return {"img_size": size} if _config(model).get("fixed_input_size") else {}
+    return {"img_size": size} if has_one_size(model) else {}
+
+
+def has_one_size(model: str) -> bool:
+    """Whether the model is built for images of one size."""
+    return bool(_config(model).get("fixed_input_size"))
 
 
 @lru_cache(maxsize=256)
