@@ -56,7 +56,7 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
     if here:
         if _is_damaged(Path(here)):
             message = f"The pretrained weights in {here} are damaged: their SHA-256 is another than it should be."
-            raise CannotFetch(message, "Remove that file, and the run fetches it anew.")
+            raise CannotFetch(message, "Remove that file. The run then fetches it anew.")
         return Path(here)
     if offline():
         message = (
