@@ -28,6 +28,7 @@ from gui.status_bar import PAUSE_KEY, StatusBar
 from gui.tab_order import order_tabs
 
 if TYPE_CHECKING:
+    from engine.contract.events import Verdict
     from engine.contract.runs import RunFolder
     from gui.form.guest import Guest
     from gui.launcher import Launcher
@@ -46,7 +47,7 @@ KEYS = (
 
 def sample_job() -> Job:
     """A job that trains at once on whatever the machine has."""
-    return Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, epochs=20)
+    return Job(dataset=str(paths.sample_dataset()), model="mnist_cnn")
 
 
 class MainWindow(QMainWindow):
@@ -77,9 +78,12 @@ class MainWindow(QMainWindow):
         self._connect()
         self._shortcuts()
         self._restore()
-        job = self.settings.last_job() or sample_job()
+        last = self.settings.last_job()
+        job = last or sample_job()
         self._wanted_devices = job.devices if self.settings.job_file.is_file() else None
         self.form.set_job(job)
+        if last is None:
+            self.form.recipes.begin()
         self.form.train.setFocus()
 
     def show_message(self, text: str) -> None:
@@ -218,10 +222,11 @@ class MainWindow(QMainWindow):
         track.runs.guest_wanted.connect(self._invite)
         track.runs.told.connect(self.message.say)
         track.run.next_time_wanted.connect(self._use_next_time)
+        track.run.verdict_wanted.connect(self._follow_verdict)
         track.run.told.connect(self.message.say)
         track.dataset.closed.connect(self._dataset_closed)
         track.dataset.show_report(self.form.inspection.report)
-        track.dataset.set_picture_size(self.form.picture_size)
+        track.dataset.set_job(self.form.job)
         track.cut.closed.connect(self._cut_closed)
         track.cut.wanted.connect(self._show_cut)
         track.cut.used.connect(self.form.cuts.set_value)
@@ -241,7 +246,7 @@ class MainWindow(QMainWindow):
         self.form.card.gallery_wanted.connect(self._show_dataset)
         self.form.inspection.changed.connect(lambda: track.dataset.show_report(self.form.inspection.report))
         self.form.changed.connect(lambda: track.cut.set_job(self._cut_job()))
-        self.form.changed.connect(lambda: track.dataset.set_picture_size(self.form.picture_size))
+        self.form.changed.connect(lambda: track.dataset.set_job(self.form.job))
 
     # What happens
 
@@ -286,6 +291,17 @@ class MainWindow(QMainWindow):
         """Puts another run's job into the form, to go on with or forked."""
         self.header.job.setChecked(True)
         self.form.visit.begin(guest)
+
+    def _follow_verdict(self, run: RunFolder, verdict: Verdict) -> None:
+        """Puts the job of a run that has ended into the form, as it would do better."""
+        from gui.runs.guests import to_follow
+
+        in_background(
+            lambda: to_follow(run.summary(), verdict),
+            self,
+            self._invite,
+            lambda error: self.show_message(f"The job of {run.run_id} cannot be put into the form: {error}"),
+        )
 
     def _started(self, run: RunFolder) -> None:
         self.form.set_started()
@@ -399,7 +415,7 @@ class MainWindow(QMainWindow):
         """The dataset large, from the example at `place` on, as the form's augmentation would make it."""
         if self.track is not None:
             page = self.track.dataset
-            page.show_augmented(self.form.rows["augmentation"].value() == "light")
+            page.show_augmented(self.form.rows["augmentation"].value() != "none")
             self.pages.setCurrentWidget(page)
             page.choose(place)
 

@@ -9,7 +9,20 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from engine.cli import arguments, cache, cut, doctor, export, finders, going_on, listing, queue, train, watching
+from engine.cli import (
+    arguments,
+    cache,
+    cut,
+    doctor,
+    export,
+    finders,
+    going_on,
+    listing,
+    queue,
+    recipes,
+    train,
+    watching,
+)
 from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
 
@@ -106,6 +119,9 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("catalogue", help="list tasks, models and strategies")
     command.add_argument("--json", action="store_true", help="print the whole catalogue as JSON")
     command.set_defaults(command=listing.catalogue)
+
+    command = commands.add_parser("recipes", help="list recipes, what a task may do by default, or show one")
+    recipes.add_recipes(command)
 
     command = commands.add_parser("cache", help="show, limit or clear the cache of decoded pictures")
     cache.add_cache(command)

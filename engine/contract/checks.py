@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from engine.contract import augmentation, image_sizes
 from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, TaskEntry, did_you_mean, load_catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
@@ -25,6 +26,12 @@ def weights_cache() -> Path:
     """Where torchvision keeps the weights it has fetched (the rules of `torch.hub.get_dir`)."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch"
     return Path(os.environ.get("TORCH_HOME") or cache).expanduser() / "hub" / "checkpoints"
+
+
+def weights_known(job: Job, catalogue: Catalogue) -> bool:
+    """Whether Footplate knows pretrained weights for the job's model."""
+    model = catalogue.model(job.model)
+    return bool(model.weights) if model is not None else False
 
 
 def problems(
@@ -56,6 +63,7 @@ def problems(
         if job.best_by not in known and (of_file or not task.file):
             message = f"“{job.best_by}” is not a measure of this task."
             found.append(Problem("best_by", message, did_you_mean(job.best_by, known)))
+    found += _loss(job, task)
     model = None
     if job.model_is_file:
         found += _model_file(job, disk)
@@ -81,6 +89,8 @@ def problems(
     if strategy is None:
         known = [s.id for s in catalogue.strategies]
         found.append(Problem("strategy", f"There is no strategy “{job.strategy}”.", did_you_mean(job.strategy, known)))
+    found += augmentation.problems(job)
+    found += image_sizes.problems(job, task, strategy, model)
     found += _devices(job, strategy, machine)
     if strategy is not None:
         found += strategy_problems(job, strategy, model)
@@ -109,6 +119,12 @@ def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem
             Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the pictures.")
         ]
     return list(report.problems) if report is not None else []
+
+
+def _loss(job: Job, task: TaskEntry | None) -> list[Problem]:
+    if task is None or not task.losses or job.loss in task.losses:
+        return []
+    return [Problem("loss", f"{task.title} has no loss “{job.loss}”.", f"Choose {' or '.join(task.losses)}.")]
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:

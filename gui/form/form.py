@@ -32,11 +32,12 @@ from gui.form.groups import FOLDS, TRIPLE, devices_in_words
 from gui.form.guest import Visit
 from gui.form.inspection import Inspection
 from gui.form.model_picker import ModelPicker
+from gui.form.recipes import RecipeFollower
 from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
-from gui.form.rows import make_row, measure_choices
+from gui.form.rows import TITLES, make_row, measure_choices
 from gui.form.seen_disk import SeenDisk
 
-DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start")
+DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start", "augmentation")
 """The fields that decide which others have an effect."""
 
 
@@ -87,12 +88,14 @@ class JobForm(QWidget):
         self._make_rows()
         self.folds = [Fold(title, [self.rows[name] for name in names]) for title, names in FOLDS.items()]
         self.inspection = Inspection(self.rows, self.card, self.disk, self)
+        self.recipes = RecipeFollower(self.rows, self.catalogue, self)
         self.visit = Visit(self)
         self._lay_out()
         self._judge_soon = QTimer(self, interval=0, singleShot=True)
         self._judge_soon.timeout.connect(self.judge)
         self._connect()
         self._offer_measures()
+        self._offer_losses()
         self._show_effects()
         self._judge_soon.start()
 
@@ -101,8 +104,9 @@ class JobForm(QWidget):
     def set_job(self, job: Job) -> None:
         """Puts `job` on screen, all but its devices."""
         self.trusted = job.model_file_sha256
-        for name, row in self.rows.items():
-            row.set_value(getattr(job, name))
+        with self.recipes.loading():
+            for name, row in self.rows.items():
+                row.set_value(getattr(job, name))
 
     def set_dataset(self, folder: str) -> None:
         self.set_value("dataset", folder)
@@ -169,12 +173,6 @@ class JobForm(QWidget):
         """Whether the folder on screen is still being looked through."""
         return self.inspection.checking
 
-    @property
-    def picture_size(self) -> int | None:
-        """The side of the pictures that the model on screen is given, in pixels; None where that is not known."""
-        size, model = self.rows["image_size"].value(), self.catalogue.model(str(self.rows["model"].value()))
-        return size if isinstance(size, int) else model.image_size if model is not None else None
-
     def device_names(self) -> dict[str, str]:
         """What the machine's GPUs are called here, by UUID."""
         return {gpu.uuid: gpu_title(gpu) for gpu in self._machine.gpus} if self._machine else {}
@@ -212,6 +210,8 @@ class JobForm(QWidget):
         for widget in (self.rows["dataset"], self.card, self.rows["task"], self.rows["model"], self.consent):
             layout.addWidget(widget)
         layout.addWidget(self.rows["recipe"])
+        layout.addWidget(self.recipes.about)
+        layout.addWidget(self.recipes.question)
         layout.addWidget(self.rows["strategy"])
         layout.addLayout(self._devices_line())
         layout.addWidget(self.devices_problems)
@@ -257,6 +257,7 @@ class JobForm(QWidget):
         self.cuts.wanted.connect(self._want_cut)
         self.consent.allowed.connect(self._trust)
         self.rows["task"].edited.connect(self._offer_models)
+        self.rows["task"].edited.connect(self._offer_losses)
         for name in ("task", "model"):
             self.rows[name].edited.connect(self._offer_measures)
         self.inspection.wanted.connect(self.folder_chosen)
@@ -307,6 +308,8 @@ class JobForm(QWidget):
         self.finder_wanted.emit(field)
 
     def _edited(self) -> None:
+        if self.recipes.following:
+            return  # in the midst of judging
         self._wanted = None
         self._start_problems = []
         self.touched.emit()
@@ -328,6 +331,7 @@ class JobForm(QWidget):
         self._judging = True
         self._judge_soon.stop()
         try:
+            self.recipes.follow(self.inspection.report, self.checking)
             self.disk.begin(afresh=afresh)
             self.job, self.problems = self._judged()
             while self.disk.look():
@@ -397,8 +401,9 @@ class JobForm(QWidget):
         strategy = self.catalogue.strategy(str(self.rows["strategy"].value()))
         idle = relevance.without_effect(FOLDS["Strategy"], strategy, str(self.rows["pipeline_schedule"].value()))
         idle |= relevance.without_queue(self.devices, str(self.rows["start"].value()))
-        idle |= relevance.without_task(self.catalogue, str(self.rows["task"].value()), str(self.rows["model"].value()))
-        told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.of_tasks(self.catalogue))
+        idle |= self.catalogue.idle_fields(str(self.rows["task"].value()), str(self.rows["model"].value()))
+        idle |= relevance.without_augmentation(str(self.rows["augmentation"].value()))
+        told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.AUGMENTATION, *relevance.of_tasks(self.catalogue))
         for name in dict.fromkeys(told):
             self.rows[name].set_effect(name not in idle)
 
@@ -432,6 +437,16 @@ class JobForm(QWidget):
         if task is not None and not task.file and row.editor.value() not in {value for value, *_ in choices}:
             row.set_value("")
         row.editor.set_choices(choices)
+
+    def _offer_losses(self) -> None:
+        """Offers the losses of the task; one that it does not have gives way to its own."""
+        row, task = self.rows["loss"], self.catalogue.task(str(self.rows["task"].value()))
+        if task is None or not task.losses:
+            return
+        assert isinstance(row.editor, ChoiceEditor)
+        if row.editor.value() not in task.losses:
+            row.set_value(task.losses[0])
+        row.editor.set_choices([(value, TITLES[value], "") for value in task.losses])
 
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor

@@ -20,20 +20,20 @@ def without_queue(devices: Sequence[str], start: str) -> frozenset[str]:
     return frozenset() if start == "when_free" and any(map(is_gpu, devices)) else frozenset(QUEUE)
 
 
+AUGMENTATION = ("transforms", "mirror")
+"""Fields of the augmentation that do not always have an effect."""
+
+
+def without_augmentation(augmentation: str) -> frozenset[str]:
+    """Those of `AUGMENTATION` that change nothing: the list is that of one's own, and what is not augmented is not mirrored."""
+    if augmentation == "own":
+        return frozenset()
+    return frozenset(AUGMENTATION if augmentation == "none" else ("transforms",))
+
+
 def of_tasks(catalogue: Catalogue) -> tuple[str, ...]:
     """The fields that not all tasks go by."""
     return tuple(dict.fromkeys(name for task in catalogue.tasks for name in (*task.fields, *task.without)))
-
-
-def without_task(catalogue: Catalogue, task: str, model: str) -> frozenset[str]:
-    """Those of `of_tasks` that change nothing under `task` and its `model`; none where the task is not known."""
-    entry, chosen = catalogue.task(task), catalogue.model(model)
-    if entry is None:
-        return frozenset()
-    idle = {name for task in catalogue.tasks for name in task.fields} - set(entry.fields) | set(entry.without)
-    if chosen is not None and not chosen.encoder:
-        idle.add("encoder")
-    return frozenset(idle)
 
 
 def without_effect(names: Sequence[str], strategy: StrategyEntry | None, schedule: str) -> frozenset[str]:
