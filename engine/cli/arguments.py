@@ -15,6 +15,7 @@ from engine.contract.disk import model_file_sha256
 from engine.contract.going_on import CHANGEABLE
 from engine.contract.job import FIELDS, Field, read_toml
 from engine.contract.problems import Problem
+from engine.contract.recipes import SETTABLE
 
 _TITLES = {
     "main": "what to train",
@@ -54,6 +55,12 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
 def add_cut(parser: argparse.ArgumentParser) -> None:
     """The same flags, for showing where a model would be cut."""
     parser.add_argument("--json", action="store_true", help="print the cut and its stages as one JSON object")
+    _add_fields(parser)
+
+
+def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
+    """The same flags, for what is found by trying the job; `json` is the help of `--json`."""
+    parser.add_argument("--json", action="store_true", help=json)
     _add_fields(parser)
 
 
@@ -100,12 +107,18 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
         text = "Comma-separated: cpu (several times for several workers), CUDA indices, or UUIDs."
     elif field.kind in ("list", "ints"):
         text += " Comma-separated."
+    elif field.name == "recipe":
+        text = "What sets the fields that no flag sets: a recipe's name (see `footplate recipes`) or its file; '' for none."
     elif field.name == "strategy":
         text += f" One of {', '.join(strategy.id for strategy in load_catalogue().strategies)}."
     value = ",".join(map(str, field.default)) if field.kind in ("list", "ints") else field.default
-    shown = f" Default: {value}." if default and value not in (None, "") else ""
+    shown = f" Default: {value}." if value not in (None, "") else ""
+    if field.name in SETTABLE:
+        shown = f" Default: the recipe's{'' if value in (None, '') else f', else {value}'}."
+    elif field.name == "recipe":
+        shown = " Default: the one that fits; none with --job."
     choices = f" One of {', '.join(field.choices)}." if field.choices else ""
-    group.add_argument(field.flag, metavar=field.name.upper(), help=f"{text}{choices}{shown}")
+    group.add_argument(field.flag, metavar=field.name.upper(), help=f"{text}{choices}{shown if default else ''}")
 
 
 def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
@@ -120,9 +133,15 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
         given = getattr(options, field.name, None)
         if given is not None:
             values[field.name] = _typed(field, given)
-    for name in ("dataset", "weights_file", "resume_from", "model"):
+    for name, ending in (
+        ("dataset", ""),
+        ("weights_file", ""),
+        ("resume_from", ""),
+        ("model", ".py"),
+        ("recipe", ".toml"),
+    ):
         value = values.get(name)
-        if isinstance(value, str) and value and (name != "model" or value.endswith(".py")):
+        if isinstance(value, str) and value and value.endswith(ending):
             values[name] = os.path.abspath(os.path.expanduser(value))
     if options.trust_model_file:
         digest = model_file_sha256(str(values.get("model", "")))

@@ -19,6 +19,7 @@ from engine.contract.devices import Snapshot
 from engine.contract.job import Job, job_from_values
 from engine.contract.launch import start_supervisor
 from engine.contract.problems import Problem, errors
+from engine.contract.recipes import Recipe, fitting, load_recipes, see
 from engine.contract.runs import create_run
 
 
@@ -61,20 +62,49 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
             found += arguments.resolve_devices(values, machine)
         except children.ChildFailed as error:
             found.append(Problem("devices", f"This machine's devices could not be read: {error}.", "Use cpu."))
-    job, wrong = job_from_values(values)
-    found += wrong
-    # What can be judged without the values that are wrong is judged too, so that all is told at once.
+    found += job_from_values(values)[1]
     bad = {problem.field for problem in found}
-    judged = job or job_from_values({name: value for name, value in values.items() if name not in bad})[0]
+    judged = _as_far_as_right(values, bad)
     if judged is None:
         return None, found
     report = _inspect(judged, found)
+    fits = options.recipe is None and options.job is None
+    if fits or options.recipe:
+        recipe, wrong = _apply_recipe(values, report)
+        found += wrong
+        judged = _as_far_as_right(values, bad) or judged
     wrong = problems(judged, load_catalogue(), machine, report)
     wrong += gpu_problems(judged, machine, installed_torch(), os.environ)
     found += [problem for problem in wrong if problem.field not in bad]
     if report is not None and not options.json:
         print(_findings(report), file=sys.stderr)
-    return job, found
+    if fits and recipe is not None and not options.json:
+        print(f"Recipe: {recipe.title}. Choose another with --recipe.", file=sys.stderr)
+    return job_from_values(values)[0], found
+
+
+def _as_far_as_right(values: dict[str, Any], bad: set[str]) -> Job | None:
+    """The job; where some values are wrong, what can be judged without those of the fields `bad`, so that all is told at
+    once."""
+    return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in bad})[0]
+
+
+def _apply_recipe(values: dict[str, Any], report: DatasetReport | None) -> tuple[Recipe | None, list[Problem]]:
+    """Adds what the recipe among `values`, or the one that fits, says of the fields that have no value; returns it, or why
+    there is none."""
+    catalogue = load_catalogue()
+    seen = see(values, catalogue, report, values)
+    recipe, wrong = load_recipes().find(str(values.get("recipe") or fitting(seen)))
+    if recipe is not None and not recipe.is_for(seen.task):
+        titles = ", ".join(one.id for one in load_recipes().for_task(seen.task))
+        message = f"“{recipe.title}” is not a recipe for the task {seen.task}."
+        return None, [Problem("recipe", message, f"Choose {titles}.")]
+    if recipe is not None:
+        for name, value in recipe.values(seen).items():
+            values.setdefault(name, value)
+        if not str(values.get("recipe", "")).endswith(".toml"):
+            values["recipe"] = recipe.id
+    return recipe, wrong
 
 
 def _fill_in(values: dict[str, Any]) -> TaskEntry | None:

@@ -30,7 +30,8 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the form begins with, `fields` are those of the job that it goes by beside those that all do, and `without` those that
     it does not go by though all others do. Where it has no models of its own, `models` is the task whose models it takes; of
     a `file` it is the model's Python file that says what is learnt, by measures that are not known before it is run.
-    `classes` is how many a dataset for it is to tell apart, None for any number."""
+    `classes` is how many a dataset for it is to tell apart, None for any number, and `losses` are those of the job's `loss`
+    that it has, its own first; none where it does not go by that field."""
 
     id: str
     title: str
@@ -42,6 +43,7 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: str = ""
     file: bool = False
     classes: int | None = None
+    losses: tuple[str, ...] = ()
 
 
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -123,6 +125,16 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         entry = self.task(task)
         of = (entry.models or entry.id) if entry is not None else None
         return tuple(model for model in self.models if of in (None, model.task))
+
+    def idle_fields(self, task: str, model: str) -> frozenset[str]:
+        """The job's fields that change nothing under `task` and its `model`; none where the task is not known."""
+        entry, chosen = self.task(task), self.model(model)
+        if entry is None:
+            return frozenset()
+        idle = {name for task in self.tasks for name in task.fields} - set(entry.fields) | set(entry.without)
+        if chosen is not None and not chosen.encoder:
+            idle.add("encoder")
+        return frozenset(idle)
 
     def strategy(self, name: str) -> StrategyEntry | None:
         return next((entry for entry in self.strategies if entry.id == name), None)

@@ -28,6 +28,12 @@ def weights_cache() -> Path:
     return Path(os.environ.get("TORCH_HOME") or cache).expanduser() / "hub" / "checkpoints"
 
 
+def weights_known(job: Job, catalogue: Catalogue) -> bool:
+    """Whether Footplate knows pretrained weights for the job's model."""
+    model = catalogue.model(job.model)
+    return bool(model.weights) if model is not None else False
+
+
 def problems(
     job: Job,
     catalogue: Catalogue,
@@ -57,6 +63,7 @@ def problems(
         if job.best_by not in known and (of_file or not task.file):
             message = f"“{job.best_by}” is not a measure of this task."
             found.append(Problem("best_by", message, did_you_mean(job.best_by, known)))
+    found += _loss(job, task)
     model = None
     if job.model_is_file:
         found += _model_file(job, disk)
@@ -112,6 +119,12 @@ def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem
             Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the pictures.")
         ]
     return list(report.problems) if report is not None else []
+
+
+def _loss(job: Job, task: TaskEntry | None) -> list[Problem]:
+    if task is None or not task.losses or job.loss in task.losses:
+        return []
+    return [Problem("loss", f"{task.title} has no loss “{job.loss}”.", f"Choose {' or '.join(task.losses)}.")]
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:

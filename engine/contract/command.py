@@ -6,15 +6,24 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS, Job, changed_fields
+from engine.contract.recipes import load_recipes
 
 
 def command_arguments(job: Job) -> list[str]:
-    """The arguments of `footplate` that make this job; fields at their default are left away, but for the devices."""
-    values = {**changed_fields(job), "devices": job.devices}
+    """The arguments of `footplate` that make this job, whatever is seen then. Fields at their default are left away, but for
+    the devices and for what the job's recipe may set."""
+    recipe = load_recipes().get(job.recipe)
+    named = {*changed_fields(job), "devices", "recipe"}
+    if recipe is not None:
+        named |= recipe.mentioned - load_catalogue().idle_fields(job.task, job.model)
+    values = {name: getattr(job, name) for name in FIELDS if name in named}
+    if recipe is None:
+        values["recipe"] = ""  # one that is gone could not be found again
     if not job.model_is_file:
         values.pop("model_file_sha256", None)
-    return ["train", *_positional(job.dataset), *_flags(values)]
+    return ["train", *_positional(job.dataset), *flags(values)]
 
 
 def command_line(job: Job) -> str:
@@ -24,10 +33,10 @@ def command_line(job: Job) -> str:
 
 def resume_line(run_id: str, changes: Mapping[str, Any]) -> str:
     """The command that has a run go on with `changes`, plain values by field, to paste into a shell."""
-    return shlex.join(["footplate", "resume", run_id, *_flags(changes)])
+    return shlex.join(["footplate", "resume", run_id, *flags(changes)])
 
 
-def _flags(values: Mapping[str, Any]) -> list[str]:
+def flags(values: Mapping[str, Any]) -> list[str]:
     """A flag for each value; an empty one is that of an empty field."""
     arguments = []
     for name, value in values.items():

@@ -185,11 +185,11 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ),
     ] = 0.01
     loss: Annotated[
-        Literal["cross_entropy", "focal", "dice", "cross_entropy_dice"],
+        Literal["cross_entropy", "bce", "focal", "dice", "cross_entropy_dice"],
         _about(
             "Loss",
-            "Of a pixel's class: cross entropy; focal, which weighs down what is easy; Dice, by the overlap of each class; "
-            "or the mean of cross entropy and Dice.",
+            "Of an image's class: cross entropy, or binary cross entropy of each class by itself. Of a pixel's: cross entropy; "
+            "focal, which weighs down what is easy; Dice, by the overlap of each class; or the mean of cross entropy and Dice.",
             "training",
         ),
     ] = "cross_entropy"

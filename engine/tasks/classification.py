@@ -76,7 +76,8 @@ class Classification(Task):
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="resnet18",
-        fields=("class_weights", "label_smoothing", "mixup", "cutmix", "oversample", "val_crop"),
+        fields=("loss", "class_weights", "label_smoothing", "mixup", "cutmix", "oversample", "val_crop"),
+        losses=("cross_entropy", "bce"),
     )
 
     def model_names(self) -> tuple[str, ...]:
@@ -110,18 +111,29 @@ class Classification(Task):
 
     def objective(self, job: Job, lesson: Lesson) -> Objective:
         weights = balanced_weights(lesson.class_counts()) if job.class_weights == "balanced" else None
-        return ClassOfPicture(lesson.classes, job.label_smoothing, weights, mixed=mixes(job))
+        binary = job.loss == "bce"
+        return ClassOfPicture(lesson.classes, job.label_smoothing, weights, mixed=mixes(job), binary=binary)
 
 
 class ClassOfPicture(Objective):
     """The right one of the classes, by cross entropy, with `smoothing` (Szegedy et al. 2016, section 7) and with what each
-    class counts, `weights` [C]. Where pictures are `mixed`, targets are shares of the classes [n, C]."""
+    class counts, `weights` [C]. Where pictures are `mixed`, targets are shares of the classes [n, C].
+
+    `binary`: each class by itself, by the mean of their binary cross entropies (Wightman et al. 2021, section 2.2; timm's
+    BinaryCrossEntropy after its Mixup, which smooths mixed targets as others are smoothed)."""
 
     entry = Classification.entry
 
     def __init__(
-        self, classes: Sequence[str], smoothing: float = 0.0, weights: Tensor | None = None, *, mixed: bool = False
+        self,
+        classes: Sequence[str],
+        smoothing: float = 0.0,
+        weights: Tensor | None = None,
+        *,
+        mixed: bool = False,
+        binary: bool = False,
     ) -> None:
+        self._binary = binary
         self._classes = classes
         self._smoothing = smoothing
         self._weights = weights
@@ -130,6 +142,14 @@ class ClassOfPicture(Objective):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self._weights is not None:
             self._weights = self._weights.to(outputs.device)  # once, since a copy holds up the host
+        if self._binary:
+            classes = outputs.shape[1]
+            shares = targets if self._mixed else functional.one_hot(targets, classes).float()
+            smoothed = shares * (1 - self._smoothing) + self._smoothing / classes
+            losses = functional.binary_cross_entropy_with_logits(
+                outputs.float(), smoothed, self._weights, reduction="none"
+            )
+            return losses.mean(1)
         return functional.cross_entropy(
             outputs.float(), targets, self._weights, reduction="none", label_smoothing=self._smoothing
         )

@@ -46,6 +46,7 @@ class PointSegmentation(Task):
         ),
         model="pointcnn",
         fields=("points", "loss", "class_weights", "ignore_value"),
+        losses=("cross_entropy", "focal", "dice", "cross_entropy_dice"),
         without=("image_size", "progressive_from", "transforms", "mirror", "picture_cache", "memory_format"),
     )
 

@@ -103,6 +103,7 @@ class Segmentation(Task):
         ),
         model="unet",
         fields=("loss", "encoder", "class_weights", "ignore_value"),
+        losses=("cross_entropy", "focal", "dice", "cross_entropy_dice"),
     )
 
     def model_names(self) -> tuple[str, ...]:

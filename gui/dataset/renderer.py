@@ -27,11 +27,11 @@ class Renderer(ChildModule):
 
     def __init__(self, parent: QObject | None = None, module: str = "engine.training.preview") -> None:
         super().__init__(module, "Rendering the images", LINE_LIMIT_BYTES, parent)
-        self._end: PreviewDone | PreviewFailed | None = None
+        self._last: PreviewDone | PreviewFailed | None = None
 
     def start(self, job: Job, samples: Sequence[int]) -> None:
         """Begins to render those samples of the training split; the answers come as signals."""
-        self._end = None
+        self._last = None
         self._start([], msgspec.json.encode(PreviewOrder(job, tuple(samples))))
 
     def _take(self, line: bytes) -> None:
@@ -39,11 +39,11 @@ class Renderer(ChildModule):
         if isinstance(message, PreviewImage):
             self.rendered.emit(message)
         else:
-            self._end = message
+            self._last = message
 
     def _answer(self) -> bool:
-        if isinstance(self._end, PreviewDone):
-            self.done.emit(self._end.mirrored)
-        elif self._end is not None:
-            self.refused.emit(self._end.problem)
-        return self._end is not None
+        if isinstance(self._last, PreviewDone):
+            self.done.emit(self._last.mirrored)
+        elif self._last is not None:
+            self.refused.emit(self._last.problem)
+        return self._last is not None

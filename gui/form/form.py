@@ -25,14 +25,16 @@ from gui.form.consent import ConsentBar
 from gui.form.cuts import CutsEditor
 from gui.form.dataset_card import DatasetCard
 from gui.form.editors import ChoiceEditor, PathEditor
+from gui.form.find_button import FOUND, FindButton
 from gui.form.fold import Fold
 from gui.form.foot import Foot
 from gui.form.groups import FOLDS, TRIPLE, devices_in_words
 from gui.form.guest import Visit
 from gui.form.inspection import Inspection
 from gui.form.model_picker import ModelPicker
+from gui.form.recipes import RecipeFollower
 from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
-from gui.form.rows import make_row, measure_choices
+from gui.form.rows import TITLES, make_row, measure_choices
 from gui.form.seen_disk import SeenDisk
 
 DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start", "augmentation")
@@ -45,7 +47,8 @@ class JobForm(QWidget):
     Signals: changed() - the job, or what is wrong with it, has been judged anew; train_requested(object) - the Job
     to run; go_on_requested(object, object) - the RunFolder to go on with, and what to change of its job (a dict);
     folder_chosen(object) - look through the folder of this Job, of which what the findings depend on is set, or None for
-    none; touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the picture of the cut.
+    none; touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the picture of the cut;
+    finder_wanted(str) - a value for this field, by trying the job.
     Attributes: visit - the way for another run's job into the form, and back; asked - whether what is being started at
     this moment was asked for here.
     """
@@ -56,6 +59,7 @@ class JobForm(QWidget):
     folder_chosen = Signal(object)
     touched = Signal()
     cut_wanted = Signal()
+    finder_wanted = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,12 +88,14 @@ class JobForm(QWidget):
         self._make_rows()
         self.folds = [Fold(title, [self.rows[name] for name in names]) for title, names in FOLDS.items()]
         self.inspection = Inspection(self.rows, self.card, self.disk, self)
+        self.recipes = RecipeFollower(self.rows, self.catalogue, self)
         self.visit = Visit(self)
         self._lay_out()
         self._judge_soon = QTimer(self, interval=0, singleShot=True)
         self._judge_soon.timeout.connect(self.judge)
         self._connect()
         self._offer_measures()
+        self._offer_losses()
         self._show_effects()
         self._judge_soon.start()
 
@@ -98,8 +104,9 @@ class JobForm(QWidget):
     def set_job(self, job: Job) -> None:
         """Puts `job` on screen, all but its devices."""
         self.trusted = job.model_file_sha256
-        for name, row in self.rows.items():
-            row.set_value(getattr(job, name))
+        with self.recipes.loading():
+            for name, row in self.rows.items():
+                row.set_value(getattr(job, name))
 
     def set_dataset(self, folder: str) -> None:
         self.set_value("dataset", folder)
@@ -191,6 +198,9 @@ class JobForm(QWidget):
         for name, field in FIELDS.items():
             if name not in ("devices", "model_file_sha256"):
                 self.rows[name] = make_row(field, self.catalogue, stacked=name in TRIPLE)
+        self.find_buttons = {name: FindButton(self.rows[name]) for name in FOUND}
+        for name, button in self.find_buttons.items():
+            button.clicked.connect(lambda _checked=False, name=name: self._want_finder(name))
 
     def _lay_out(self) -> None:
         column = QWidget()
@@ -200,6 +210,8 @@ class JobForm(QWidget):
         for widget in (self.rows["dataset"], self.card, self.rows["task"], self.rows["model"], self.consent):
             layout.addWidget(widget)
         layout.addWidget(self.rows["recipe"])
+        layout.addWidget(self.recipes.about)
+        layout.addWidget(self.recipes.question)
         layout.addWidget(self.rows["strategy"])
         layout.addLayout(self._devices_line())
         layout.addWidget(self.devices_problems)
@@ -245,6 +257,7 @@ class JobForm(QWidget):
         self.cuts.wanted.connect(self._want_cut)
         self.consent.allowed.connect(self._trust)
         self.rows["task"].edited.connect(self._offer_models)
+        self.rows["task"].edited.connect(self._offer_losses)
         for name in ("task", "model"):
             self.rows[name].edited.connect(self._offer_measures)
         self.inspection.wanted.connect(self.folder_chosen)
@@ -290,7 +303,13 @@ class JobForm(QWidget):
         self.judge()
         self.cut_wanted.emit()
 
+    def _want_finder(self, field: str) -> None:
+        self.judge()
+        self.finder_wanted.emit(field)
+
     def _edited(self) -> None:
+        if self.recipes.following:
+            return  # in the midst of judging
         self._wanted = None
         self._start_problems = []
         self.touched.emit()
@@ -312,6 +331,7 @@ class JobForm(QWidget):
         self._judging = True
         self._judge_soon.stop()
         try:
+            self.recipes.follow(self.inspection.report, self.checking)
             self.disk.begin(afresh=afresh)
             self.job, self.problems = self._judged()
             while self.disk.look():
@@ -381,7 +401,7 @@ class JobForm(QWidget):
         strategy = self.catalogue.strategy(str(self.rows["strategy"].value()))
         idle = relevance.without_effect(FOLDS["Strategy"], strategy, str(self.rows["pipeline_schedule"].value()))
         idle |= relevance.without_queue(self.devices, str(self.rows["start"].value()))
-        idle |= relevance.without_task(self.catalogue, str(self.rows["task"].value()), str(self.rows["model"].value()))
+        idle |= self.catalogue.idle_fields(str(self.rows["task"].value()), str(self.rows["model"].value()))
         idle |= relevance.without_augmentation(str(self.rows["augmentation"].value()))
         told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.AUGMENTATION, *relevance.of_tasks(self.catalogue))
         for name in dict.fromkeys(told):
@@ -417,6 +437,16 @@ class JobForm(QWidget):
         if task is not None and not task.file and row.editor.value() not in {value for value, *_ in choices}:
             row.set_value("")
         row.editor.set_choices(choices)
+
+    def _offer_losses(self) -> None:
+        """Offers the losses of the task; one that it does not have gives way to its own."""
+        row, task = self.rows["loss"], self.catalogue.task(str(self.rows["task"].value()))
+        if task is None or not task.losses:
+            return
+        assert isinstance(row.editor, ChoiceEditor)
+        if row.editor.value() not in task.losses:
+            row.set_value(task.losses[0])
+        row.editor.set_choices([(value, TITLES[value], "") for value in task.losses])
 
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor

@@ -177,10 +177,14 @@ class Visit(QObject):
             values = {name: row.editor.value() for name, row in form.rows.items()}
             self._own = _Own(values, form.trusted, form.devices, form.job)
         self.guest = guest
+        form.recipes.paused = True
         form.set_job(guest.job)
         self._bind_rows(guest)
         for name, value in guest.preset.items():
             form.rows[name].set_value(value)
+        for fold in form.folds:
+            if any(row.field.name in guest.preset for row in fold.rows):
+                fold.set_open(True)
         self.devices_wanted.emit(guest.job.devices)
         self._say(guest.said)
         _go_to(form.rows[guest.focus].editor.control)
@@ -194,8 +198,10 @@ class Visit(QObject):
         self.guest, self._own = None, None
         self._bind_rows(None)
         form.trusted = own.trusted
-        for name, value in own.values.items():
-            form.rows[name].set_value(value)
+        with form.recipes.loading():
+            for name, value in own.values.items():
+                form.rows[name].set_value(value)
+        form.recipes.paused = False
         self.devices_wanted.emit(own.devices)
         self._say("")
         if inside:

@@ -36,17 +36,6 @@ def of_tasks(catalogue: Catalogue) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for task in catalogue.tasks for name in (*task.fields, *task.without)))
 
 
-def without_task(catalogue: Catalogue, task: str, model: str) -> frozenset[str]:
-    """Those of `of_tasks` that change nothing under `task` and its `model`; none where the task is not known."""
-    entry, chosen = catalogue.task(task), catalogue.model(model)
-    if entry is None:
-        return frozenset()
-    idle = {name for task in catalogue.tasks for name in task.fields} - set(entry.fields) | set(entry.without)
-    if chosen is not None and not chosen.encoder:
-        idle.add("encoder")
-    return frozenset(idle)
-
-
 def without_effect(names: Sequence[str], strategy: StrategyEntry | None, schedule: str) -> frozenset[str]:
     """Those of `names`, fields of the strategy's group, that change nothing under `strategy` and its `schedule`.
 

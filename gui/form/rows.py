@@ -18,6 +18,7 @@ from gui.form.editors import (
     TextEditor,
 )
 from gui.form.model_picker import ModelPicker
+from gui.form.recipes import RecipeEditor
 from gui.form.row import FieldRow
 from gui.run.words import SCHEDULES
 
@@ -39,6 +40,7 @@ TITLES = {
     "for_loop": "For loop",
     "cosine": "Cosine",
     "cross_entropy": "Cross entropy",
+    "bce": "Binary cross entropy",
     "focal": "Focal",
     "dice": "Dice",
     "cross_entropy_dice": "Cross entropy and Dice",
@@ -87,6 +89,7 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
         return ChoiceEditor(choices)
     special = {
         "model": lambda: ModelPicker(catalogue.models),
+        "recipe": RecipeEditor,
         "dataset": lambda: PathEditor("the dataset folder", True, "Type a path, browse, or drop a folder"),
         "weights_file": lambda: PathEditor("a weights file", False, "torchvision's own"),
         "resume_from": lambda: PathEditor("a checkpoint to continue from", False, "the beginning"),

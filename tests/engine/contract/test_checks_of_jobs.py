@@ -57,6 +57,7 @@ def test_that_a_good_job_has_no_problems(good: Job) -> None:
         ({"model": "mnist_cn"}, "model", "Did you mean “mnist_cnn”?"),
         ({"strategy": "dpp"}, "strategy", "Did you mean"),
         ({"best_by": "top7"}, "best_by", "not a measure"),
+        ({"loss": "dice"}, "loss", "Choose cross_entropy or bce."),
         ({"devices": ()}, "devices", "No device"),
         ({"devices": (A, "cpu"), "strategy": "ddp"}, "devices", "either GPUs or the CPU"),
         ({"devices": (A, A), "strategy": "ddp"}, "devices", "more than once"),

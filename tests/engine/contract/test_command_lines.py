@@ -18,6 +18,7 @@ from engine.contract.command import command_line, resume_line
 from engine.contract.disk import model_file_sha256
 from engine.contract.going_on import CHANGEABLE as OF_A_RUN
 from engine.contract.job import FIELDS, Job, job_from_values
+from engine.contract.recipes import SHIPPED
 
 
 def job_of(command: str) -> Job | None:
@@ -35,8 +36,9 @@ def job_of(command: str) -> Job | None:
 
 def values_of(name: str) -> st.SearchStrategy[Any]:
     field = FIELDS[name]
-    if field.kind == "choice":
-        return st.sampled_from(field.choices)
+    choices = ("", *SHIPPED) if name == "recipe" else field.choices
+    if choices:
+        return st.sampled_from(choices)
     if field.kind == "bool":
         return st.booleans()
     low, high = field.minimum, field.maximum

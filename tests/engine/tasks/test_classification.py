@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timm.data.mixup import mixup_target
+from timm.loss import BinaryCrossEntropy
 from torch.nn import functional
 
 from engine.contract.job import Job
@@ -85,6 +87,17 @@ def test_that_smoothed_targets_give_the_loss_of_their_definition() -> None:
     measures.update(outputs, targets)
     plain = functional.cross_entropy(outputs, targets).item()
     assert measures.compute()["loss"] == pytest.approx(plain, rel=1e-6)  # by which runs can be compared
+
+
+def test_that_binary_cross_entropy_is_timms_with_smoothed_and_with_mixed_targets() -> None:
+    outputs, targets = sample(6, 4, 0)
+    plain = TASK.objective(Job(loss="bce", label_smoothing=0.1), lesson(4)).loss(outputs, targets)
+    torch.testing.assert_close(plain.mean(), BinaryCrossEntropy(smoothing=0.1)(outputs, targets))
+    mixed = TASK.objective(Job(loss="bce", label_smoothing=0.1, mixup=0.2), lesson(4))
+    shares = functional.one_hot(targets, 4) * 0.7 + functional.one_hot(targets.flip(0), 4) * 0.3
+    theirs = BinaryCrossEntropy()(outputs, mixup_target(targets, 4, lam=0.7, smoothing=0.1))
+    torch.testing.assert_close(mixed.loss(outputs, shares).mean(), theirs)
+    assert plain.shape == (6,)
 
 
 def test_that_balanced_classes_count_alike_together_and_one_in_the_mean() -> None:

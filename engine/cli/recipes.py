@@ -1,0 +1,56 @@
+"""``footplate recipes``: what a task may do by default, and what a recipe says."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.words import table
+from engine.contract.protocol import ENCODE
+from engine.contract.recipes import Recipe, load_recipes
+
+
+def add_recipes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.set_defaults(command=recipes)
+    actions = parser.add_subparsers(metavar="ACTION")
+    showing = actions.add_parser("show", help="print a recipe's file, with the reasons for its values")
+    showing.add_argument("recipe", metavar="NAME", help="a recipe's name or title, or the path of its file")
+    showing.set_defaults(command=show)
+
+
+def recipes(options: argparse.Namespace) -> int:
+    """Lists all recipes; a file of the user's that is none is named with why."""
+    known = load_recipes()
+    if options.json:
+        for one in (*known.all, *known.broken):
+            print(ENCODE.encode(msgspec.to_builtins(one)).decode())
+        return COMPLETED
+    rows = [(one.id, one.title, ", ".join(one.tasks) or "all", one.about) for one in known.all]
+    print(table(("RECIPE", "TITLE", "TASKS", "ABOUT"), rows))
+    for broken in known.broken:
+        print(f"\n{broken.path} cannot be used:", file=sys.stderr)
+        for problem in broken.problems:
+            print(f"  {problem}", file=sys.stderr)
+    return COMPLETED
+
+
+def show(options: argparse.Namespace) -> int:
+    """Prints a recipe's file."""
+    recipe, problems = load_recipes().find(options.recipe)
+    if recipe is None:
+        for problem in problems:
+            print(f"footplate: {problem}", file=sys.stderr)
+        return BAD_REQUEST
+    path = _file(recipe)
+    print(f"# {path}\n{path.read_text(encoding='utf-8')}", end="")
+    return COMPLETED
+
+
+def _file(recipe: Recipe) -> Path:
+    return Path(recipe.path or str(files("resources").joinpath("recipes", f"{recipe.id}.toml")))

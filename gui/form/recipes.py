@@ -1,0 +1,294 @@
+"""The recipe of the job on screen: chosen, followed by the fields that the user leaves alone, and kept under a new name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QLabel, QMenu, QSizePolicy, QToolButton
+
+from engine.contract.catalogue import Catalogue
+from engine.contract.dataset import DatasetReport
+from engine.contract.job import job_from_values
+from engine.contract.recipes import (
+    SETTABLE,
+    Broken,
+    Recipe,
+    Seen,
+    delete_recipe,
+    fitting,
+    load_recipes,
+    rename_recipe,
+    save_recipe,
+    see,
+)
+from gui.form.editors import ChoiceEditor
+from gui.form.recipe_dialog import RecipeDialog
+from gui.form.row import LABEL_WIDTH, FieldRow
+from gui.question import QuestionBar
+
+_NONE = "No recipe: the fields are compared with the plain defaults."
+
+
+class RecipeEditor(ChoiceEditor):
+    """The recipes to choose from, and a menu: `save`, `rename` and `delete`."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.save = QAction("&Save as recipe …", self)
+        self.rename = QAction("&Rename …", self)
+        self.delete = QAction("&Delete …", self)
+        self.more = QToolButton()
+        self.more.setText("…")
+        self.more.setAccessibleName("Save, rename or delete recipes")
+        self.more.setToolTip("Save the fields as a recipe, rename or delete one of your own")
+        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        menu = QMenu(self.more)
+        menu.addActions([self.save, self.rename, self.delete])
+        self.more.setMenu(menu)
+        layout = self.layout()
+        assert layout is not None
+        layout.addWidget(self.more)
+
+
+class RecipeFollower(QObject):
+    """Keeps the fields at what the recipe says of what is seen in the form, but for those that the user has changed.
+
+    Until the user chooses a recipe, it is the one that fits. What was changed under a recipe comes back with it. While
+    another run's job is in the form, the values are that run's.
+    Attributes: paused - whether that is so; following - whether the fields are being set at this moment; about - says below
+    the field what the recipe is for; question - asks before a recipe is deleted.
+    """
+
+    def __init__(self, rows: Mapping[str, FieldRow], catalogue: Catalogue, parent: QObject) -> None:
+        super().__init__(parent)
+        self.paused = self.following = self._loading = False
+        self.known = load_recipes()
+        self.about = QLabel(wordWrap=True)
+        self.about.setObjectName("muted")
+        self.about.setTextFormat(Qt.TextFormat.PlainText)
+        self.about.setContentsMargins(LABEL_WIDTH + 4, 0, 0, 0)
+        self.about.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+        self.question = QuestionBar("Question about a recipe")
+        self._rows, self._catalogue = rows, catalogue
+        self._row = rows["recipe"]
+        assert isinstance(self._row.editor, RecipeEditor)
+        self._editor = self._row.editor
+        self._recipe = self._lent = ""
+        self._own: set[str] = set()
+        self._aside: dict[str, dict[str, Any]] = {}
+        self._chosen = True
+        self._unsettled = False
+        self._report: DatasetReport | None = None
+        self._offered: list[tuple[str, str, str]] = []
+        self._connect()
+
+    def _connect(self) -> None:
+        for name in (*SETTABLE, "recipe"):
+            self._rows[name].edited.connect(partial(self._edited, name))
+        self._editor.save.triggered.connect(self._ask_to_save)
+        self._editor.rename.triggered.connect(self._ask_to_rename)
+        self._editor.delete.triggered.connect(self._ask_to_delete)
+        self.question.yes.clicked.connect(self._delete)
+        self.question.no.clicked.connect(self.question.hide)
+
+    # What the form tells
+
+    def begin(self) -> None:
+        """Takes the recipe that fits; nothing has been changed yet."""
+        self._own.clear()
+        self._aside.clear()
+        self._chosen = self._unsettled = False
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """While the fields are set to a job's values, which stay. Which of them the user had changed is found once the
+        folder has been looked through, since recipes go by what is in there."""
+        self._loading = True
+        yield
+        self._loading = False
+        self._lent = self._editor.value()
+        if self.paused:
+            return
+        self.begin()
+        self._recipe, self._unsettled = self._editor.value(), True
+        for name in SETTABLE:
+            self._rows[name].set_standard(self._rows[name].editor.value(), self._way_back())
+
+    def follow(self, report: DatasetReport | None, checking: bool) -> None:
+        """Sets what the user has left alone to what the recipe says now. `checking`: the `report` is still to come, until
+        when what was found last stands."""
+        if report is not None or not checking:
+            self._report = report
+        if self.paused or (self._unsettled and checking and self._recipe):
+            return
+        self.following = True
+        if self._unsettled:
+            self._settle()
+        self._apply()
+        self.following = False
+
+    # What it makes of it
+
+    def _edited(self, name: str) -> None:
+        row = self._rows[name]
+        if self.following or self._loading:
+            return
+        if name == "recipe":
+            if row.editor.value() != self._recipe and not self.paused:
+                self._choose(row.editor.value())
+            elif self.paused and row.editor.value() != self._lent:
+                self._lend(row.editor.value())
+        elif self.paused:
+            return
+        elif row.editor.value() != row.standard:
+            self._own.add(name)
+        else:
+            self._own.discard(name)
+
+    def _choose(self, recipe: str) -> None:
+        """Another recipe: what was changed under the last one is put aside, and what was under this one brought back."""
+        if self._unsettled:
+            self._settle()
+        self._put_aside()
+        restored = self._aside.pop(recipe, {})
+        self._recipe, self._own = recipe, set(restored)
+        self._chosen = recipe != self._row.standard
+        for name, value in restored.items():
+            self._rows[name].set_value(value)
+
+    def _put_aside(self) -> None:
+        self._aside[self._recipe] = {name: self._rows[name].editor.value() for name in self._own}
+
+    def _lend(self, name: str) -> None:
+        """Sets the fields of another run's job by a recipe, once."""
+        self._lent, recipe = name, self.known.get(name)
+        if recipe is not None:
+            given = recipe.values(self._seen(()))
+            for field in SETTABLE:
+                self._rows[field].set_value(given.get(field, self._rows[field].default))
+            self._show_about(recipe)
+
+    def _seen(self, chosen: Iterable[str]) -> Seen:
+        values = {name: row.value() for name, row in self._rows.items()}
+        return see(values, self._catalogue, self._report, [name for name in chosen if self._rows[name].has_effect])
+
+    def _settle(self) -> None:
+        """Finds which values of a job are the user's own: those that the recipe would not have given it."""
+        self._unsettled = False
+        recipe = self.known.get(self._recipe)
+        given = recipe.values(self._seen(SETTABLE)) if recipe is not None else {}
+        for name in SETTABLE:
+            row = self._rows[name]
+            if row.editor.value() != given.get(name, row.default):
+                self._own.add(name)
+        self._chosen = self._recipe != fitting(self._seen(self._own))
+
+    def _apply(self) -> None:
+        seen = self._seen(self._own)
+        fits, recipe = fitting(seen), self.known.get(self._recipe)
+        if not self._chosen or (recipe is not None and not recipe.is_for(seen.task)):
+            self._chosen = False
+            self._recipe, recipe = fits, self.known.get(fits)
+        self._offer(seen.task)
+        self._editor.set_value(self._recipe)
+        self._row.set_standard(fits, "Back to the recipe that fits")
+        given = recipe.values(seen) if recipe is not None else {}
+        for name in SETTABLE:
+            row = self._rows[name]
+            standard = given.get(name, row.default)
+            if name not in self._own and row.editor.value() != standard:
+                row.set_value(standard)
+            if (row.standard, row.reset.toolTip()) != (standard, self._way_back()):
+                row.set_standard(standard, self._way_back())
+        self._show_about(recipe)
+
+    def _way_back(self) -> str:
+        return "Back to the recipe" if self._recipe else "Back to the default"
+
+    def _offer(self, task: str) -> None:
+        """The recipes for `task`; the user's broken ones cannot be chosen, and say why."""
+        choices = [(recipe.id, recipe.title, recipe.about) for recipe in self.known.for_task(task)]
+        choices += [(one.id, one.id, "\n".join(map(str, one.problems))) for one in self.known.broken]
+        if "" in (self._recipe, *self._aside):
+            choices.append(("", "None", _NONE))
+        if choices != self._offered:
+            self._offered = choices
+            self._editor.set_choices(choices)
+            broken = {one.id: "cannot be used" for one in self.known.broken}
+            self._editor.set_marks(broken, broken)
+
+    def _show_about(self, recipe: Recipe | None) -> None:
+        broken = self._broken()
+        gone = f"There is no recipe “{self._recipe}” here. The fields are compared with the plain defaults."
+        if recipe is not None:
+            text = recipe.about
+        elif broken is not None:
+            text = "\n".join(map(str, broken.problems))
+        else:
+            text = gone if self._recipe else _NONE
+        self.about.setText(text)
+        self.about.setToolTip(f"From {recipe.source}" if recipe is not None and recipe.source else "")
+        self._editor.rename.setEnabled(recipe is not None and bool(recipe.path))
+        self._editor.delete.setEnabled(bool(self._path()))
+
+    def _broken(self) -> Broken | None:
+        return next((one for one in self.known.broken if one.id == self._recipe), None)
+
+    def _path(self) -> str:
+        """Where the recipe chosen lies, "" where it is none of the user's."""
+        one = self.known.get(self._recipe) or self._broken()
+        return one.path if one is not None else ""
+
+    # The user's own recipes
+
+    def _ask_to_save(self) -> None:
+        RecipeDialog("Save as recipe", self._row, self._save).show()
+
+    def _ask_to_rename(self) -> None:
+        recipe = self.known.get(self._recipe)
+        if recipe is not None:
+            save = partial(self._rename, recipe)
+            RecipeDialog("Rename recipe", self._row, save, name=recipe.title, but=recipe.id).show()
+
+    def _save(self, title: str, about: str) -> None:
+        values = {name: self._rows[name].value() for name in SETTABLE}
+        _job, wrong = job_from_values(values)
+        if wrong:
+            raise ValueError(" ".join(map(str, wrong)))
+        saved = save_recipe(title, about, str(self._rows["task"].value()), values)
+        self._put_aside()
+        self._own.clear()  # all of it is the recipe's now
+        self._load_anew(saved)
+
+    def _rename(self, recipe: Recipe, title: str, _about: str) -> None:
+        self._load_anew(rename_recipe(recipe, title))
+
+    def _load_anew(self, chosen: str) -> None:
+        self.known, self._offered = load_recipes(), []
+        self._recipe, self._chosen = chosen, True
+        self._offer(str(self._rows["task"].value()))
+        self._editor.set_value(chosen)
+        self._row.edited.emit()  # a title may have changed alone
+
+    def _ask_to_delete(self) -> None:
+        title = self._editor.titles.get(self._recipe, self._recipe)
+        text = f"Delete the recipe “{title}”? Runs made with it stay as they are."
+        self.question.say("warning", text, "Delete", "Keep")
+        self.question.no.setFocus()
+
+    def _delete(self) -> None:
+        try:
+            delete_recipe(self._path())
+        except OSError as error:
+            self.question.say("warning", f"The recipe cannot be deleted: {error}.", "", "Close")
+            return
+        self.question.hide()
+        self.known, self._offered = load_recipes(), []
+        self._chosen = False
+        self._editor.control.setFocus()
+        self._row.edited.emit()

@@ -1,0 +1,165 @@
+"""Recipes in the terminal: listed, shown, and applied by ``footplate train``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.cli.main import main, parser
+from engine.cli.train import judge
+from engine.contract.command import command_arguments
+from engine.contract.job import Job, save_job
+from engine.contract.problems import Problem, errors
+from engine.contract.recipes import SETTABLE, SHIPPED
+from tests.engine.supervisor.supervised import make_pictures
+from tests.support.outlined import make_outlined
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    return make_pictures(tmp_path / "pictures")
+
+
+@pytest.fixture
+def mine(own_home: Path) -> Path:
+    """A recipe of the user's."""
+    path = own_home / "recipes" / "mine.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('title = "My own"\nabout = "Short."\n[set]\nepochs = 3\nmixup = 0.3\n')
+    return path
+
+
+def judged(*words: str) -> tuple[Job | None, list[Problem]]:
+    options, options.unknown = parser().parse_known_args(["train", *words])
+    return judge(options)
+
+
+def job_of(*words: str) -> Job:
+    job, found = judged(*words)
+    assert errors(found) == []
+    assert job is not None
+    return job
+
+
+def test_that_a_folder_alone_is_trained_by_the_recipe_that_fits(
+    pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, found = judged(str(pictures))
+    assert job is not None
+    assert (job.recipe, job.model, job.pretrained, job.optimizer) == ("fine-tune", "resnet18", True, "adamw")
+    # Its 48 images were seen: two steps in each of 30 epochs, so a short average and one frozen epoch.
+    assert (job.epochs, job.ema_decay, job.freeze_epochs) == (30, 0.9, 1)
+    assert [problem.field for problem in found] == [
+        "pretrained"
+    ]  # that the weights are to be fetched, never without them
+    assert "Recipe: Fine-tune. Choose another with --recipe.\n" in capsys.readouterr().err
+
+
+def test_that_a_model_without_weights_is_trained_from_scratch(tmp_path: Path) -> None:
+    job = job_of(str(make_outlined(tmp_path / "discs", {"train": 6, "val": 3})), "--task", "detection")
+    assert (job.recipe, job.pretrained, job.learning_rate, job.clip_norm) == ("from-scratch", False, 7e-4, 10)
+
+
+def test_that_flags_come_before_the_recipe_and_what_follows_from_them_follows(pictures: Path) -> None:
+    job = job_of(str(pictures), "--model", "mnist_cnn", "--batch-size", "64", "--clip-norm", "", "--nesterov")
+    assert (job.recipe, job.batch_size, job.clip_norm, job.learning_rate) == ("from-scratch", 64, None, 0.025)
+    job = job_of(str(pictures), "--no-pretrained")
+    assert (job.recipe, job.pretrained, job.optimizer) == ("from-scratch", False, "sgd")
+
+
+def test_that_a_recipe_is_chosen_by_name_title_or_file(
+    pictures: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (str(pictures), "--model", "mnist_cnn", "--recipe")
+    plain = Job(dataset=str(pictures), model="mnist_cnn", recipe="plain")
+    assert job_of(*words, "plain") == plain
+    assert job_of(*words, "") == msgspec.structs.replace(plain, recipe="")
+    changed = msgspec.structs.replace(plain, recipe="mine", epochs=3, mixup=0.3)
+    assert job_of(*words, "mine") == job_of(*words, "my own") == changed
+    other = mine.rename(tmp_path / "theirs.toml")
+    monkeypatch.chdir(tmp_path)
+    assert job_of(*words, "theirs.toml") == msgspec.structs.replace(changed, recipe=str(other))
+    assert "Recipe:" not in capsys.readouterr().err
+
+
+def test_that_a_job_file_is_taken_as_it_is_unless_a_recipe_is_asked_for(pictures: Path, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(f'dataset = "{pictures}"\nmodel = "mnist_cnn"\nrecipe = "fine-tune"\nepochs = 2\n')
+    as_it_is = Job(dataset=str(pictures), model="mnist_cnn", recipe="fine-tune", epochs=2)
+    assert job_of("--job", str(file)) == as_it_is
+    asked = job_of("--job", str(file), "--recipe", "pytorch-ddp-tutorial")
+    assert (asked.recipe, asked.epochs, asked.learning_rate) == ("pytorch-ddp-tutorial", 2, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--recipe", "finetune"), "There is no recipe “finetune”. Did you mean “fine-tune”?"),
+        (("--recipe", "timm-a1", "--task", "multilabel"), "not a recipe for the task multilabel. Choose fine-tune,"),
+        (("--recipe", "/nowhere.toml"), "/nowhere.toml cannot be read"),
+        (("--recipe", "torn"), "torn.toml: “epoch” is not known."),
+    ],
+)
+def test_that_a_recipe_that_cannot_be_had_is_refused(
+    pictures: Path, own_home: Path, words: tuple[str, ...], said: str
+) -> None:
+    folder = own_home / "recipes"
+    folder.mkdir(parents=True)
+    (folder / "torn.toml").write_text('title = "Torn"\nabout = "No."\nepoch = 3\n')
+    _job, found = judged(str(pictures), "--epochs", "0", *words)
+    told = {problem.field: str(problem) for problem in errors(found)}
+    assert said in told["recipe"]
+    assert "epochs" in told  # and all else that is wrong, at once
+
+
+@pytest.mark.parametrize("recipe", ["", "plain", "fine-tune", "timm-a1", "gone"])
+def test_that_the_command_of_a_job_makes_the_same_job_whatever_its_recipe_says(pictures: Path, recipe: str) -> None:
+    job = Job(dataset=str(pictures), model="resnet18", epochs=7, learning_rate=0.3, recipe=recipe)
+    made = job_of(*command_arguments(job)[1:])
+    assert made == msgspec.structs.replace(job, recipe="" if recipe == "gone" else recipe)
+
+
+def test_that_recipes_are_listed_with_those_that_are_broken(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (mine.parent / "torn.toml").write_text("title = ")
+    assert main(["recipes"]) == 0
+    listed = capsys.readouterr()
+    assert [line.split()[0] for line in listed.out.splitlines()[1:]] == [*SHIPPED, "mine"]
+    assert "Short." in listed.out
+    assert f"{mine.parent / 'torn.toml'} cannot be used:" in listed.err
+    assert "not valid TOML" in listed.err
+    assert main(["recipes", "--json"]) == 0
+    values: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [value["id"] for value in values] == [*SHIPPED, "mine", "torn"]
+    assert values[-2]["set"] == {"epochs": 3, "mixup": 0.3}
+    assert values[-1]["problems"][0]["remedy"]
+
+
+def test_that_a_recipe_is_shown_as_its_file_has_it(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "show", "mine"]) == 0
+    assert capsys.readouterr().out == f"# {mine}\n{mine.read_text()}"
+    assert main(["recipes", "show", "Fine-tune"]) == 0
+    assert "fastai" in capsys.readouterr().out
+    assert main(["recipes", "show", "fine-tun"]) == 2
+    assert "Did you mean “fine-tune”?" in capsys.readouterr().err
+
+
+def test_that_the_help_of_train_says_what_the_recipe_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("Default: the recipe's") == len(
+        [name for name in SETTABLE if not isinstance(getattr(Job(), name), bool)]
+    )
+    assert "Default: the one that fits; none with --job." in said
+
+
+def test_that_a_recipe_is_settled_before_the_run(pictures: Path, tmp_path: Path) -> None:
+    job = job_of(str(pictures))
+    file = tmp_path / "job.toml"
+    save_job(job, file)
+    assert job_of(*shlex.split(f"--job {shlex.quote(str(file))}")) == job

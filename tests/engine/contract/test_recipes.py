@@ -1,0 +1,248 @@
+"""Recipes: what they make of what is seen, and what is said of a file that is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.contract import recipes
+from engine.contract.catalogue import load_catalogue
+from engine.contract.checks import problems
+from engine.contract.dataset import DatasetReport, SplitReport
+from engine.contract.job import FIELDS, Job, job_from_values
+from engine.contract.problems import errors
+from engine.contract.recipes import Recipes, Seen, load_recipes, read_recipe, see
+
+CATALOGUE = load_catalogue()
+ALL = Recipes(recipes.shipped())
+
+
+def report(images: int, classes: int) -> DatasetReport:
+    names = tuple(f"class {number}" for number in range(classes))
+    train = SplitReport("train", dict.fromkeys(names, 1), total=images)
+    return DatasetReport(folder="", format="imagefolder", classes=names, splits=(train,))
+
+
+def seen(images: int = 1000, classes: int = 10, **values: Any) -> Seen:
+    known = {"task": "classification", "model": "resnet18"} | values
+    return see(known, CATALOGUE, report(images, classes), values.keys())
+
+
+def values(recipe: str, of: Seen) -> dict[str, Any]:
+    found = ALL.get(recipe)
+    assert found is not None
+    return found.values(of)
+
+
+def written(folder: Path, text: str, name: str = "mine") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return path
+
+
+SMALL = 'title = "Mine"\nabout = "Mine."\n'
+
+
+def test_that_every_recipe_that_ships_is_read_and_offered() -> None:
+    folder = Path(recipes.__file__).parents[2] / "resources/recipes"
+    assert {path.stem for path in folder.iterdir()} == set(recipes.SHIPPED)
+    assert [recipe.id for recipe in ALL.all] == list(recipes.SHIPPED)
+    assert [read_recipe(folder / f"{name}.toml")[1] for name in recipes.SHIPPED] == [[]] * len(recipes.SHIPPED)
+    assert len({recipe.title for recipe in ALL.all}) == len(recipes.SHIPPED)
+    tasks = {task.id for task in CATALOGUE.tasks}
+    named = [{rule.task} if isinstance(rule.task, str) else set(rule.task or ()) for r in ALL.all for rule in r.when]
+    assert set().union(*named, *(recipe.tasks for recipe in ALL.all)) <= tasks
+
+
+@pytest.mark.parametrize("task", [task for task in CATALOGUE.tasks if not task.file], ids=lambda task: task.id)
+@pytest.mark.parametrize("images", [None, 8, 244, 3000, 2_000_000])
+def test_that_recipes_make_jobs_in_order_of_every_model_of_their_tasks(
+    task: Any, images: int | None, tmp_path: Path
+) -> None:
+    found = report(images, task.classes or 10) if images else None
+    for model in CATALOGUE.models_of(task.id):
+        base = {"dataset": str(tmp_path), "task": task.id, "model": model.id}
+        of = see(base, CATALOGUE, found, ())
+        for recipe in ALL.for_task(task.id):
+            job, wrong = job_from_values(base | recipe.values(of))
+            assert wrong == []
+            assert job is not None
+            told = problems(job, CATALOGUE, report=found)
+            assert errors(told) == [], (recipe.id, model.id)
+            # What a recipe sets has an effect, and nothing stands against it but weights that are not here yet.
+            allowed = {"pretrained"} if job.pretrained else {"freeze_epochs"} if recipe.id == "linear-probe" else set()
+            assert {problem.field for problem in told} <= allowed, (recipe.id, model.id)
+
+
+def test_that_a_job_begins_with_weights_where_there_are_any() -> None:
+    assert recipes.fitting(seen()) == "fine-tune"
+    assert recipes.fitting(seen(pretrained=False)) == "from-scratch"
+    assert recipes.fitting(seen(model="mnist_cnn")) == "from-scratch"
+    assert recipes.fitting(seen(model="mnist_cnn", weights_file="/w.pt")) == "fine-tune"
+    assert recipes.fitting(seen(task="custom", model="/task.py")) == "plain"
+    assert values("fine-tune", seen())["pretrained"] is True
+    assert "pretrained" not in values("fine-tune", seen(model="mnist_cnn", weights_file="/w.pt"))
+    assert values("plain", seen()) == {}
+
+
+def test_that_what_fine_tuning_does_goes_by_model_classes_and_number_of_steps() -> None:
+    few = values("fine-tune", seen(images=8))
+    assert (few["ema_decay"], "freeze_epochs" in few) == (0.9, False)
+    some = values("fine-tune", seen(images=800))  # 25 steps in each of 30 epochs
+    assert (some["ema_decay"], some["freeze_epochs"], some["epochs"]) == (0.98, 1, 30)
+    assert values("fine-tune", seen(images=800, epochs=400))["ema_decay"] == 0.9998  # the user's epochs count
+    assert values("fine-tune", seen(images=800, batch_size=800))["ema_decay"] == 0.9
+    assert "label_smoothing" not in values("fine-tune", seen(classes=4))
+    assert values("fine-tune", seen(classes=5))["label_smoothing"] == 0.1
+    assert values("fine-tune", seen(model="vit_b_16"))["layer_decay"] == 0.75
+    assert "layer_decay" not in values("fine-tune", seen(model="timm:mobilevit_s"))
+    assert values("fine-tune", seen(task="detection", model="retinanet_resnet50_fpn"))["clip_norm"] == 10
+
+
+def test_that_a_rate_grows_with_the_batch_unless_a_rule_sets_it_anew() -> None:
+    assert values("torchvision-detection", seen(task="detection", batch_size=4))["learning_rate"] == 0.005
+    scratch = {"model": "mnist_cnn", "batch_size": 64}
+    assert values("from-scratch", seen(**scratch))["learning_rate"] == 0.025
+    assert values("from-scratch", seen(model="vit_b_16", batch_size=64))["learning_rate"] == 6.25e-5
+    for_masks = seen(task="segmentation", model="unet", batch_size=64)
+    assert values("from-scratch", for_masks)["learning_rate"] == 0.001
+    assert values("torchvision-classification", seen())["learning_rate"] == 0.1
+
+
+def test_that_fields_without_effect_for_the_task_are_left_alone() -> None:
+    assert "label_smoothing" in values("timm-a1", seen())
+    of_points = values("quick-look", seen(task="point_segmentation", model="pointcnn"))
+    assert "image_size" not in of_points
+    assert values("quick-look", seen(task="detection", model="ssd300_vgg16"))["image_size"] == 300  # the least it takes
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ('task = "classification"', True),
+        ('task = ["detection", "multilabel"]', False),
+        ('model = "cnn"', True),
+        ("weights = true", True),
+        ("pretrained = true", False),
+        ("images = { min = 1000, max = 1000 }", True),
+        ("images = { max = 999 }", False),
+        ("images_per_class = { min = 101 }", False),
+        ("image_size = { min = 224, max = 224 }", True),
+        ("batch_size = { max = 31 }", False),
+        ("epochs = { min = 5, max = 5 }", True),
+        ("steps = { min = 160, max = 160 }", True),
+        ('classes = { min = 10 }\nmodel = "transformer"', False),
+    ],
+)
+def test_that_a_rule_holds_where_all_that_it_asks_for_does(tmp_path: Path, condition: str, holds: bool) -> None:
+    recipe, wrong = read_recipe(written(tmp_path, f"{SMALL}[[when]]\n{condition}\nset = {{ seed = 1, epochs = 9 }}\n"))
+    assert [problem.message for problem in wrong] == [
+        "mine.toml: “[[when]] 1: set.seed” is of a job, but a recipe cannot set it."
+    ]
+    recipe, wrong = read_recipe(written(tmp_path, f"{SMALL}[[when]]\n{condition}\nset = {{ mixup = 0.5 }}\n"))
+    assert recipe is not None
+    assert recipe.values(seen()) == ({"mixup": 0.5} if holds else {})
+
+
+def test_that_what_is_not_known_fulfils_no_condition(tmp_path: Path) -> None:
+    text = f"{SMALL}[[when]]\nsteps = {{ min = 0 }}\nset = {{ mixup = 0.5 }}\n[[when]]\nclasses = {{ max = 9 }}\nset = {{ mixup = 1 }}"
+    recipe, _ = read_recipe(written(tmp_path, text))
+    assert recipe is not None
+    assert recipe.values(Seen(task="classification")) == {}
+
+
+def test_that_all_that_is_wrong_with_a_file_is_told_at_once_with_its_key_and_a_remedy(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        about = 3
+        taks = ["classification"]
+        [set]
+        learning_rat = 0.1
+        epochs = "many"
+        devices = ["cpu"]
+        [[when]]
+        image = { min = 3 }
+        steps = { from = 3 }
+        pretrained = "yes"
+        set = { optimizer = "adamv" }
+        [scale]
+        learning_rate = { batch = 0 }
+        epochs = { batch = 8 }
+        """,
+    )
+    recipe, wrong = read_recipe(path)
+    assert recipe is None
+    told = [str(problem) for problem in wrong]
+    for part in (
+        "“title” is missing. Add title",
+        "“about” cannot be 3",
+        "“taks” is not known. Did you mean “tasks”?",
+        "“set.learning_rat” is not a field of a job. Did you mean “learning_rate”?",
+        "“set.epochs”: Epochs: 'many' is not a whole number",
+        "“set.devices” is of a job, but a recipe cannot set it.",
+        "“[[when]] 1: image” is not known. Did you mean “images”?",
+        "“[[when]] 1: steps” cannot be",
+        "“[[when]] 1: pretrained” cannot be 'yes'",
+        "“[[when]] 1: set.optimizer”: Optimizer: 'adamv' is not one of its choices.",
+        "“scale.learning_rate”: a batch of 0 is none.",
+        "“scale.epochs” is not a field that can be scaled.",
+    ):
+        assert len([line for line in told if part in line]) == 1, (part, told)
+    assert len(told) == 12
+    assert all(line.startswith("mine.toml: ") for line in told)
+    assert all(problem.remedy for problem in wrong)
+
+
+def test_that_a_users_broken_recipe_is_listed_as_broken_beside_those_that_are_whole(own_home: Path) -> None:
+    folder = own_home / "recipes"
+    written(folder, SMALL)
+    written(folder, SMALL, "plain")
+    written(folder, "title = ", "torn")
+    found = load_recipes()
+    assert [recipe.id for recipe in found.all if recipe.path] == ["mine"]
+    assert {broken.id: broken.problems[0].message.split(":")[0] for broken in found.broken} == {
+        "plain": "plain.toml", "torn": f"{folder / 'torn.toml'} is not valid TOML",
+    }  # fmt: skip
+    recipe, why = found.find("torn")
+    assert recipe is None
+    assert "not valid TOML" in str(why[0])
+    assert found.find("MINE")[0] == found.get("mine")
+    assert "Did you mean “fine-tune”?" in str(found.find("finetune")[1][0])
+
+
+def test_that_a_saved_recipe_gives_back_its_values_and_may_be_renamed_and_deleted(own_home: Path) -> None:
+    kept = {"epochs": 7, "milestones": (2, 4), "optimizer": "adamw", "clip_norm": 0.5, "mixup": 0.0, "seed": 3}
+    assert recipes.save_recipe("My “best” run", "", "classification", kept) == "my-best-run"
+    recipe = load_recipes().get("my-best-run")
+    assert recipe is not None
+    wanted = {"epochs": 7, "milestones": (2, 4), "optimizer": "adamw", "clip_norm": 0.5}
+    assert recipe.values(seen()) == wanted
+    assert recipe.tasks == ("classification",)
+    path = Path(recipe.path)
+    path.write_text("# How I do it.\n" + path.read_text())
+    assert recipes.rename_recipe(recipe, "Another") == "another"
+    assert not path.exists()
+    renamed = load_recipes().get("another")
+    assert renamed is not None
+    assert renamed == msgspec.structs.replace(recipe, id="another", title="Another", path=renamed.path)
+    assert Path(renamed.path).read_text().startswith("# How I do it.\n")
+    recipes.delete_recipe(renamed.path)
+    assert load_recipes() == ALL
+
+
+def test_that_names_are_refused_that_no_file_or_only_footplates_own_can_have() -> None:
+    assert recipes.title_problem("…") != ""
+    assert "Footplate's own" in recipes.title_problem("Fine tune")
+    assert recipes.title_problem("Überprüfung 2") == ""
+
+
+def test_that_recipes_set_how_a_model_is_trained_and_nothing_else() -> None:
+    assert not {"dataset", "model", "devices", "seed", "weights_file", "resume_from", "recipe"} & set(recipes.SETTABLE)
+    assert {"epochs", "learning_rate", "augmentation", "pretrained", "image_size"} <= set(recipes.SETTABLE)
+    assert set(FIELDS) > set(recipes.SETTABLE)
+    assert Job().recipe == ""
