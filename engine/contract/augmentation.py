@@ -152,6 +152,9 @@ def mirrors(job: Job, classes: Sequence[str], *, pictures: bool = True) -> bool:
 def problems(job: Job) -> list[Problem]:
     """What is wrong with the fields of the augmentation."""
     kind = KINDS.get(job.task)
+    if kind is None and job.augmentation in ("medium", "strong"):
+        message = "This task has one augmentation, light, which is what trains here."
+        return [Problem("augmentation", message, "Choose none or light.", "warning")]
     if job.augmentation != "own":
         if not job.transforms:
             return []

@@ -144,6 +144,7 @@ def image_loader(
     of BatchLoader's."""
     size, training = task.image_size(job), sampler.shuffle
     mean, std = normalisation(job, task, splits)
+    grows = "progressive_from" not in task.entry.without
     return BatchLoader(
         images,
         sampler,
@@ -154,7 +155,7 @@ def image_loader(
         mirror=augmentation.mirrors(job, splits.classes, pictures=images.mirror),
         epochs=job.epochs,
         resized=None if training else validation_side(job, task.entry, size),
-        side=(lambda epoch: side_of_epoch(job, size, epoch)) if training else None,
+        side=(lambda epoch: side_of_epoch(job, size, epoch)) if training and grows else None,
         mean=mean,
         std=std,
         keep=job.picture_cache,

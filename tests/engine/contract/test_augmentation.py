@@ -77,7 +77,10 @@ def test_that_a_list_without_own_and_own_without_a_list_are_told() -> None:
     (empty,) = problems(own())
     assert (empty.field, empty.severity) == ("transforms", "error")
     (points,) = problems(own("flip", task="point_segmentation"))
-    assert points.field == "augmentation"
+    assert (points.field, points.severity) == ("augmentation", "error")
+    (points,) = problems(Job(augmentation="strong", task="point_segmentation"))
+    assert (points.field, points.severity) == ("augmentation", "warning")
+    assert not problems(Job(augmentation="light", task="point_segmentation"))
 
 
 def test_that_every_task_with_images_has_strengths_of_transforms_that_it_can_have() -> None:

@@ -387,3 +387,37 @@ def test_that_a_box_or_thing_of_which_too_little_is_left_is_gone(tmp_path: Path)
     assert [int((planes[0] > 0).sum()) > 0 for planes in kept] == [True, False]
     assert (moved[1, 0] > 0).any()
     assert (kept[1, 1] == NO_CLASS).all()
+
+
+@pytest.mark.parametrize("augmentation", ["none", "light", "own"])
+def test_that_smaller_images_of_the_first_epochs_have_smaller_masks_and_boxes(
+    loaders: Loaders, boxes: PictureSet, tmp_path: Path, augmentation: str
+) -> None:
+    folder = make_masked(tmp_path / "set", {"train": 8, "val": 4}, side=64, ignored=False)
+    masks = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",)).train
+    given = parsed("scale:0.8:1.5") if augmentation == "own" else ()
+    how = {"size": 96, "side": lambda epoch: 64 if epoch == 1 else 96, "augmentation": augmentation, "threads": 0}
+    for batch in loaders(masks, given, **how).epoch(1):
+        assert batch.inputs.shape[-1] == batch.targets.shape[-1] == 64
+        bright = batch.inputs[:, :2].amax(1) > 170 / 255
+        disc = (batch.targets > 0) & (batch.targets != NO_CLASS)
+        assert ((bright ^ disc).float().sum((1, 2)) / disc.sum((1, 2)).clamp(min=40)).max() < 0.12
+    small, large = (torch.cat([b.targets for b in loaders(boxes, given, **how).epoch(e)]) for e in (1, 2))
+    assert small[..., :4].max() <= 64 < large[..., :4].max()
+    if augmentation == "none":
+        ordered = [
+            sorted(rows[rows[:, 4] != PADDING][:, 2:4].flatten().tolist())
+            for rows in (small.flatten(0, 1), large.flatten(0, 1))
+        ]
+        assert ordered[0] == pytest.approx([edge * 64 / 96 for edge in ordered[1]])
+
+
+def test_that_validation_takes_the_middle_of_larger_images(photographs: PictureSet) -> None:
+    sampler = GlobalBatchSampler(len(photographs), 8, 0, 1, RandomStreams(5), shuffle=False)
+    loader = loader_of(photographs, sampler, **UNCHANGED | {"resized": 40, "threads": 0})
+    try:
+        first = next(iter(loader.epoch(1))).inputs
+    finally:
+        loader.close()
+    expected = photographs.load(0, 40, 3)[:, 4:36, 4:36].float() / 255
+    torch.testing.assert_close(first[0], expected, atol=1e-5, rtol=0)
