@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from gui.status_bar import PAUSE_KEY, StatusBar
 from gui.tab_order import order_tabs
 
 if TYPE_CHECKING:
+    from engine.contract.events import Verdict
     from engine.contract.runs import RunFolder
     from gui.form.guest import Guest
     from gui.launcher import Launcher
@@ -220,6 +222,7 @@ class MainWindow(QMainWindow):
         track.runs.guest_wanted.connect(self._invite)
         track.runs.told.connect(self.message.say)
         track.run.next_time_wanted.connect(self._use_next_time)
+        track.run.verdict_wanted.connect(self._follow_verdict)
         track.run.told.connect(self.message.say)
         track.dataset.closed.connect(self._dataset_closed)
         track.dataset.show_report(self.form.inspection.report)
@@ -227,6 +230,11 @@ class MainWindow(QMainWindow):
         track.cut.closed.connect(self._cut_closed)
         track.cut.wanted.connect(self._show_cut)
         track.cut.used.connect(self.form.cuts.set_value)
+        for field, page in track.finders.items():
+            page.closed.connect(partial(self._finder_closed, field))
+            page.wanted.connect(partial(self._show_finder, field))
+            page.used.connect(partial(self.form.set_value, field))
+            self.form.changed.connect(lambda page=page: page.set_job(self._cut_job()))
         track.launcher.started.connect(self._started)
         track.launcher.failed.connect(self._not_started)
         self.form.train_requested.connect(self._train)
@@ -234,6 +242,7 @@ class MainWindow(QMainWindow):
         self.form.visit.devices_wanted.connect(track.devices.set_selection)
         self.form.touched.connect(track.launcher.touch)
         self.form.cut_wanted.connect(self._show_cut)
+        self.form.finder_wanted.connect(self._show_finder)
         self.form.card.gallery_wanted.connect(self._show_dataset)
         self.form.inspection.changed.connect(lambda: track.dataset.show_report(self.form.inspection.report))
         self.form.changed.connect(lambda: track.cut.set_job(self._cut_job()))
@@ -282,6 +291,17 @@ class MainWindow(QMainWindow):
         """Puts another run's job into the form, to go on with or forked."""
         self.header.job.setChecked(True)
         self.form.visit.begin(guest)
+
+    def _follow_verdict(self, run: RunFolder, verdict: Verdict) -> None:
+        """Puts the job of a run that has ended into the form, as it would do better."""
+        from gui.runs.guests import to_follow
+
+        in_background(
+            lambda: to_follow(run.summary(), verdict),
+            self,
+            self._invite,
+            lambda error: self.show_message(f"The job of {run.run_id} cannot be put into the form: {error}"),
+        )
 
     def _started(self, run: RunFolder) -> None:
         self.form.set_started()
@@ -380,6 +400,16 @@ class MainWindow(QMainWindow):
     def _cut_closed(self) -> None:
         self._show_page(self.header.tabs.currentIndex())
         self.form.cuts.show_button.setFocus()
+
+    def _show_finder(self, field: str) -> None:
+        if self.track is not None:
+            page = self.track.finders[field]
+            page.show_job(self._cut_job(), self.form.problems)
+            self.pages.setCurrentWidget(page)
+
+    def _finder_closed(self, field: str) -> None:
+        self._show_page(self.header.tabs.currentIndex())
+        self.form.find_buttons[field].setFocus()
 
     def _show_dataset(self, place: int) -> None:
         """The dataset large, from the example at `place` on, as the form's augmentation would make it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from typing import TextIO
 
 from engine.cli.words import duration, in_short, size
+from engine.contract.command import flags, resume_line
 from engine.contract.events import (
     Advice,
     AnyEvent,
@@ -23,6 +25,7 @@ from engine.contract.events import (
     StepMetrics,
     TimeSpent,
     Validation,
+    Verdict,
     Waiting,
     Warned,
 )
@@ -151,6 +154,8 @@ class Progress:
                 return f"Failed: {event.cause}"
             case Restarting():
                 return _restarted(event)
+            case Verdict():
+                return _judged(event, self._run.run_id)
             case DevicesFree():
                 return "The devices are free." if event.verified else "The devices were not seen to be free again."
             case RunFinished():
@@ -178,6 +183,15 @@ def _restarted(event: Restarting) -> str:
     such = f" with {changes}" if changes else ""
     count = f" ({event.attempt} of {event.most} in a row)" if event.kind != "out_of_memory" else ""
     return f"{event.cause}\nStarting again from the last checkpoint{such}{count}."
+
+
+def _judged(event: Verdict, run_id: str) -> str:
+    """The sentence, and below it how to do as it says; of fields that this Footplate does not know nothing."""
+    if not event.changes or not event.changes.keys() <= FIELDS.keys():
+        return event.sentence
+    if event.code == "falling":
+        return f"{event.sentence}\n  {resume_line(run_id, event.changes)}"
+    return f"{event.sentence}\n  Next time: {shlex.join(flags(event.changes))}"
 
 
 def _change(advice: Advice) -> tuple[str, int | str]:

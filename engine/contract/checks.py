@@ -10,6 +10,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.disk import Disk, RealDisk
 from engine.contract.job import TIMM, Job
+from engine.contract.optimizer_checks import optimizer_problems
 from engine.contract.problems import Problem, errors
 from engine.contract.speed_checks import speed_problems
 from engine.contract.strategy_checks import options_without_effect, strategy_problems
@@ -92,6 +93,7 @@ def problems(
         found += strategy_problems(job, strategy, model)
         found += options_without_effect(job, strategy, catalogue)
         found += speed_problems(job, strategy, catalogue)
+        found += optimizer_problems(job, strategy)
     if job.precision == "fp16" and not any(map(is_gpu, job.devices)):
         found.append(
             Problem(

@@ -23,7 +23,7 @@ def command_arguments(job: Job) -> list[str]:
         values["recipe"] = ""  # one that is gone could not be found again
     if not job.model_is_file:
         values.pop("model_file_sha256", None)
-    return ["train", *_positional(job.dataset), *_flags(values)]
+    return ["train", *_positional(job.dataset), *flags(values)]
 
 
 def command_line(job: Job) -> str:
@@ -33,10 +33,10 @@ def command_line(job: Job) -> str:
 
 def resume_line(run_id: str, changes: Mapping[str, Any]) -> str:
     """The command that has a run go on with `changes`, plain values by field, to paste into a shell."""
-    return shlex.join(["footplate", "resume", run_id, *_flags(changes)])
+    return shlex.join(["footplate", "resume", run_id, *flags(changes)])
 
 
-def _flags(values: Mapping[str, Any]) -> list[str]:
+def flags(values: Mapping[str, Any]) -> list[str]:
     """A flag for each value; an empty one is that of an empty field."""
     arguments = []
     for name, value in values.items():

@@ -309,6 +309,25 @@ class Restarting(Event, tag="restarting", kw_only=True):
     changes: dict[str, int | str] = msgspec.field(default_factory=dict)
 
 
+VerdictCode = Literal["falling", "overfitted", "not_fitted", "not_generalised", "weak_classes", "converged"]
+"""What a run's history says of it at its end: it could be trained further; it learned its training images by heart; it
+learned nothing; what it learned is of no use for the validation images; some classes are hardly found; it is as good as
+these settings make it."""
+
+
+class Verdict(Event, tag="verdict", kw_only=True):
+    """How a run has ended, in one sentence, and what to change.
+
+    `figures` are what the sentence tells, `changes` the fields of the job that are to be different: of this run where
+    it is still "falling", which can so be trained further, else of the next one. Empty where there is nothing to change.
+    """
+
+    code: VerdictCode
+    sentence: str
+    figures: dict[str, float] = msgspec.field(default_factory=dict)
+    changes: dict[str, int | float | str | bool] = msgspec.field(default_factory=dict)
+
+
 class CommandReceived(Event, tag="command", kw_only=True):
     command: str
 
@@ -359,6 +378,7 @@ AnyEvent = (
     | Warned
     | Failed
     | Restarting
+    | Verdict
     | CommandReceived
     | EventsLost
     | DevicesFree

@@ -154,6 +154,10 @@ class Strategy(ABC):
         """This rank's trainable parameters, by their names in the plain model."""
         return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
 
+    def buffers(self) -> list[tuple[str, Tensor]]:
+        """This rank's floating-point buffers, as BatchNorm's statistics, by their names in the plain model."""
+        return [(name, buffer) for name, buffer in self.model.named_buffers() if buffer.is_floating_point()]
+
     def state_dict(self) -> dict[str, Tensor] | None:
         """The model's state on the CPU under the plain model's names, on rank 0; None elsewhere.
 

@@ -62,7 +62,7 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
 
     def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
         job = self.spec.job
-        if job.sync_batchnorm and not job.freeze_epochs:  # a frozen backbone takes no statistics
+        if job.sync_batchnorm and not (job.freeze_epochs or job.freeze_batchnorm):  # neither takes statistics
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         super().wrap(model, objective, example_shape)
         if job.balance == "speed":

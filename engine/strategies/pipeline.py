@@ -317,6 +317,10 @@ class Pipeline(Distributed):
         named = (each for part in self._parts.values() for each in part.named_parameters())
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
+    def buffers(self) -> list[tuple[str, Tensor]]:
+        named = (each for part in self._parts.values() for each in part.named_buffers())
+        return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
+
     def state_dict(self) -> dict[str, Tensor] | None:
         own: dict[str, Tensor] = {}
         if self.replica == 0:

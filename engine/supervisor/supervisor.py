@@ -10,6 +10,8 @@ import traceback
 from typing import Literal
 
 from engine import linux
+from engine.advisor.history import History
+from engine.advisor.verdict import verdict
 from engine.contract.devices import DeviceSample, is_gpu
 from engine.contract.events import (
     AnyEvent,
@@ -23,6 +25,7 @@ from engine.contract.events import (
     Restarting,
     RunFinished,
     RunStarted,
+    Verdict,
 )
 from engine.contract.going_on import last_execution
 from engine.contract.job import Job
@@ -96,6 +99,10 @@ class Supervisor:
         self._notices = Notices(run, job, self._log)
         self._group = self._new_group()
         self._results = Results(run)
+        self._history = History()
+        if self._execution > 1:
+            for event in run.events():
+                self._history.take(event)
         self._started = False
         self._launched = False
         self._failed: Failed | Restarting | None = None
@@ -106,6 +113,7 @@ class Supervisor:
     def run_to_end(self) -> int:
         """Runs the job. Returns 1 if it failed, else 0."""
         outcome: Outcome = "failed"
+        said: Verdict | None = None
         try:
             self._announce()
             self._signals = Signals(self._selector, lambda name: self._end("stopped", name))
@@ -115,11 +123,14 @@ class Supervisor:
                 self._advance()
             outcome = self._outcome()
             cause = self._cause(outcome)
+            said = verdict(self._history, self._attempts.job, outcome)
         except Exception as error:
             traceback.print_exc()
             self._group.kill()
             cause = f"Footplate itself failed: {type(error).__name__}: {error}. The traceback is in supervisor.log."
             self._log.append(Failed(cause=cause, traceback_file="supervisor.log"))
+        if said is not None:
+            self._log.append(said)
         self._finish(outcome, cause)
         return 0 if outcome != "failed" else 1
 
@@ -210,6 +221,7 @@ class Supervisor:
         elif isinstance(event, CheckpointSaved):
             self._attempts.saved(event)
         self._results.take(event)
+        self._history.take(event)
         self._log.append(event)
 
     def _sampled(self, samples: tuple[DeviceSample, ...]) -> None:

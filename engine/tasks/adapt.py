@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -90,11 +91,26 @@ def adapt_first_conv(model: nn.Module, channels: int) -> bool:
     return True
 
 
-def freeze_all_but(model: nn.Module, *heads: str) -> None:
-    """Leaves the parameters of `heads` alone trainable, and the statistics of BatchNorm elsewhere as they are."""
+def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -> None:
+    """Says which modules of `model` are its head, all else being its backbone, which is frozen where `freeze` says so: its
+    parameters, and the statistics of its BatchNorm."""
+    model.heads_of_footplate = tuple(heads)  # type: ignore[assignment]
+    if not freeze:
+        return
     inside = tuple(f"{head}." for head in heads)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(inside))
+    still_norms(model, but=heads)
+
+
+def heads_of(model: nn.Module) -> tuple[str, ...]:
+    """The modules that `set_heads` named; none where it was not called."""
+    return getattr(model, "heads_of_footplate", ())
+
+
+def still_norms(model: nn.Module, but: Sequence[str] = ()) -> None:
+    """Keeps the statistics of BatchNorm as they are, outside of the modules named in `but`."""
+    inside = tuple(f"{name}." for name in but)
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not f"{name}.".startswith(inside):
             module.eval()

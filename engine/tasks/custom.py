@@ -23,7 +23,7 @@ from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.samples import SampleSet
 from engine.tasks import user_file, weights
-from engine.tasks.adapt import find_head, freeze_all_but
+from engine.tasks.adapt import find_head, set_heads
 from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task, TaskError
 from engine.tasks.classification import IMAGENET
 from engine.tasks.custom_file import OwnTask
@@ -69,11 +69,10 @@ class Custom(Task):
         elif job.pretrained:
             message = f"Footplate knows no pretrained weights for {own.file.name}."
             raise TaskError("pretrained", message, weights.SCRATCH)
-        if job.freeze_epochs:
-            if head is None:
-                message = f"{own.file.name} has no layer with {classes} outputs that could be trained alone."
-                raise TaskError("freeze_epochs", message, "Train all layers.")
-            freeze_all_but(model, head)
+        if job.freeze_epochs and head is None:
+            message = f"{own.file.name} has no layer with {classes} outputs that could be trained alone."
+            raise TaskError("freeze_epochs", message, "Train all layers.")
+        set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
         if job.dataset:
             own.try_out(model, channels)
         return model

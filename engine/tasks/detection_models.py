@@ -20,7 +20,7 @@ from torchvision.ops import FrozenBatchNorm2d
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.tasks import user_file, weights
-from engine.tasks.adapt import adapt_first_conv, freeze_all_but
+from engine.tasks.adapt import adapt_first_conv, set_heads
 from engine.tasks.base import About, Statistics, TaskError
 from engine.tasks.detectors import tensors_alone
 
@@ -170,8 +170,8 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
         _load(model, state, entry, channels=channels, field="pretrained", source=source)
     if entry.frozen_norms and (job.weights_file or job.pretrained):
         _freeze_norms(model.get_submodule("backbone.body"))
-    if job.freeze_epochs:
-        freeze_all_but(model, *(name for name, _ in model.named_children() if name != "backbone"), "backbone.fpn")
+    heads = [*(name for name, _ in model.named_children() if name != "backbone"), "backbone.fpn"]
+    set_heads(model, heads, freeze=bool(job.freeze_epochs))
     return model.train()
 
 

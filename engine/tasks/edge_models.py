@@ -12,7 +12,7 @@ from torchvision import models
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.tasks import user_file, weights
-from engine.tasks.adapt import adapt_first_conv, freeze_all_but
+from engine.tasks.adapt import adapt_first_conv, set_heads
 from engine.tasks.base import About, TaskError
 from engine.tasks.bdcn import Bdcn
 from engine.tasks.hed import Hed
@@ -68,11 +68,11 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         state = weights.of_torchvision(models.get_model_weights(known.backbone).DEFAULT, f"the VGG16 of {known.title}")
         source = "The file of pretrained weights"
         weights.load(model, state, head=HEAD, channels=channels, field="pretrained", source=source)
-    if job.freeze_epochs:
-        if not any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters()):
-            message = f"{job.model} has no part named {HEAD} that could be trained alone."
-            raise TaskError("freeze_epochs", message, "Train all layers, or name what is to be trained so.")
-        freeze_all_but(model, HEAD)
+    headed = any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters())
+    if job.freeze_epochs and not headed:
+        message = f"{job.model} has no part named {HEAD} that could be trained alone."
+        raise TaskError("freeze_epochs", message, "Train all layers, or name what is to be trained so.")
+    set_heads(model, [HEAD] if headed else [], freeze=bool(job.freeze_epochs))
     return model.train()
 
 

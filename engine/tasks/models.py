@@ -8,7 +8,7 @@ from torch import nn
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.tasks import timm_models, torchvision_models, user_file, weights
-from engine.tasks.adapt import adapt_first_conv, begin_small, find_head, freeze_all_but
+from engine.tasks.adapt import adapt_first_conv, begin_small, find_head, set_heads
 from engine.tasks.base import Statistics, TaskError
 from engine.tasks.mnist_cnn import MIN_SIZE, MnistCnn
 
@@ -68,11 +68,10 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if job.model_is_file:
         what = f"Let its last layer give {classes} values per picture."
         user_file.try_out(job.model, model, (channels, size, size), (classes,), what)
-    if job.freeze_epochs:
-        if head is None:
-            message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
-            raise TaskError("freeze_epochs", message, "Train all layers.")
-        freeze_all_but(model, head)
+    if job.freeze_epochs and head is None:
+        message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
+        raise TaskError("freeze_epochs", message, "Train all layers.")
+    set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
     return model
 
 

@@ -20,7 +20,7 @@ from engine.data.point_blocks import PointBlocks
 from engine.data.point_drawing import draw_points, point_legend
 from engine.data.randomness import RandomStreams
 from engine.tasks import user_file, weights
-from engine.tasks.adapt import freeze_all_but
+from engine.tasks.adapt import set_heads
 from engine.tasks.base import About, Lesson, Measures, Objective, Task, TaskError
 from engine.tasks.class_counts import softened_weights
 from engine.tasks.pointcnn import PointCNN
@@ -72,11 +72,10 @@ class PointSegmentation(Task):
         elif job.pretrained:
             message = "There are no pretrained weights for point clouds."
             raise TaskError("pretrained", message, "Give a weights file, or train from scratch.")
-        if job.freeze_epochs:
-            if head is None:
-                message = "It is not known which layer of a model file could be trained alone."
-                raise TaskError("freeze_epochs", message, "Train all layers.")
-            freeze_all_but(model, head)
+        if job.freeze_epochs and head is None:
+            message = "It is not known which layer of a model file could be trained alone."
+            raise TaskError("freeze_epochs", message, "Train all layers.")
+        set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
         return model.train()
 
     def _of_file(self, job: Job, classes: int, channels: int) -> nn.Module:

@@ -10,7 +10,7 @@ from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.data.orientation import DIRECTIONS
 from engine.tasks import user_file, weights
-from engine.tasks.adapt import adapt_first_conv, freeze_all_but
+from engine.tasks.adapt import adapt_first_conv, set_heads
 from engine.tasks.base import About, TaskError
 from engine.tasks.road_networks import STRIDE, LinkNetMTL, StackHourglassNetMTL
 
@@ -73,8 +73,7 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         weights.load(model, state, head=None, channels=channels, field="weights_file", source=job.weights_file)
     elif job.pretrained:
         _start_from_imagenet(job, model, channels)
-    if job.freeze_epochs:
-        freeze_all_but(model, *_DECODERS)
+    set_heads(model, _DECODERS if job.model in _ENCODERS else (), freeze=bool(job.freeze_epochs))
     return model.train()
 
 

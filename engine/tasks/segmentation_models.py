@@ -12,7 +12,7 @@ from engine.contract.catalogue import did_you_mean
 from engine.contract.checks import ENCODER_STRIDE as STRIDE
 from engine.contract.job import Job
 from engine.tasks import user_file, weights
-from engine.tasks.adapt import adapt_first_conv, find_head, freeze_all_but
+from engine.tasks.adapt import adapt_first_conv, find_head, set_heads
 from engine.tasks.base import About, TaskError
 
 CLASSES = 21
@@ -73,7 +73,8 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
         model = _construct(job, classes, channels, size)
-    head = "segmentation_head" if job.model in _DECODERS else find_head(model, classes)
+    of_decoder = job.model in _DECODERS
+    head = "segmentation_head" if of_decoder else find_head(model, classes)
     if job.weights_file:
         state = weights.from_file(job.weights_file)
         weights.load(model, state, head=head, channels=channels, field="weights_file", source=job.weights_file)
@@ -82,11 +83,12 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         weights.load(
             model, state, head=head, channels=channels, field="pretrained", source="The file of pretrained weights"
         )
-    if job.freeze_epochs:
-        if head is None:
-            message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
-            raise TaskError("freeze_epochs", message, "Train all layers.")
-        freeze_all_but(model, head)
+    if job.freeze_epochs and head is None:
+        message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
+        raise TaskError("freeze_epochs", message, "Train all layers.")
+    # An encoder's weights come from elsewhere; a decoder's do not.
+    heads = [name for name, _ in model.named_children() if name != "encoder"] if of_decoder else [head] if head else []
+    set_heads(model, heads, freeze=bool(job.freeze_epochs))
     return model.train()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,20 +13,24 @@ from engine.torch_compat import lerp_all
 
 
 class Averages:
-    """`average = decay * average + (1 - decay) * weight` after every step, for the `weights` that this rank holds.
+    """`average = decay * average + (1 - decay) * weight` after every step, for the `weights` that this rank holds, the
+    statistics of BatchNorm among them.
 
-    It begins at the weights as they are when it is made.
+    It begins at the weights as they are when it is made, which a short run would hardly get away from: the decay rises as
+    `decay * (1 - exp(-step / ramp))`, after YOLOv5's ModelEMA; with a `ramp` of 0 it is the same from the start.
     """
 
-    def __init__(self, weights: Sequence[Tensor], decay: float) -> None:
-        self.decay = decay
+    def __init__(self, weights: Sequence[Tensor], decay: float, ramp: int = 0) -> None:
+        self._decay, self._ramp = decay, ramp
         self._weights = list(weights)
         self.tensors = [weight.detach().clone() for weight in weights]
 
     @torch.no_grad()
-    def update(self) -> None:
+    def update(self, step: int) -> None:
+        """Takes in the weights after the `step`th update."""
+        risen = 1.0 - math.exp(-step / self._ramp) if self._ramp else 1.0
         if self.tensors:
-            lerp_all(self.tensors, self._weights, 1.0 - self.decay)
+            lerp_all(self.tensors, self._weights, 1.0 - self._decay * risen)
 
     @torch.no_grad()
     def restart(self, averages: Sequence[Tensor | None]) -> None:

@@ -25,6 +25,7 @@ from engine.contract.events import (
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.strategies.base import Strategy
 from engine.strategies.memory import device_name
+from engine.tasks.adapt import still_norms
 from engine.training.feed import Feed
 from engine.training.optimizers import Updater
 from engine.training.predictions import Predictions
@@ -113,7 +114,6 @@ class Loop:
                 done, stopped = self._train(epoch, done)
             measures, measured = (None, None) if stopped else self._validate(epoch)
             if not stopped:
-                self.updater.epoch_ended()
                 stopped = measures is None
             if not stopped:
                 self.reporter.phase("saving")
@@ -187,6 +187,8 @@ class Loop:
             return
         self.updater.release()
         thaw(self.strategy.model)
+        if self.job.freeze_batchnorm:
+            still_norms(self.strategy.model)
         self.stepper.look_again()
         self.stepper.do_without_compiling("it was for the frozen model, and not all layers are as they were")
         self._tell(LogLine(text=f"From epoch {epoch} on all layers are trained"))
@@ -197,7 +199,7 @@ class Loop:
         if count <= 0:
             return done
         first, self.step = self.step + 1, self.step + count
-        self.updater.go_to(self.step, epoch - 1)
+        self.updater.go_to(self.step)
         self.reporter.progressed(self.step)
         which = (
             f"Steps {first:,} to {self.step:,} are passed over: their"

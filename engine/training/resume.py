@@ -162,7 +162,7 @@ class Checkpoint:
             strategy.load_state_dict(self._content.pop("model"))
             # The place in the schedule is this job's, which may have more epochs or other batches.
             strategy.load_optimizer_state(updater, self._content.pop("optimizer") | {"schedule": None})
-            updater.go_to(place.step, place.epoch - 1)
+            updater.go_to(place.step)
         job, before = strategy.spec.job, self.job
         alike = all(before[name] == getattr(job, name) for name in ("strategy", "seed"))
         if alike and len(before["devices"]) == len(job.devices):

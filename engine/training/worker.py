@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -23,13 +25,15 @@ from engine.data.sampler import GlobalBatchSampler
 from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
 from engine.tasks import TASKS
+from engine.tasks.adapt import still_norms
 from engine.tasks.base import Lesson, Task
 from engine.training.faults import cause, kind
-from engine.training.feed import read_in_turn
+from engine.training.feed import Feed, read_in_turn
 from engine.training.feeds import Feeds
 from engine.training.finite import not_finite_buffers
+from engine.training.groups import parameter_groups
 from engine.training.loop import Loop
-from engine.training.optimizers import Updater
+from engine.training.optimizers import Groups, Updater
 from engine.training.randomness import seed
 from engine.training.report import Reporter
 from engine.training.resume import Checkpoint
@@ -47,9 +51,14 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
     0 where the run is completed or stopped, 1 where it failed, which a `Failed` event explains. With
     `every_step`, the metrics of every step are told, as measurements need.
     """
+    return reported(spec, channel, partial(_train, spec, every_step=every_step))
+
+
+def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
+    """Does the `work` of a worker and returns its exit code: 0, or 1 where it raised, which a `Failed` event explains."""
     reporter = Reporter(channel, spec.rank)
     try:
-        reporter.send(_train(spec, reporter, every_step))
+        reporter.send(work(reporter))
         return 0
     except Exception as error:
         reporter.send(
@@ -66,22 +75,44 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
         reporter.close()
 
 
-def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone:
+class Prepared(NamedTuple):
+    """A worker's model, laid out by its strategy, in whose `spec` is settled what the job left open; and what training it
+    takes. `held` names the parameters of a backbone that is frozen at first, `meant` the buffers that are not finite on
+    purpose; `counts` are those of all parameters and of the trained ones."""
+
+    strategy: Strategy
+    task: Task
+    splits: Splits
+    checkpoint: Checkpoint | None
+    streams: RandomStreams
+    trained: list[tuple[str, nn.Parameter]]
+    held: frozenset[str]
+    groups: Groups
+    meant: list[str]
+    counts: tuple[int, int]
+    feeds: Feeds
+
+    def updater(self, steps: int) -> Updater:
+        """What updates the parameters, with so many steps an epoch."""
+        return _updater(self.strategy, self.trained, steps, self.held, self.groups)
+
+
+def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
+    """Builds what is trained as `spec` says, together with the other ranks."""
     job = spec.job
     reporter.phase("preparing")
     _use_cores(spec)
     task = TASKS[job.task]
     strategy = STRATEGIES[job.strategy](spec)
     strategy.setup()
-    splits = task.splits(job)
-    if spec.world_size > 1:
-        check_alike(splits, job.dataset, strategy.agree, strategy.joined)
+    splits = _open(spec, strategy, task)
     model = _build_model(spec, strategy, task, splits)
     meant = not_finite_buffers(model)
     checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
     streams = RandomStreams(job.seed) if checkpoint is None else checkpoint.streams
     counts = _parameter_counts(model)
     held = hold(model) if job.unfreezes else frozenset()
+    groups = parameter_groups(model, job)
     example_shape = task.example_shape(job, splits.channels)
     objective = task.objective(job, _lesson(splits))
     if checkpoint is not None:
@@ -94,37 +125,28 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     del model  # a pipeline's rank keeps its own stage alone
     trained = _trained(strategy, held)
     trials.compile()
+    feeds = Feeds(strategy.spec, strategy, task, splits, reporter, streams=streams)
+    return Prepared(strategy, task, splits, checkpoint, streams, trained, held, groups, meant, counts, feeds)
+
+
+def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerDone:
+    prepared = prepare(spec, reporter)
+    strategy, _, splits, checkpoint, streams, _, _, _, meant, counts, feeds = prepared
     spec, job = strategy.spec, strategy.spec.job  # in which what was left open is decided
-    feeds = Feeds(spec, strategy, task, splits, reporter, streams=streams)
     train, val = feeds.train(), feeds.val()
     read_in_turn(train, val, job.epochs)
     try:
-        updater = _updater(strategy, trained, train.steps, held)
+        updater = prepared.updater(train.steps)
         saver = Saver(spec, strategy, updater, reporter, splits.classes, streams=streams, meant=meant)
         begin = _begin(checkpoint, train.steps)
         if spec.rank == 0:
-            reporter.send(
-                Planned(
-                    epochs=job.epochs,
-                    from_step=begin.step,
-                    steps_per_epoch=train.steps,
-                    train_pictures=train.pictures,
-                    val_pictures=val.pictures,
-                    classes=splits.classes,
-                    image_size=task.image_size(job),
-                    channels=splits.channels,
-                    parameters=counts[0],
-                    trainable_parameters=counts[1],
-                    cut=strategy.cut,
-                    shares=strategy.shares,
-                )
-            )
+            reporter.send(_planned(strategy, splits, counts, train, val, from_step=begin.step))
             for remark in (*strategy.remarks, *(checkpoint.remarks(train.steps) if checkpoint is not None else ())):
                 reporter.send(remark)
         seed(streams.number(Purpose.MODEL, rank=spec.rank))  # dropout draws differently on every rank
         if checkpoint is not None:
             checkpoint.take_over(strategy, updater, saver, begin)
-            del checkpoint
+            del checkpoint, prepared  # which hold what has been taken over
         loop = Loop(
             spec,
             strategy,
@@ -153,6 +175,14 @@ def _use_cores(spec: WorkerSpec) -> None:
         linux.keep_freed_memory()
 
 
+def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
+    """The job's dataset, which all ranks have found to be the same."""
+    splits = task.splits(spec.job)
+    if spec.world_size > 1:
+        check_alike(splits, spec.job.dataset, strategy.agree, strategy.joined)
+    return splits
+
+
 def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits) -> nn.Module:
     """The plain model, with the same weights on every rank since all draw them from the same seed."""
     job = spec.job
@@ -164,6 +194,8 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
     model = task.build_model(job, len(splits.classes), splits.channels)
     if job.pretrained and not spec.rank:
         strategy.agree((0,))
+    if job.freeze_batchnorm:
+        still_norms(model)
     return model
 
 
@@ -183,7 +215,11 @@ def _trained(strategy: Strategy, held: frozenset[str]) -> list[tuple[str, nn.Par
 
 
 def _updater(
-    strategy: Strategy, parameters: Sequence[tuple[str, nn.Parameter]], steps: int, held: frozenset[str]
+    strategy: Strategy,
+    parameters: Sequence[tuple[str, nn.Parameter]],
+    steps: int,
+    held: frozenset[str],
+    groups: Groups,
 ) -> Updater:
     """What updates the `parameters`, but for the `held` ones until it releases them."""
     return Updater(
@@ -194,6 +230,28 @@ def _updater(
         strategy.over_parts,
         agree=strategy.agree,
         held=held,
+        groups=groups,
+        buffers=strategy.buffers(),
+    )
+
+
+def _planned(
+    strategy: Strategy, splits: Splits, counts: tuple[int, int], train: Feed, val: Feed, *, from_step: int
+) -> Planned:
+    job = strategy.spec.job
+    return Planned(
+        epochs=job.epochs,
+        from_step=from_step,
+        steps_per_epoch=train.steps,
+        train_pictures=train.pictures,
+        val_pictures=val.pictures,
+        classes=splits.classes,
+        image_size=TASKS[job.task].image_size(job),
+        channels=splits.channels,
+        parameters=counts[0],
+        trainable_parameters=counts[1],
+        cut=strategy.cut,
+        shares=strategy.shares,
     )
 
 

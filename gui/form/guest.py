@@ -182,6 +182,9 @@ class Visit(QObject):
         self._bind_rows(guest)
         for name, value in guest.preset.items():
             form.rows[name].set_value(value)
+        for fold in form.folds:
+            if any(row.field.name in guest.preset for row in fold.rows):
+                fold.set_open(True)
         self.devices_wanted.emit(guest.job.devices)
         self._say(guest.said)
         _go_to(form.rows[guest.focus].editor.control)

@@ -34,13 +34,13 @@ from engine.contract.events import (
     StepMetrics,
     TimeSpent,
     Validation,
+    Verdict,
     Waiting,
     Warned,
 )
-from engine.contract.job import FIELDS
 from engine.contract.measures import find_measure
 from gui.run.figures import DeviceColumns, Looks, Steps, Validations
-from gui.run.words import duration
+from gui.run.words import changes_words, duration
 
 LineKind = Literal["debug", "info", "warning", "error"]
 
@@ -121,6 +121,7 @@ class RunData:
     restarts: list[Restarting] = field(default_factory=list)
     failure: Failed | None = None
     devices_free: DevicesFree | None = None
+    verdict: Verdict | None = None
     finished: RunFinished | None = None
     asked: Asked = ""
     _entered: set[Phase] = field(default_factory=set)
@@ -246,6 +247,9 @@ class RunData:
                 self.devices_free = event
                 seen = "" if event.verified else " (the workers are gone; the memory could not be looked at)"
                 self._say(event, "info", f"Devices are free{seen}")
+            case Verdict():
+                self.verdict = event
+                self._say(event, "info", event.sentence)
             case RunFinished():
                 self.finished = event
                 self._say(event, "error" if event.outcome == "failed" else "info", _ENDINGS[event.outcome])
@@ -257,7 +261,7 @@ class RunData:
         self.device_names |= {device.id: device.name for device in event.devices}
         self.phase, self.phase_detail, self.epoch, self.asked = None, "", 0, ""
         self.finished = self.devices_free = self.failure = self.waiting = self.restarting = None
-        self.trace = self.rank_times = self.time_spent = None
+        self.trace = self.rank_times = self.time_spent = self.verdict = None
         self.fresh_from = len(self.steps.step)
         self._entered.clear()
         with_workers = f"with {_workers(event.world_size)}"
@@ -310,8 +314,7 @@ def attempt_words(event: Restarting) -> str:
     """ "attempt 1 of 3", or what is different from now on: "accumulation 4"."""
     if not event.changes:
         return f"attempt {event.attempt} of {event.most}"
-    labels = ((FIELDS[name].label if name in FIELDS else name, value) for name, value in event.changes.items())
-    return ", ".join(f"{label[:1].lower()}{label[1:]} {value}" for label, value in labels)
+    return changes_words(event.changes)
 
 
 def _restart_words(event: Restarting) -> str:

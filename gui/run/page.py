@@ -22,6 +22,7 @@ from gui.run.result import ResultCard
 from gui.run.store import RunStore
 from gui.run.strategy_view import StrategyView
 from gui.run.time_spent import TimeSpentView
+from gui.run.verdict import VerdictCard
 
 EMPTY = (
     "No run to show yet.\n\n"
@@ -39,10 +40,12 @@ class RunPage(QWidget):
 
     Signals:
         next_time_wanted(str, object): a field of the job, and the value that the next run is to have for it.
+        verdict_wanted(RunFolder, Verdict): what that run ended with is to be put into the form.
         told(str, str): in plain words, what came of exporting the run or a table of it; "info" or "warning".
     """
 
     next_time_wanted = Signal(str, object)
+    verdict_wanted = Signal(object, object)
     told = Signal(str, str)
 
     def __init__(self, store: RunStore, parent: QWidget | None = None) -> None:
@@ -55,6 +58,8 @@ class RunPage(QWidget):
         self.log = LogView()
         self.result = ResultCard()
         self.result.export_wanted.connect(self._ask_where_to)
+        self.verdict = VerdictCard()
+        self.verdict.wanted.connect(lambda verdict: self.verdict_wanted.emit(store.run, verdict))
         self.exporter = Exporter(self)
         self.exporter.done.connect(lambda path: self.told.emit(f"The run was exported to {path}.", "info"))
         self.exporter.failed.connect(lambda why: self.told.emit(why, "warning"))
@@ -130,6 +135,7 @@ class RunPage(QWidget):
             self._executions = store.data.executions
             self.strategy.restart()
             self.time.restart()
+        self.verdict.show_data(store.data)
         self.time.show_data(store.data, status.active)
         before = self.strategy.maximumHeight()
         self.strategy.show_data(store.data, device_titles(store.data) | self._gpu_titles)
@@ -190,6 +196,7 @@ class RunPage(QWidget):
         column = QVBoxLayout(curves)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
+        column.addWidget(self.verdict)
         column.addWidget(self.result)
         column.addWidget(self.time)
         column.addWidget(scroll, 1)

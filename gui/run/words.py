@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
+from engine.contract.job import FIELDS
 from engine.contract.measures import measure_words
 
 SCHEDULES = {
@@ -39,6 +41,15 @@ def short_title(title: str) -> str:
 def short_measure(task: str, name: str, value: float) -> str:
     """ "top-1 93.4 %"."""
     return short_title(measure_words(task, name, value))
+
+
+def changes_words(changes: Mapping[str, object]) -> str:
+    """ "augmentation light, oversample rare classes on": fields of a job and what they are to be."""
+    labels = ((FIELDS[name].label if name in FIELDS else name, value) for name, value in changes.items())
+    on = {True: "on", False: "off"}
+    return ", ".join(
+        f"{label[:1].lower()}{label[1:]} {on[value] if isinstance(value, bool) else value}" for label, value in labels
+    )
 
 
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import msgspec
 
+from engine.contract.events import Verdict
 from engine.contract.going_on import checkpoint_of
 from engine.contract.job import Job
 from engine.contract.runs import RunFolder, RunSummary
 from gui.form.guest import Guest
+from gui.run.words import changes_words
 from gui.runs.checkpoints import Checkpoint, checkpoints_of, to_fork_from
 from gui.runs.words import lately, title
 
@@ -77,6 +79,15 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Guest:
     if over and not chosen.weights_alone:  # else there would be nothing left to train
         return replace(fork, preset={"epochs": job.epochs + MORE_EPOCHS}, focus="epochs")
     return fork
+
+
+def to_follow(summary: RunSummary, verdict: Verdict) -> Guest:
+    """The run's job as its verdict wants it: to be trained further where it still gets better, else as a new run. Raises
+    NoGuest."""
+    if verdict.code == "falling":
+        return replace(to_go_on(summary), preset=dict(verdict.changes))
+    said = f"A new run like “{title(summary)}”, but with {changes_words(verdict.changes)}."
+    return Guest(said=said, job=_read(summary)[1], preset=dict(verdict.changes), focus=next(iter(verdict.changes)))
 
 
 def _read(summary: RunSummary) -> tuple[RunFolder, Job]:

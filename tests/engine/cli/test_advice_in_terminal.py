@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from engine.cli.progress import STEADY, Progress
-from engine.contract.events import Advice, AnyEvent, Chosen, TimeSpent, Validation
+from engine.contract.events import Advice, AnyEvent, Chosen, TimeSpent, Validation, Verdict
 from engine.contract.runs import RunFolder
 
 VALIDATION = Validation(epoch=1, step=9, measures={"top1": 0.5}, pictures=3, seconds=1.0)
@@ -45,3 +45,16 @@ def test_that_steady_advice_does_not_wait_for_the_end_of_a_long_epoch() -> None:
     assert told(*[spent(WAITS)] * (STEADY - 1)) == []
     assert len(told(*[spent(WAITS)] * STEADY)) == 1
     assert told(*[spent(WAITS), spent(FINE)] * STEADY) == []
+
+
+def test_that_a_verdict_is_told_with_the_command_or_the_flags_that_follow_from_it() -> None:
+    falling = Verdict(code="falling", sentence="It was still falling.", changes={"epochs": 26})
+    assert told(falling) == ["It was still falling.", "  footplate resume a-run --epochs 26"]
+    rare = Verdict(
+        code="weak_classes", sentence="“ant” is rare.", changes={"oversample": True, "augmentation": "light"}
+    )
+    assert told(rare) == ["“ant” is rare.", "  Next time: --oversample --augmentation light"]
+    at_rest = Verdict(code="converged", sentence="Converged: the best epoch was 17 of 20.")
+    assert told(at_rest) == [at_rest.sentence]
+    newer = Verdict(code="overfitted", sentence="Turn it down.", changes={"warp": 9})
+    assert told(newer) == ["Turn it down."]

@@ -189,3 +189,24 @@ def test_that_every_problem_names_a_field_and_a_remedy(job: Job) -> None:
         assert problem.field in Job.__struct_fields__
         assert problem.message.endswith((".", "?"))
         assert problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "severity"),
+    [
+        ({"nesterov": True, "momentum": 0.0}, "nesterov", "error"),
+        ({"nesterov": True, "optimizer": "adamw"}, "nesterov", "warning"),
+        ({"optimizer": "lamb", "strategy": "fsdp", "devices": ("cpu", "cpu")}, "optimizer", "error"),
+        ({"schedule": "step", "milestones": (0, 3)}, "milestones", "error"),
+        ({"milestones": (2, 3)}, "milestones", "warning"),
+        ({"schedule": "onecycle", "warmup_epochs": 1.0}, "warmup_epochs", "warning"),
+        ({"schedule": "onecycle", "warmup_steps": 9}, "warmup_steps", "warning"),
+        ({"warmup_epochs": 5.0}, "warmup_epochs", "warning"),
+    ],
+)
+def test_that_an_optimizer_and_a_schedule_that_do_not_go_together_are_told(
+    good: Job, fields: dict[str, Any], field: str, severity: str
+) -> None:
+    assert not any(problem.field == field for problem in found(good))
+    told = [problem for problem in found(msgspec.structs.replace(good, **fields)) if problem.field == field]
+    assert [problem.severity for problem in told] == [severity]

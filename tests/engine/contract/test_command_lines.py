@@ -50,9 +50,9 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
     if field.kind == "float":
         numbers = st.floats(low, high, exclude_min=True, exclude_max=True)
         return st.none() | numbers if field.optional else numbers
-    if field.kind in ("ints", "list"):
-        names = st.from_regex(r"[a-z][a-z0-9_.]{0,8}", fullmatch=True)
-        return st.lists(st.integers(0, 2**40) if field.kind == "ints" else names, max_size=3).map(tuple)
+    if field.kind in ("list", "ints"):
+        texts = st.from_regex(r"[a-z][a-z0-9_.]{0,8}", fullmatch=True)
+        return st.lists(texts if field.kind == "list" else st.integers(0, 2**40), max_size=3).map(tuple)
     return st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20).map(str.strip)
 
 

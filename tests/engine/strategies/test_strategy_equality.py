@@ -28,6 +28,24 @@ def test_that_adam_with_onecycle_is_the_same_too(job: Make, start: Start, strate
     assert set(states[0]["optimizer"]["state"]) == set(states[1]["optimizer"]["state"]) == set(states[0]["model"])
 
 
+@pytest.mark.parametrize(
+    ("strategy", "cpus"),
+    [("ddp", 2), pytest.param("fsdp", 2, marks=pytest.mark.long), pytest.param("pipeline", 2, marks=pytest.mark.long)],
+)
+def test_that_groups_warm_up_and_averages_are_the_same_too(job: Make, start: Start, strategy: str, cpus: int) -> None:
+    fields: dict[str, Any] = {
+        "optimizer": "adamw", "learning_rate": 0.003, "weight_decay": 0.3, "decay_norms": False, "layer_decay": 0.7,
+        "head_rate": 2.0, "warmup_steps": 3, "ema_decay": 0.9, "ema_ramp": 3, "clip_norm": 1.0, "epochs": 2,
+    }  # fmt: skip
+    single = start(job(**fields), every_step=True).completed()
+    group = start(job(cpus=cpus, strategy=strategy, **fields), every_step=True).completed()
+    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-3)
+    one, other = (torch.load(g.folder / "checkpoints/last.pt", weights_only=True)["optimizer"] for g in (single, group))
+    assert one["ema"].keys() == other["ema"].keys()
+    for name, average in one["ema"].items():
+        torch.testing.assert_close(other["ema"][name], average, rtol=1e-2, atol=1e-3)
+
+
 def test_that_ddp_divides_a_batch_unevenly_without_changing_the_training(job: Make, start: Start) -> None:
     single = start(job(batch_size=13, epochs=2), every_step=True).completed()
     group = start(job(cpus=3, strategy="ddp", batch_size=13, epochs=2), every_step=True).completed()

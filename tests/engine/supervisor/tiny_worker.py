@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
+
 from engine.contract.events import (
     AnyEvent,
     CheckpointSaved,
@@ -18,7 +20,9 @@ from engine.contract.events import (
     Failed,
     FailureKind,
     LogLine,
+    Planned,
     StepMetrics,
+    Validation,
 )
 from engine.contract.protocol import ENCODE, Frames, Pause, Stop
 from engine.contract.runs import RunFolder
@@ -55,6 +59,21 @@ class Tiny:
         """How many times the last rank has started, by its log."""
         log = RunFolder(self.spec.run_folder).worker_log(self.spec.world_size - 1)
         return log.read_text().count("begins") if log.exists() else 0
+
+    def learn(self, epochs: int) -> None:
+        """Goes on for so many epochs of ten steps, in each of which the loss falls by a tenth."""
+        done = epochs * (self.attempt - 1)
+        self.say(
+            Planned(
+                epochs=epochs, from_step=10 * done, steps_per_epoch=10, train_pictures=320, val_pictures=100,
+                classes=("a", "b"), image_size=28, parameters=1, trainable_parameters=1,
+            )
+        )  # fmt: skip
+        for epoch in range(done + 1, done + epochs + 1):
+            loss = 0.9**epoch
+            self.say(msgspec.structs.replace(step_metrics(10 * epoch), epoch=epoch, loss=loss))
+            measures = {"top1": 1 - loss / 2, "loss": loss}
+            self.say(Validation(epoch=epoch, step=10 * epoch, measures=measures, pictures=100, seconds=0.1))
 
     def save(self, step: int) -> None:
         Path(self.spec.run_folder, "checkpoints", "last.pt").write_bytes(b"weights")
@@ -95,6 +114,11 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
                 tiny.say(step_metrics(step))
                 if step % 1000 == 0:
                     tiny.say(LogLine(text=f"after step {step}"))
+            stopped = tiny.told_to_stop(600.0)
+        case "learn":
+            tiny.learn(int(number))
+        case "learn_and_wait":
+            tiny.learn(int(number))
             stopped = tiny.told_to_stop(600.0)
         case "deaf":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

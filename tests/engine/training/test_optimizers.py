@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.contract.job import Job
-from engine.training.optimizers import Updater, joined
+from engine.contract.job import FIELDS, Job
+from engine.training.optimizers import Group, Updater, joined
 from tests.support.same_states import differences
 
 CPU = torch.device("cpu")
@@ -43,7 +43,6 @@ def _rates(schedule: str, epochs: int) -> list[float]:
         for _ in range(4):
             rates.append(updater.learning_rate)
             _step(model, updater)
-        updater.epoch_ended()
     return rates
 
 
@@ -57,6 +56,85 @@ def test_that_each_schedule_moves_as_it_should() -> None:
     assert onecycle[0] == pytest.approx(0.1 / 25)
     assert onecycle.index(max(onecycle)) == pytest.approx(30, abs=1)
     assert onecycle[-1] < 1e-3
+
+
+def _factors(epochs: int, **fields: Any) -> list[float]:
+    """The learning rate of each step as a share of the job's, 4 steps an epoch."""
+    model = _model()
+    updater = _updater(model, epochs=epochs, learning_rate=0.1, **fields)
+    factors = []
+    for _ in range(4 * epochs):
+        factors.append(updater.learning_rate / 0.1)
+        _step(model, updater)
+    return factors
+
+
+def test_that_the_rate_warms_up_before_any_schedule() -> None:
+    rising = [0.1 + 0.9 * step / 6 for step in range(6)]
+    assert _factors(3, schedule="none", warmup_epochs=1.5, warmup_start=0.1) == pytest.approx(rising + [1] * 6)
+    falling = [0.5 * (1 + math.cos(math.pi * step / 6)) for step in range(6)]
+    assert _factors(3, schedule="cosine", warmup_steps=6, warmup_start=0.1) == pytest.approx(rising + falling)
+    assert _factors(3, schedule="cosine", warmup_steps=6, warmup_epochs=0.5)[5:7] == pytest.approx([0.835, 1])
+
+
+def test_that_schedules_end_where_the_job_says() -> None:
+    assert _factors(2, schedule="linear", final_rate=0.2) == pytest.approx([1 - 0.1 * step for step in range(8)])
+    poly = [(1 - step / 8) ** 0.9 for step in range(8)]
+    assert _factors(2, schedule="poly") == pytest.approx(poly)
+    assert _factors(2, schedule="cosine", final_rate=0.5)[4] == pytest.approx(0.75)
+    assert _factors(4, schedule="step", milestones=(1, 3)) == pytest.approx([1] * 4 + [0.1] * 8 + [0.01] * 4)
+
+
+GROUPS = {"0.weight": Group(0.5), "0.bias": Group(0.5, decays=False), "1.bias": Group(2.0, decays=False)}
+
+
+@pytest.mark.parametrize("kernel", ["fused", "foreach", "for_loop"])
+def test_that_groups_are_trained_as_torch_trains_them_bit_for_bit(kernel: str) -> None:
+    ours, theirs = _model(), _model()
+    job = Job(optimizer="adamw", learning_rate=0.01, weight_decay=0.1, schedule="none", optimizer_kernel=kernel)
+    updater = Updater(list(ours.named_parameters()), job, 4, CPU, groups=GROUPS)
+    named = dict(theirs.named_parameters())
+    plain = torch.optim.AdamW(
+        [
+            {"params": [named["0.weight"]], "lr": 0.005, "weight_decay": 0.1},
+            {"params": [named["0.bias"]], "lr": 0.005, "weight_decay": 0.0},
+            {"params": [named["1.weight"]], "lr": 0.01, "weight_decay": 0.1},
+            {"params": [named["1.bias"]], "lr": 0.02, "weight_decay": 0.0},
+        ],
+        fused=kernel == "fused",
+        foreach=kernel == "foreach",
+    )
+    for _ in range(3):
+        _step(ours, updater)
+        plain.zero_grad()
+        theirs(torch.ones(2, 5)).square().sum().backward()
+        plain.step()
+    assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
+    assert updater.learning_rate == 0.01
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "onecycle"])
+@pytest.mark.parametrize("optimizer", FIELDS["optimizer"].choices)
+def test_that_a_state_of_groups_goes_on_bit_for_bit(optimizer: str, schedule: str) -> None:
+    job = Job(optimizer=optimizer, schedule=schedule, epochs=3, learning_rate=0.01, ema_decay=0.9)
+
+    def updater(model: nn.Module) -> Updater:
+        return Updater(list(model.named_parameters()), job, 4, CPU, groups=GROUPS)
+
+    first = _model()
+    one = updater(first)
+    before = copy.deepcopy(first.state_dict())
+    for _ in range(3):
+        _step(first, one)
+    assert not any(map(torch.equal, before.values(), first.state_dict().values()))
+    second = copy.deepcopy(first)
+    two = updater(second)
+    two.load_state_dict(one.state_dict())
+    for _ in range(3):
+        _step(first, one)
+        _step(second, two)
+    assert differences(one.state_dict(), two.state_dict()) == []
+    assert all(map(torch.equal, first.parameters(), second.parameters()))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
@@ -115,8 +193,7 @@ def test_that_the_schedule_can_be_set_to_any_place() -> None:
         for _ in range(3):
             for _ in range(4):
                 _step(stepped, one)
-            one.epoch_ended()
-        two.go_to(12, 3)
+        two.go_to(12)
         groups = one.optimizer.param_groups[0], two.optimizer.param_groups[0]
         assert [group["lr"] for group in groups] == [groups[0]["lr"]] * 2
         assert groups[0]["betas"] == groups[1]["betas"]
@@ -236,7 +313,7 @@ def test_that_all_ranks_leave_a_step_out_where_one_overflows() -> None:
 
 def test_that_averages_follow_the_weights_and_take_their_place_for_a_while() -> None:
     model = _model()
-    updater = _updater(model, ema_decay=0.9)
+    updater = _updater(model, ema_decay=0.9, ema_ramp=0)
     average = [parameter.detach().clone() for parameter in model.parameters()]
     for _ in range(5):
         _step(model, updater)
@@ -252,6 +329,43 @@ def test_that_averages_follow_the_weights_and_take_their_place_for_a_while() -> 
     assert list(held) == [name for name, _ in model.named_parameters()]
     for ours, theirs in zip(held.values(), average, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_that_the_average_of_a_short_run_leaves_its_beginning() -> None:
+    model = _model()
+    updater = _updater(model, ema_decay=0.999, ema_ramp=20)
+    average = [parameter.detach().clone() for parameter in model.parameters()]
+    for step in range(1, 6):
+        _step(model, updater)
+        decay = 0.999 * (1 - math.exp(-step / 20))
+        average = [
+            decay * old + (1 - decay) * new.detach() for old, new in zip(average, model.parameters(), strict=True)
+        ]
+    for ours, theirs in zip(updater.state_dict()["ema"].values(), average, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_that_the_statistics_of_batchnorm_are_averaged_with_the_weights_and_go_on() -> None:
+    def updater(model: nn.Module) -> Updater:
+        buffers = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
+        return Updater(list(model.named_parameters()), Job(ema_decay=0.5, ema_ramp=0), 4, CPU, buffers=buffers)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
+    one = updater(model)
+    average = torch.zeros(4)
+    for _ in range(3):
+        one.zero_grad()
+        one.backward(model(torch.randn(8, 5) + 3).square().sum())
+        one.step()
+        average = 0.5 * average + 0.5 * model.get_buffer("1.running_mean")
+    raw = model.get_buffer("1.running_mean").clone()
+    with one.averaged():
+        torch.testing.assert_close(model.get_buffer("1.running_mean"), average)
+    assert torch.equal(model.get_buffer("1.running_mean"), raw)
+    two = updater(copy.deepcopy(model))
+    two.load_state_dict(one.state_dict())
+    assert differences(one.state_dict(), two.state_dict()) == []
 
 
 def test_that_averages_go_on_from_a_state_and_begin_at_the_weights_without_one() -> None:
@@ -279,7 +393,7 @@ def test_that_the_states_of_parts_join_to_that_of_the_whole() -> None:
     whole = updater.state_dict()
     parts = []
     for held in (list(model.named_parameters())[:2], list(model.named_parameters())[2:]):
-        part = Updater(held, Job(ema_decay=0.5), 4, CPU)
+        part = Updater(held, Job(ema_decay=0.5, ema_ramp=0), 4, CPU)
         part.load_state_dict(whole)
         parts.append(part.state_dict())
     again = joined(parts)

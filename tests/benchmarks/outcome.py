@@ -1,0 +1,285 @@
+"""Is the model that comes out as good as an expert's? `python tests/benchmarks/outcome.py [--only DATASET ...]`
+
+Trains through `footplate train` and, beside it, by the recipes of others (`tests/support/experts.py`), with the same
+images, size, epochs, batch and weights, once per seed. Prints a table per dataset: the mean of the measure over the
+seeds and its standard deviation, of the best epoch and of the last, and the ratio to the best of the others. The exit
+code is 1 where Footplate's mean is below the best of the others by more than two standard errors, or a training failed.
+
+Every training is a cell of `--results`, a JSON file: one that stands there with the same settings is not trained again,
+so that an interrupted benchmark goes on, and Footplate's cells are told apart by the commit and the flags. Another
+`--label` or `--footplate-flags` adds a row, to compare before and after.
+
+fastai and Ultralytics are trained where the Python of `--python` has them beside torch, torchvision, timm and
+segmentation_models_pytorch: an environment of their own. What it lacks is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.supervisor.environment import usable_cores
+from tests.support.experts import Setting
+from tests.support.timed_runs import where
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared"
+WEIGHTS = SHARED / "weights/tf_efficientnet_lite0.safetensors"
+MODEL = "tf_efficientnet_lite0"
+STANDARD_ERRORS = 2.0
+CLASSIFIERS = ("fastai", "timm", "torchvision")
+SEGMENTER = ("--task", "segmentation", "--model", "unet", "--encoder", f"tu-{MODEL}")
+MODULES = {"smp": "segmentation_models_pytorch"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A dataset, the settings that all sides share, and what `footplate train` is told beside them."""
+
+    measure: str
+    size: int
+    epochs: int
+    batch: int
+    others: tuple[str, ...]
+    flags: tuple[str, ...]
+    weights: bool = True
+    ignored: int | None = None
+
+
+COMPARISONS = {
+    "hymenoptera": Comparison("top1", 160, 5, 32, CLASSIFIERS, ("--model", f"timm:{MODEL}")),
+    "fashion_mnist_small": Comparison("top1", 96, 5, 32, CLASSIFIERS, ("--model", f"timm:{MODEL}")),
+    "garments": Comparison("top1", 96, 5, 32, CLASSIFIERS, ("--model", f"timm:{MODEL}")),
+    "camvid_subset": Comparison("miou", 192, 10, 8, ("smp",), (*SEGMENTER, "--ignore-value", "11"), ignored=11),
+    "nuclei": Comparison("miou", 192, 10, 8, ("smp",), SEGMENTER),
+    "bccd": Comparison("map", 256, 10, 8, ("ultralytics",), ("--task", "detection"), weights=False),
+}
+"""By their dataset's folder; garments and nuclei are made, by `garments` and `nuclei`."""
+
+
+def garments(folder: Path) -> None:
+    """The sample dataset's garments, tinted, at any place and size on a smooth ground of any colours, 96 px; four
+    images of each."""
+    random = np.random.default_rng(0)
+    for path in sorted((ROOT / "resources/sample").rglob("*.png")):
+        for number in range(4):
+            coarse = random.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+            ground = Image.fromarray(coarse).resize((96, 96), Image.Resampling.BICUBIC)
+            side = int(random.integers(32, 72))
+            garment = Image.open(path).convert("L").resize((side, side))
+            tint = Image.new("RGB", garment.size, tuple(random.integers(96, 256, 3).tolist()))
+            ground.paste(tint, tuple(random.integers(0, 96 - side, 2).tolist()), garment)
+            target = folder / path.relative_to(ROOT / "resources/sample").with_name(f"{path.stem}-{number}.jpg")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            ground.save(target, quality=90)
+
+
+def nuclei(folder: Path, datasets: Path) -> None:
+    """nuclei_subset with masks of nucleus and ground, which it has of each nucleus."""
+    for path in sorted((datasets / "nuclei_subset/masks").rglob("*.png")):
+        mask = folder / "masks" / path.parent.name / path.name
+        mask.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((np.asarray(Image.open(path)) > 0).astype(np.uint8)).save(mask)
+        image = folder / "images" / path.parent.name / path.name
+        image.parent.mkdir(parents=True, exist_ok=True)
+        image.symlink_to((datasets / "nuclei_subset/images" / path.parent.name / path.name).resolve())
+
+
+class TrainingError(Exception):
+    """A training did not end well, for the reason given."""
+
+
+class Results:
+    """The cells of a file, each by its settings as JSON."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.cells: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def add(self, settings: dict[str, Any], cell: dict[str, Any]) -> None:
+        self.cells[_key(settings)] = {**settings, **cell}
+        part = self._path.with_name(self._path.name + ".part")
+        part.write_text(json.dumps(self.cells, indent=1))
+        os.replace(part, self._path)
+
+    def get(self, settings: dict[str, Any]) -> dict[str, Any] | None:
+        return self.cells.get(_key(settings))
+
+
+def _key(settings: dict[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+def commit() -> str:
+    """The commit, and "+" where the tree differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", "engine") else "")
+
+
+def by_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> list[float]:
+    """The measure after each epoch of a run, told by its log."""
+    words = [setting.data, "--json", *comparison.flags, "--image-size", setting.size, "--epochs", setting.epochs]
+    words += ["--seed", setting.seed]
+    if comparison.weights:
+        words += ["--weights-file", setting.weights]
+    if setting.batch != 32:
+        words += ["--batch-size", setting.batch]
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"FOOTPLATE_HOME": f"{folder}/home", "FOOTPLATE_CACHE": f"{folder}/cache"}
+        command = [sys.executable, str(ROOT / "footplate.py"), "train", *map(str, words), *flags]
+        output = _output(command, environment)
+    events = [json.loads(line) for line in output.splitlines()]
+    return [event["measures"][comparison.measure] for event in events if event["type"] == "validation"]
+
+
+def by_others(recipe: str, setting: Setting, python: str) -> tuple[list[float], dict[str, str]]:
+    """The measure after each epoch, and the versions."""
+    script = str(ROOT / "tests/support/experts.py")
+    output = _output([python, "-W", "ignore", script, recipe, json.dumps(asdict(setting))], {})
+    told = json.loads(output.splitlines()[-1])
+    return told["values"], told["versions"]
+
+
+def _output(command: list[str], environment: dict[str, str]) -> str:
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **environment})
+    if ended.returncode:
+        raise TrainingError("\n".join((ended.stderr.strip() or ended.stdout.strip()).splitlines()[-4:]))
+    return ended.stdout
+
+
+def has(python: str, recipe: str) -> bool:
+    """Whether that Python has what the recipe is of."""
+    test = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({MODULES.get(recipe, recipe)!r}))"
+    return subprocess.run((python, "-c", test), check=False).returncode == 0
+
+
+def trained(name: str, options: argparse.Namespace, results: Results, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Each side of a comparison, and its cells, one per seed: None in place of a training that failed."""
+    comparison = COMPARISONS[name]
+    size, epochs = options.size or comparison.size, options.epochs or comparison.epochs
+    for side in ("footplate", *comparison.others):
+        if options.sides and side not in options.sides:
+            continue
+        if side != "footplate" and not has(options.python, side):
+            print(f"{name}: {side} is left out, which {options.python} lacks.", flush=True)
+            continue
+        cells = []
+        for seed in options.seeds:
+            setting = Setting(
+                str(folder), MODEL, str(options.weights), size, epochs, comparison.batch, seed, options.threads,
+                comparison.ignored,
+            )  # fmt: skip
+            settings = {"dataset": name, "side": side, "measure": comparison.measure, "weights": comparison.weights}
+            settings |= {field: getattr(setting, field) for field in ("model", "size", "epochs", "batch", "seed")}
+            if side == "footplate":
+                settings |= {"label": options.label, "flags": options.footplate_flags, "commit": commit()}
+            if results.get(settings) is None:
+                train(setting, settings, options, results)
+            cells.append(results.get(settings))
+        yield (side if side != "footplate" else options.label), cells
+
+
+def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespace, results: Results) -> None:
+    """Trains a cell and keeps what came out, or prints why nothing did."""
+    begun = time.monotonic()
+    name, side = settings["dataset"], settings["side"]
+    versions: dict[str, str] = {}
+    try:
+        if side == "footplate":
+            values = by_footplate(setting, COMPARISONS[name], shlex.split(options.footplate_flags))
+        else:
+            values, versions = by_others(side, setting, options.python)
+    except TrainingError as failure:
+        print(f"  {name}, {side}, seed {setting.seed} failed:\n{failure}", flush=True)
+        return
+    seconds = time.monotonic() - begun
+    results.add(settings, {"values": values, "seconds": seconds, "versions": versions, "machine": where()})
+    told = " ".join(f"{value:.3f}" for value in values)
+    print(f"  {name}, {side}, seed {setting.seed}: {told}; {seconds:.0f} s", flush=True)
+
+
+def compare(name: str, options: argparse.Namespace, results: Results, folder: Path) -> bool:
+    """Prints the table of a dataset; whether Footplate is as good as the best of the others, and nothing failed."""
+    rows = dict(trained(name, options, results, folder))
+    whole = {side: cells for side, cells in rows.items() if cells and None not in cells}
+    best = {side: [max(cell["values"]) for cell in cells] for side, cells in whole.items()}
+    others = {side: statistics.mean(values) for side, values in best.items() if side != options.label}
+    expert = max(others, key=lambda side: others[side], default=None)
+    print(f"\n| {name}, {COMPARISONS[name].measure} | best epoch | last epoch | to the best other | seconds |")
+    print("|---|---|---|---|---|")
+    for side, cells in whole.items():
+        ratio = f"{statistics.mean(best[side]) / others[expert]:.3f}" if expert is not None else ""
+        last = [cell["values"][-1] for cell in cells]
+        seconds = statistics.mean(cell["seconds"] for cell in cells)
+        print(f"| {side} | {_spread(best[side])} | {_spread(last)} | {ratio} | {seconds:.0f} |")
+    print(flush=True)
+    if options.label not in best or expert is None:
+        return len(whole) == len(rows)
+    noise = STANDARD_ERRORS * math.sqrt(
+        sum(_variance(best[side]) / len(best[side]) for side in (options.label, expert))
+    )
+    return len(whole) == len(rows) and statistics.mean(best[options.label]) >= others[expert] - noise
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.mean(values):.4f} ± {math.sqrt(_variance(values)):.4f}"
+
+
+def _variance(values: list[float]) -> float:
+    return statistics.variance(values) if len(values) > 1 else 0.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", type=Path, default=SHARED / "datasets")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS, help=f"timm's weights of {MODEL}")
+    parser.add_argument("--only", nargs="+", choices=tuple(COMPARISONS), default=tuple(COMPARISONS))
+    parser.add_argument("--sides", nargs="+", choices=("footplate", *CLASSIFIERS, "smp", "ultralytics"))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--size", type=int, help="the images' side in pixels")
+    parser.add_argument("--threads", type=int, default=usable_cores(), help="of the others' trainings")
+    parser.add_argument("--python", default=sys.executable, help="whose packages the others are trained with")
+    parser.add_argument("--footplate-flags", default="", help='more for `footplate train`, e.g. "--recipe fine_tune"')
+    parser.add_argument("--label", default="footplate", help="what its row is called")
+    parser.add_argument("--results", type=Path, default=Path("outcome.json"))
+    options = parser.parse_args()
+    print(where(), flush=True)
+    results = Results(options.results)
+    met = True
+    with tempfile.TemporaryDirectory() as made:
+        for name in options.only:
+            folder = options.datasets / name
+            if name == "garments":
+                garments(folder := Path(made) / name)
+            elif name == "nuclei" and (options.datasets / "nuclei_subset").is_dir():
+                nuclei(folder := Path(made) / name, options.datasets)
+            if not folder.is_dir():
+                print(f"{name} is missing and left out")
+                continue
+            met &= compare(name, options, results, folder)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

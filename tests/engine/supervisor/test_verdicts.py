@@ -1,0 +1,50 @@
+"""What a run says of itself at its end, in its log, in the terminal and as JSON."""
+
+from __future__ import annotations
+
+from engine.contract import paths
+from engine.contract.events import EVENT, RunFinished, Validation, Verdict
+from engine.contract.protocol import Stop
+from tests.engine.cli.terminal import footplate
+from tests.engine.supervisor.supervised import Start, events
+
+
+def test_that_the_verdict_stands_before_the_end_and_is_on_the_epochs_of_all_executions(start: Start) -> None:
+    supervised = start("learn 2", epochs=2)
+    told = supervised.wait()
+    assert not any(isinstance(event, Verdict) for event in told), "two epochs tell nothing"
+    supervised.process = supervised.start()
+    *_, verdict, finished = supervised.wait()
+    assert isinstance(finished, RunFinished)
+    assert finished.outcome == "completed"
+    assert isinstance(verdict, Verdict)
+    assert verdict.sentence.startswith("Validation loss was still falling by 10 % an epoch: train ")
+    assert verdict.changes["epochs"] > 4
+
+
+def test_that_a_run_that_was_stopped_after_enough_epochs_is_judged_too(start: Start) -> None:
+    supervised = start("learn_and_wait 5", epochs=20)
+    with supervised.connect() as connection:
+        stream = events(connection)
+        next(event for event in stream if isinstance(event, Validation) and event.epoch == 5)
+        connection.send(Stop())
+        list(stream)
+    *_, verdict, finished = supervised.wait()
+    assert isinstance(finished, RunFinished)
+    assert finished.outcome == "stopped"
+    assert isinstance(verdict, Verdict)
+    assert verdict.sentence.endswith("when the run was stopped after 5 of 20 epochs: resume it.")
+
+
+def test_that_the_terminal_says_what_to_do_the_next_time() -> None:
+    small = ("--model", "mnist_cnn", "--image-size", "28", "--epochs", "3", "--learning-rate", "1e-8")
+    answer = footplate("train", str(paths.sample_dataset()), *small, "--name", "slow")
+    assert answer.code == 0, answer.err
+    lines = answer.out.splitlines()
+    place = next(number for number, line in enumerate(lines) if "the learning rate of 1e-08 is too low" in line)
+    assert lines[place + 1] == "  Next time: --learning-rate 0.01"
+    assert lines[place + 2].startswith("Completed after")
+    again = footplate("attach", "slow", "--json")
+    (verdict,) = (event for line in again.out.splitlines() if isinstance(event := EVENT.decode(line), Verdict))
+    assert verdict.code == "not_fitted"
+    assert verdict.changes == {"learning_rate": 0.01}

@@ -1,0 +1,320 @@
+"""How experts train: the recipes that `tests/benchmarks/outcome.py` measures Footplate against.
+
+    PYTHON tests/support/experts.py RECIPE SETTING
+
+trains by one of them and prints a JSON object as its last line: the measure after each epoch, on the validation images,
+and the versions of what trained. SETTING is a `Setting` as JSON. It imports nothing of Footplate, so that it runs in an
+environment of its own, where fastai or Ultralytics are installed beside torch and timm. Every recipe trains on the
+first GPU where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+IGNORED = 255
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`data` holds `train` and `val`: a folder per class, or for masks below `images` and `masks`; or VOC's folders.
+
+    `weights` is a file of timm's weights for `model`, `size` the images' side in pixels, `ignored` a mask's value of no
+    class.
+    """
+
+    data: str
+    model: str
+    weights: str
+    size: int
+    epochs: int
+    batch: int
+    seed: int
+    threads: int
+    ignored: int | None = None
+
+
+def fastai(setting: Setting) -> list[float]:
+    """`vision_learner` and `fine_tune` by fastai's own defaults, with the presizing of its book (chapter 5).
+
+    The first of the epochs trains the head alone, as `fine_tune` does by itself.
+    """
+    from fastai.vision import all as vision
+
+    vision.set_seed(setting.seed, reproducible=True)
+    dls = vision.ImageDataLoaders.from_folder(
+        setting.data, train="train", valid="val", bs=setting.batch, num_workers=0, device=DEVICE,
+        item_tfms=vision.Resize(2 * setting.size), batch_tfms=vision.aug_transforms(size=setting.size, min_scale=0.75),
+    )  # fmt: skip
+    accuracies: list[float] = []
+
+    class Kept(vision.Callback):
+        order = 70  # after the recorder
+
+        def after_epoch(self) -> None:
+            accuracies.append(float(self.learn.recorder.values[-1][-1]))
+
+    learner = vision.vision_learner(
+        dls, setting.model, metrics=vision.accuracy, cbs=Kept(), pretrained_cfg_overlay={"file": setting.weights}
+    )
+    with learner.no_bar(), learner.no_logging():
+        learner.fine_tune(setting.epochs - 1)
+    return accuracies
+
+
+def timm(setting: Setting) -> list[float]:
+    """The defaults of timm's train.py, by its own factories: SGD of 0.1 for a batch of 256, cosine, smoothing 0.1.
+
+    Its five epochs of warm-up would be the whole of a short run: it is one epoch here, with `--sched-on-updates`.
+    """
+    from timm.data import create_transform, resolve_data_config
+    from timm.loss import LabelSmoothingCrossEntropy
+    from timm.optim import create_optimizer_v2
+    from timm.scheduler import create_scheduler_v2
+
+    model = timm_model(setting)
+    config = resolve_data_config({}, model=model)
+    shape = (3, setting.size, setting.size)
+    of_both = {"mean": config["mean"], "std": config["std"]}
+    train, val = folder_loaders(
+        setting,
+        create_transform(shape, is_training=True, color_jitter=0.4, interpolation="random", **of_both),
+        create_transform(shape, interpolation=config["interpolation"], crop_pct=config["crop_pct"], **of_both),
+        drop_last=True,
+    )
+    rate = 0.1 * setting.batch / 256
+    optimizer = create_optimizer_v2(model, opt="sgd", lr=rate, weight_decay=2e-5, momentum=0.9)
+    scheduler, _ = create_scheduler_v2(
+        optimizer, sched="cosine", num_epochs=setting.epochs, warmup_epochs=1, warmup_lr=1e-5, step_on_epochs=False,
+        updates_per_epoch=len(train),
+    )  # fmt: skip
+    return fit(
+        model, train, LabelSmoothingCrossEntropy(0.1), optimizer, setting.epochs,
+        after_update=scheduler.step_update, measure=lambda: accuracy(model, val),
+    )  # fmt: skip
+
+
+def torchvision(setting: Setting) -> list[float]:
+    """torchvision's references/classification/train.py by its defaults: SGD of 0.1 for eight times 32 images, and a
+    tenth of that after each third of the run, as after 30 and 60 of its 90 epochs."""
+    from timm.data import resolve_data_config
+    from torchvision import transforms
+
+    model = timm_model(setting)
+    config = resolve_data_config({}, model=model)
+    to_input = [transforms.ToTensor(), transforms.Normalize(config["mean"], config["std"])]
+    train, val = folder_loaders(
+        setting,
+        transforms.Compose([
+            transforms.RandomResizedCrop(setting.size), transforms.RandomHorizontalFlip(), *to_input,
+        ]),
+        transforms.Compose([
+            transforms.Resize(round(setting.size * 256 / 224)), transforms.CenterCrop(setting.size), *to_input,
+        ]),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * setting.batch / 256, momentum=0.9, weight_decay=1e-4)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=max(1, round(setting.epochs / 3)), gamma=0.1)
+
+    def measure() -> float:
+        scheduler.step()
+        return accuracy(model, val)
+
+    return fit(model, train, nn.CrossEntropyLoss(), optimizer, setting.epochs, measure=measure)
+
+
+def smp(setting: Setting) -> list[float]:
+    """segmentation_models_pytorch's examples/camvid_segmentation_multiclass.ipynb: Dice loss, Adam of 0.0002, cosine to
+    0.00001 by steps; its flips, shifts, scales and changes of colour by torchvision's transforms. The mean IoU over the
+    classes of all validation pixels."""
+    import segmentation_models_pytorch as models
+    from safetensors.torch import load_file
+    from torchvision.transforms import v2
+    from torchvision.tv_tensors import Image, Mask
+
+    train_set, val_set = (Masks(setting, split) for split in ("train", "val"))
+    train_set.changes = v2.Compose([
+        v2.RandomHorizontalFlip(),
+        v2.RandomAffine(0, translate=(0.1, 0.1), scale=(0.5, 1.5), fill={Image: 0, Mask: IGNORED}),
+        v2.ColorJitter(0.2, 0.2, 0.2, 0.05),
+    ])  # fmt: skip
+    train = DataLoader(train_set, setting.batch, shuffle=True)
+    val = DataLoader(val_set, setting.batch)
+    model = models.Unet(f"tu-{setting.model}", encoder_weights=None, classes=train_set.classes)
+    missing, _ = model.encoder.model.load_state_dict(load_file(setting.weights), strict=False)
+    if missing:
+        raise SystemExit(f"{setting.weights} lacks {missing[:3]} of the encoder.")
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-4)
+    steps = setting.epochs * len(train)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps, eta_min=1e-5)
+    criterion = models.losses.DiceLoss("multiclass", from_logits=True, ignore_index=IGNORED)
+
+    @torch.no_grad()
+    def measure() -> float:
+        model.eval()
+        counts = torch.zeros(train_set.classes, train_set.classes, dtype=torch.long)
+        for inputs, targets in val:
+            found = model(inputs.to(DEVICE)).argmax(1).cpu()
+            known = targets != IGNORED
+            pairs = targets[known] * train_set.classes + found[known]
+            counts += torch.bincount(pairs, minlength=train_set.classes**2).view_as(counts)
+        both = counts.diagonal()
+        either = counts.sum(0) + counts.sum(1) - both
+        return float((both / either)[either > 0].mean())
+
+    return fit(
+        model, train, criterion, optimizer, setting.epochs, after_update=lambda _: scheduler.step(), measure=measure
+    )
+
+
+def ultralytics(setting: Setting) -> list[float]:
+    """Ultralytics' own training of YOLOv8n from scratch by its defaults; mAP at IoU 0.5 to 0.95."""
+    from ultralytics import YOLO
+
+    values: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        data = voc_for_yolo(Path(setting.data), Path(folder))
+        model = YOLO("yolov8n.yaml")
+        model.add_callback(
+            "on_fit_epoch_end", lambda trainer: values.append(float(trainer.metrics["metrics/mAP50-95(B)"]))
+        )
+        model.train(
+            data=str(data), epochs=setting.epochs, imgsz=setting.size, batch=setting.batch, seed=setting.seed,
+            device=str(DEVICE), pretrained=False, plots=False, workers=0, project=folder, verbose=False,
+        )  # fmt: skip
+    return values[: setting.epochs]  # the best is measured once more at the end
+
+
+def timm_model(setting: Setting) -> nn.Module:
+    import timm as models
+
+    torch.manual_seed(setting.seed)
+    classes = sum(path.is_dir() for path in (Path(setting.data) / "train").iterdir())
+    overlay = {"file": setting.weights}
+    return models.create_model(setting.model, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=classes)
+
+
+def folder_loaders(
+    setting: Setting, train: Any, val: Any, *, drop_last: bool = False
+) -> tuple[DataLoader[Any], DataLoader[Any]]:
+    from torchvision.datasets import ImageFolder
+
+    train_set, val_set = ImageFolder(f"{setting.data}/train", train), ImageFolder(f"{setting.data}/val", val)
+    return DataLoader(train_set, setting.batch, shuffle=True, drop_last=drop_last), DataLoader(val_set, setting.batch)
+
+
+class Masks(Dataset[tuple[Tensor, Tensor]]):
+    """Images normalised as EfficientNet-Lite's are, and masks of classes; their short side is `size`, cut to squares."""
+
+    def __init__(self, setting: Setting, split: str) -> None:
+        self._size, self._ignored = setting.size, setting.ignored
+        images, masks = Path(setting.data) / "images" / split, Path(setting.data) / "masks" / split
+        self._paths = [(path, masks / f"{path.stem}.png") for path in sorted(images.iterdir())]
+        self.changes: Callable[[Any, Any], tuple[Tensor, Tensor]] = lambda image, mask: (image, mask)
+        values = {value for _, mask in self._paths for value in read_image(mask, "L").unique().tolist()}
+        self.classes = max(values - {self._ignored, IGNORED}) + 1
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        from torchvision.transforms import v2
+        from torchvision.tv_tensors import Image, Mask
+
+        image, mask = (read_image(path, mode) for path, mode in zip(self._paths[index], ("RGB", "L"), strict=True))
+        if self._ignored is not None:
+            mask[mask == self._ignored] = IGNORED
+        square = v2.Compose([v2.Resize(self._size), v2.CenterCrop(self._size)])
+        pixels, target = self.changes(*square(Image(image), Mask(mask)))
+        return (pixels / 255 - 0.5) / 0.5, target[0].long()
+
+
+def read_image(path: Path, mode: str) -> Tensor:
+    from PIL import Image
+    from torchvision.transforms.functional import pil_to_tensor
+
+    return pil_to_tensor(Image.open(path).convert(mode))
+
+
+def voc_for_yolo(source: Path, folder: Path) -> Path:
+    """The images linked and their boxes written as Ultralytics reads them; its description of the dataset."""
+    from xml.etree import ElementTree
+
+    names: list[str] = []
+    for split in ("train", "val"):
+        for kind in ("images", "labels"):
+            (folder / kind / split).mkdir(parents=True)
+        for stem in (source / f"ImageSets/Main/{split}.txt").read_text().split():
+            (folder / f"images/{split}/{stem}.jpg").symlink_to(source / f"JPEGImages/{stem}.jpg")
+            tree = ElementTree.parse(source / f"Annotations/{stem}.xml")
+            width, height = (float(tree.findtext(f"size/{side}") or 0) for side in ("width", "height"))
+            lines = []
+            for thing in tree.iter("object"):
+                name = thing.findtext("name") or ""
+                if name not in names:
+                    names.append(name)
+                sides = ("xmin", "ymin", "xmax", "ymax")
+                left, top, right, bottom = (float(thing.findtext(f"bndbox/{side}") or 0) for side in sides)
+                middle = ((left + right) / 2 / width, (top + bottom) / 2 / height)
+                lines.append((names.index(name), *middle, (right - left) / width, (bottom - top) / height))
+            text = "\n".join(" ".join(map(str, line)) for line in lines)
+            (folder / f"labels/{split}/{stem}.txt").write_text(text)
+    described = {"path": str(folder), "train": "images/train", "val": "images/val", "names": dict(enumerate(names))}
+    (folder / "data.yaml").write_text(json.dumps(described))  # JSON is YAML, too
+    return folder / "data.yaml"
+
+
+def fit(
+    model: nn.Module, train: DataLoader[Any], criterion: nn.Module, optimizer: torch.optim.Optimizer, epochs: int, *,
+    measure: Callable[[], float], after_update: Callable[[int], object] = lambda _: None,
+) -> list[float]:  # fmt: skip
+    """The plain loop; what `measure` gives after each epoch. `after_update` is told how many updates there were."""
+    model.to(DEVICE)
+    values = []
+    updates = 0
+    for _ in range(epochs):
+        model.train()
+        for inputs, targets in train:
+            optimizer.zero_grad()
+            criterion(model(inputs.to(DEVICE)), targets.to(DEVICE)).backward()
+            optimizer.step()
+            updates += 1
+            after_update(updates)
+        values.append(measure())
+    return values
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, val: DataLoader[Any]) -> float:
+    """The share of validation images that are classified right."""
+    model.eval()
+    right = sum(int((model(inputs.to(DEVICE)).argmax(1).cpu() == labels).sum()) for inputs, labels in val)
+    return right / len(val.dataset)  # type: ignore[arg-type]
+
+
+RECIPES = {"fastai": fastai, "timm": timm, "torchvision": torchvision, "smp": smp, "ultralytics": ultralytics}
+PACKAGES = {"smp": "segmentation_models_pytorch"}
+
+
+def main() -> None:
+    recipe, setting = sys.argv[1], Setting(**json.loads(sys.argv[2]))
+    torch.set_num_threads(setting.threads)
+    torch.manual_seed(setting.seed)
+    values = RECIPES[recipe](setting)
+    versions = {name: version(name) for name in ("torch", PACKAGES.get(recipe, recipe))}
+    print(json.dumps({"values": values, "versions": versions}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
