@@ -9,7 +9,20 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from engine.cli import arguments, cache, cut, doctor, export, finders, going_on, listing, queue, recipes, train, watching
+from engine.cli import (
+    arguments,
+    cache,
+    cut,
+    doctor,
+    export,
+    finders,
+    going_on,
+    listing,
+    queue,
+    recipes,
+    train,
+    watching,
+)
 from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
 
