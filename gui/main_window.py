@@ -226,7 +226,7 @@ class MainWindow(QMainWindow):
         track.run.told.connect(self.message.say)
         track.dataset.closed.connect(self._dataset_closed)
         track.dataset.show_report(self.form.inspection.report)
-        track.dataset.set_picture_size(self.form.picture_size)
+        track.dataset.set_job(self.form.job)
         track.cut.closed.connect(self._cut_closed)
         track.cut.wanted.connect(self._show_cut)
         track.cut.used.connect(self.form.cuts.set_value)
@@ -246,7 +246,7 @@ class MainWindow(QMainWindow):
         self.form.card.gallery_wanted.connect(self._show_dataset)
         self.form.inspection.changed.connect(lambda: track.dataset.show_report(self.form.inspection.report))
         self.form.changed.connect(lambda: track.cut.set_job(self._cut_job()))
-        self.form.changed.connect(lambda: track.dataset.set_picture_size(self.form.picture_size))
+        self.form.changed.connect(lambda: track.dataset.set_job(self.form.job))
 
     # What happens
 
@@ -415,7 +415,7 @@ class MainWindow(QMainWindow):
         """The dataset large, from the example at `place` on, as the form's augmentation would make it."""
         if self.track is not None:
             page = self.track.dataset
-            page.show_augmented(self.form.rows["augmentation"].value() == "light")
+            page.show_augmented(self.form.rows["augmentation"].value() != "none")
             self.pages.setCurrentWidget(page)
             page.choose(place)
 

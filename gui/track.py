@@ -94,6 +94,7 @@ class Track(QObject):
         self.cut.planner.close()
         for page in self.finders.values():
             page.child.close()
+        self.dataset.renderer.close()
         self.run.exporter.close()
         self.launcher.close()
 

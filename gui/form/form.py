@@ -37,7 +37,7 @@ from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
 from gui.form.rows import TITLES, make_row, measure_choices
 from gui.form.seen_disk import SeenDisk
 
-DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start")
+DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start", "augmentation")
 """The fields that decide which others have an effect."""
 
 
@@ -172,12 +172,6 @@ class JobForm(QWidget):
     def checking(self) -> bool:
         """Whether the folder on screen is still being looked through."""
         return self.inspection.checking
-
-    @property
-    def picture_size(self) -> int | None:
-        """The side of the pictures that the model on screen is given, in pixels; None where that is not known."""
-        size, model = self.rows["image_size"].value(), self.catalogue.model(str(self.rows["model"].value()))
-        return size if isinstance(size, int) else model.image_size if model is not None else None
 
     def device_names(self) -> dict[str, str]:
         """What the machine's GPUs are called here, by UUID."""
@@ -407,7 +401,8 @@ class JobForm(QWidget):
         idle = relevance.without_effect(FOLDS["Strategy"], strategy, str(self.rows["pipeline_schedule"].value()))
         idle |= relevance.without_queue(self.devices, str(self.rows["start"].value()))
         idle |= self.catalogue.idle_fields(str(self.rows["task"].value()), str(self.rows["model"].value()))
-        told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.of_tasks(self.catalogue))
+        idle |= relevance.without_augmentation(str(self.rows["augmentation"].value()))
+        told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.AUGMENTATION, *relevance.of_tasks(self.catalogue))
         for name in dict.fromkeys(told):
             self.rows[name].set_effect(name not in idle)
 
