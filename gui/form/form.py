@@ -213,7 +213,6 @@ class JobForm(QWidget):
             layout.addWidget(widget)
         layout.addWidget(self.rows["recipe"])
         layout.addWidget(self.recipes.about)
-        layout.addWidget(self.recipes.question)
         layout.addWidget(self.rows["strategy"])
         layout.addLayout(self._devices_line())
         layout.addWidget(self.devices_problems)

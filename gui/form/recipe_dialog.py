@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from engine.contract.recipes import name_of_file, path_of, title_problem
@@ -35,6 +36,8 @@ class RecipeDialog(QDialog):
         self.problem.setAccessibleName("Why the recipe is not saved")
         self.problem.hide()
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Save | QDialogButtonBox.StandardButton.Cancel)
+        for button in self.buttons.buttons():
+            button.setIcon(QIcon())  # as all other buttons of the window
         self.buttons.accepted.connect(self._try)
         self.buttons.rejected.connect(self.reject)
         self.name.textChanged.connect(lambda _text: self._ask_anew())

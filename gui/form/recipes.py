@@ -9,7 +9,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QLabel, QMenu, QSizePolicy, QToolButton
+from PySide6.QtWidgets import QLabel, QMenu, QMessageBox, QSizePolicy, QToolButton
 
 from engine.contract.catalogue import Catalogue
 from engine.contract.dataset import DatasetReport
@@ -29,7 +29,6 @@ from engine.contract.recipes import (
 from gui.form.editors import ChoiceEditor
 from gui.form.recipe_dialog import RecipeDialog
 from gui.form.row import LABEL_WIDTH, FieldRow
-from gui.question import QuestionBar
 
 _NONE = "No recipe: the fields are compared with the plain defaults."
 
@@ -61,7 +60,7 @@ class RecipeFollower(QObject):
     Until the user chooses a recipe, it is the one that fits. What was changed under a recipe comes back with it. While
     another run's job is in the form, the values are that run's.
     Attributes: paused - whether that is so; following - whether the fields are being set at this moment; about - says below
-    the field what the recipe is for; question - asks before a recipe is deleted.
+    the field what the recipe is for.
     """
 
     def __init__(self, rows: Mapping[str, FieldRow], catalogue: Catalogue, parent: QObject) -> None:
@@ -73,7 +72,6 @@ class RecipeFollower(QObject):
         self.about.setTextFormat(Qt.TextFormat.PlainText)
         self.about.setContentsMargins(LABEL_WIDTH + 4, 0, 0, 0)
         self.about.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
-        self.question = QuestionBar("Question about a recipe")
         self._rows, self._catalogue = rows, catalogue
         self._row = rows["recipe"]
         assert isinstance(self._row.editor, RecipeEditor)
@@ -93,8 +91,6 @@ class RecipeFollower(QObject):
         self._editor.save.triggered.connect(self._ask_to_save)
         self._editor.rename.triggered.connect(self._ask_to_rename)
         self._editor.delete.triggered.connect(self._ask_to_delete)
-        self.question.yes.clicked.connect(self._delete)
-        self.question.no.clicked.connect(self.question.hide)
 
     # What the form tells
 
@@ -276,19 +272,21 @@ class RecipeFollower(QObject):
         self._row.edited.emit()  # a title may have changed alone
 
     def _ask_to_delete(self) -> None:
-        title = self._editor.titles.get(self._recipe, self._recipe)
+        title, path = self._editor.titles.get(self._recipe, self._recipe), self._path()
         text = f"Delete the recipe “{title}”? Runs made with it stay as they are."
-        self.question.say("warning", text, "Delete", "Keep")
-        self.question.no.setFocus()
+        box = QMessageBox(QMessageBox.Icon.Warning, "Delete recipe", text, QMessageBox.StandardButton.Cancel, self._row)
+        box.addButton("Delete", QMessageBox.ButtonRole.AcceptRole)
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.setModal(False)
+        box.accepted.connect(lambda: self._delete(path))
+        box.show()
 
-    def _delete(self) -> None:
+    def _delete(self, path: str) -> None:
         try:
-            delete_recipe(self._path())
+            delete_recipe(path)
         except OSError as error:
-            self.question.say("warning", f"The recipe cannot be deleted: {error}.", "", "Close")
+            self.about.setText(f"The recipe cannot be deleted: {error}.")
             return
-        self.question.hide()
         self.known, self._offered = load_recipes(), []
         self._chosen = False
-        self._editor.control.setFocus()
         self._row.edited.emit()

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialogButtonBox
+from PySide6.QtWidgets import QDialogButtonBox, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import DatasetReport, SplitReport
@@ -307,11 +307,13 @@ def test_that_ones_own_recipe_is_renamed_and_deleted_and_footplates_are_not(begu
     assert values(begun, "recipe", "epochs") == ("second", 9)
     assert [path.name for path in (own_home / "recipes").iterdir()] == ["second.toml"]
     editor.delete.trigger()
-    assert "“Second”" in begun.recipes.question.text.text()
-    begun.recipes.question.no.click()
-    assert begun.recipes.question.isHidden()
+    asking = next(box for box in begun.findChildren(QMessageBox) if box.isVisible())
+    assert "“Second”" in asking.text()
+    asking.button(QMessageBox.StandardButton.Cancel).click()
+    assert [path.name for path in (own_home / "recipes").iterdir()] == ["second.toml"]
     editor.delete.trigger()
-    begun.recipes.question.yes.click()
+    asking = next(box for box in begun.findChildren(QMessageBox) if box.isVisible())
+    next(button for button in asking.buttons() if button.text() == "Delete").click()
     begun.judge()
     assert list((own_home / "recipes").iterdir()) == []
     assert values(begun, "recipe", "epochs") == ("fine-tune", 30)
