@@ -48,7 +48,7 @@ class ChildModule(QObject):
         process.errorOccurred.disconnect(self._failed_to_start)
         self._ending.append(process)
         process.finished.connect(self._bury)
-        process.kill()
+        self._end(process)
 
     def close(self) -> None:
         """Ends the process and waits for it and those cancelled before, for the end of the program."""
@@ -70,6 +70,9 @@ class ChildModule(QObject):
         if given:
             process.write(given)
         process.closeWriteChannel()
+
+    def _end(self, process: QProcess) -> None:
+        process.kill()
 
     def _take(self, line: bytes) -> None:
         raise NotImplementedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -225,10 +226,15 @@ class MainWindow(QMainWindow):
         track.run.told.connect(self.message.say)
         track.dataset.closed.connect(self._dataset_closed)
         track.dataset.show_report(self.form.inspection.report)
-        track.dataset.set_picture_size(self.form.picture_size)
+        track.dataset.set_job(self.form.job)
         track.cut.closed.connect(self._cut_closed)
         track.cut.wanted.connect(self._show_cut)
         track.cut.used.connect(self.form.cuts.set_value)
+        for field, page in track.finders.items():
+            page.closed.connect(partial(self._finder_closed, field))
+            page.wanted.connect(partial(self._show_finder, field))
+            page.used.connect(partial(self.form.set_value, field))
+            self.form.changed.connect(lambda page=page: page.set_job(self._cut_job()))
         track.launcher.started.connect(self._started)
         track.launcher.failed.connect(self._not_started)
         self.form.train_requested.connect(self._train)
@@ -236,10 +242,11 @@ class MainWindow(QMainWindow):
         self.form.visit.devices_wanted.connect(track.devices.set_selection)
         self.form.touched.connect(track.launcher.touch)
         self.form.cut_wanted.connect(self._show_cut)
+        self.form.finder_wanted.connect(self._show_finder)
         self.form.card.gallery_wanted.connect(self._show_dataset)
         self.form.inspection.changed.connect(lambda: track.dataset.show_report(self.form.inspection.report))
         self.form.changed.connect(lambda: track.cut.set_job(self._cut_job()))
-        self.form.changed.connect(lambda: track.dataset.set_picture_size(self.form.picture_size))
+        self.form.changed.connect(lambda: track.dataset.set_job(self.form.job))
 
     # What happens
 
@@ -394,11 +401,21 @@ class MainWindow(QMainWindow):
         self._show_page(self.header.tabs.currentIndex())
         self.form.cuts.show_button.setFocus()
 
+    def _show_finder(self, field: str) -> None:
+        if self.track is not None:
+            page = self.track.finders[field]
+            page.show_job(self._cut_job(), self.form.problems)
+            self.pages.setCurrentWidget(page)
+
+    def _finder_closed(self, field: str) -> None:
+        self._show_page(self.header.tabs.currentIndex())
+        self.form.find_buttons[field].setFocus()
+
     def _show_dataset(self, place: int) -> None:
         """The dataset large, from the example at `place` on, as the form's augmentation would make it."""
         if self.track is not None:
             page = self.track.dataset
-            page.show_augmented(self.form.rows["augmentation"].value() == "light")
+            page.show_augmented(self.form.rows["augmentation"].value() != "none")
             self.pages.setCurrentWidget(page)
             page.choose(place)
 

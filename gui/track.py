@@ -13,6 +13,9 @@ from gui.cut.page import CutPage
 from gui.dataset.page import DatasetPage
 from gui.devices.history import DeviceHistory
 from gui.devices.panel import DevicesPanel
+from gui.finders.batch import BatchPage
+from gui.finders.page import FinderPage
+from gui.finders.rate import RatePage
 from gui.launcher import Launcher
 from gui.monitor.alerts.notify import DesktopNotices
 from gui.monitor.alerts.watcher import Alerts
@@ -45,6 +48,7 @@ class Track(QObject):
         self.monitor = MonitorPage(self._history, self.hosts, self.marks, self.alerts, settings)
         self.runs = RunsPage()
         self.cut = CutPage()
+        self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage())}
         self.dataset = DatasetPage()
         self.compare: ComparePage | None = None
         self.has_run = False
@@ -58,7 +62,7 @@ class Track(QObject):
     @property
     def pages(self) -> tuple[QWidget, ...]:
         """Those that the header leads to, in its order, then those that the form leads to."""
-        return self.run, self.monitor, self.runs, self.cut, self.dataset
+        return self.run, self.monitor, self.runs, self.cut, self.dataset, *self.finders.values()
 
     def start(self) -> None:
         """Begins to watch the devices, has a warm parent made ready and looks for runs that were interrupted."""
@@ -88,6 +92,9 @@ class Track(QObject):
         if self.compare is not None:
             self.compare.close_reading()
         self.cut.planner.close()
+        for page in self.finders.values():
+            page.child.close()
+        self.dataset.renderer.close()
         self.run.exporter.close()
         self.launcher.close()
 

@@ -58,6 +58,12 @@ def add_cut(parser: argparse.ArgumentParser) -> None:
     _add_fields(parser)
 
 
+def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
+    """The same flags, for what is found by trying the job; `json` is the help of `--json`."""
+    parser.add_argument("--json", action="store_true", help=json)
+    _add_fields(parser)
+
+
 def _add_fields(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the pictures")
     parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override what it says")

@@ -1,4 +1,4 @@
-"""The child processes whose answers the commands need: the sampler, the dataset inspector and the planner."""
+"""The child processes whose answers the commands need: the sampler, the dataset inspector, the planner and the finders."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import msgspec
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress, inspector_options
 from engine.contract.devices import Shown, Snapshot
+from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrder, FinderProgress, RateFound
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 
 PACKAGES = Path(__file__).resolve().parents[2]
+Message = TypeVar("Message")
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
@@ -80,24 +82,40 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None]) -> Data
 
 def plan(job: Job, on_progress: Callable[[PlanningProgress], None]) -> PlanningDone | PlanningFailed:
     """Measures on the job's devices where its model is to be cut. Raises ChildFailed."""
+    for message in _answers("engine.planning", msgspec.json.encode(job), PLANNING):
+        if not isinstance(message, PlanningProgress):
+            return message
+        on_progress(message)
+    raise AssertionError("_answers ends by raising")
+
+
+def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> RateFound | BatchFound | FinderFailed:
+    """Has a finder try a job on its devices. Raises ChildFailed."""
+    for message in _answers("engine.advisor", msgspec.json.encode(order), FINDING):
+        if not isinstance(message, FinderProgress):
+            return message
+        on_progress(message)
+    raise AssertionError("_answers ends by raising")
+
+
+def _answers(module: str, order: bytes, decoder: msgspec.json.Decoder[Message]) -> Generator[Message]:
+    """The messages of a module that is given `order`; when no more are wanted it is ended. Raises ChildFailed at their end."""
     # What it, or a model file, says besides may be long, so that a pipe could fill.
-    with tempfile.TemporaryFile() as said, _child("engine.planning", stdin=subprocess.PIPE, stderr=said) as process:
+    with tempfile.TemporaryFile() as said, _child(module, stdin=subprocess.PIPE, stderr=said) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             with suppress(BrokenPipeError):  # what it said at its end tells more
-                process.stdin.write(msgspec.json.encode(job))
+                process.stdin.write(order)
                 process.stdin.close()
             for line in process.stdout:
-                message = PLANNING.decode(line)
-                if not isinstance(message, PlanningProgress):
-                    return message
-                on_progress(message)
+                yield decoder.decode(line)
             process.wait()
             said.seek(0)
             raise ChildFailed(_last_of(said.read(), process))
         finally:
             process.terminate()
+            process.wait()  # also after Ctrl+C, when it has workers to end
 
 
 def _child(

@@ -9,7 +9,20 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from engine.cli import arguments, cache, cut, doctor, export, going_on, listing, queue, recipes, train, watching
+from engine.cli import (
+    arguments,
+    cache,
+    cut,
+    doctor,
+    export,
+    finders,
+    going_on,
+    listing,
+    queue,
+    recipes,
+    train,
+    watching,
+)
 from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
 
@@ -22,7 +35,13 @@ def main(argv: Sequence[str]) -> int:
     """Runs one command and returns its exit code."""
     commands = parser()
     options, unknown = commands.parse_known_args(argv)
-    if unknown and options.command not in (train.train, going_on.resume, cut.cut):
+    if unknown and options.command not in (
+        train.train,
+        going_on.resume,
+        cut.cut,
+        finders.find_rate,
+        finders.find_batch,
+    ):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -56,6 +75,8 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("cut", help="show where a model would be cut into stages", allow_abbrev=False)
     arguments.add_cut(command)
     command.set_defaults(command=cut.cut)
+
+    finders.add_finders(commands)
 
     command = commands.add_parser("runs", help="list all runs, newest first")
     command.add_argument("--json", action="store_true", help="print one JSON object a line")

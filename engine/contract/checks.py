@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from engine.contract import augmentation, image_sizes
 from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, TaskEntry, did_you_mean, load_catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
@@ -88,6 +89,8 @@ def problems(
     if strategy is None:
         known = [s.id for s in catalogue.strategies]
         found.append(Problem("strategy", f"There is no strategy “{job.strategy}”.", did_you_mean(job.strategy, known)))
+    found += augmentation.problems(job)
+    found += image_sizes.problems(job, task, strategy, model)
     found += _devices(job, strategy, machine)
     if strategy is not None:
         found += strategy_problems(job, strategy, model)

@@ -55,30 +55,14 @@ def crop_margin(size: int) -> int:
     return max(1, round(size / 8))
 
 
-class Crop(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What the light augmentation takes of a picture, whatever its size: the places of its upper left corner as shares of
-    those that there are, from 0 to below 1, and whether it is mirrored."""
-
-    top: float
-    left: float
-    mirrored: bool
-
-    def corner(self, size: int) -> tuple[int, int]:
-        """Top and left, in pixels, of a crop of `size`."""
-        places = crop_margin(size) + 1
-        return int(self.top * places), int(self.left * places)
-
-
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A picture to show, as PNG bytes (longest side 384 px), with what is marked on it; of no class where there is more than
-    one. `sample` is its place in its split; `crops` are what the light augmentation would take of it in the first epochs,
-    where that is known."""
+    one. `sample` is its place in its split, where that is known."""
 
     class_name: str
     split: str
     png: bytes
     sample: int | None = None
-    crops: tuple[Crop, ...] = ()
 
 
 class PictureSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,8 +85,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     `format` is the id of a format, or "" where nothing was recognised. `channels` is 1 for grey
     pictures, 3 for colour, and of TIFFs of bands their number. `unreadable` holds at most the first thousand; the count is whole. Pictures that
     begin and end as they should count as readable; of a large folder only a sample is decoded. `legend` says what the
-    colours in the examples stand for, an entry for each class, where they have a meaning. A model is given pictures that are
-    `whole` within their square, or else their middle.
+    colours in the examples stand for, an entry for each class, where they have a meaning.
     """
 
     folder: str
@@ -114,7 +97,6 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     unreadable_count: int = 0
     examples: tuple[Example, ...] = ()
     legend: tuple[LegendEntry, ...] = ()
-    whole: bool = False
     sizes: PictureSizes | None = None
     problems: tuple[Problem, ...] = ()
     seconds: float = 0.0

@@ -432,19 +432,26 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["none", "light", "medium", "strong", "own"],
         _about(
             "Augmentation",
-            "How much training images are changed at random; own applies the transforms listed below.",
+            "How much training images are changed at random, with their masks and boxes: light crops and mirrors; medium and "
+            "strong suit the task; own applies the transforms listed below.",
             "data",
         ),
     ] = "none"
     transforms: Annotated[
         tuple[str, ...],
-        _about("Transforms", "The transforms of one's own augmentation, in order.", "data"),
+        _about(
+            "Transforms",
+            "The transforms of one's own augmentation, as resized_crop:0.35:1, flip, rotate:10, colour:0.2, trivial, "
+            "erase:0.25. Moves come first, then policies, colours, blur and erasing.",
+            "data",
+        ),
     ] = ()
     mirror: Annotated[
         Literal["auto", "on", "off"],
         _about(
             "Mirror images",
-            "Whether a mirrored image means the same. Auto: yes, except for digits and letters.",
+            "Whether a mirrored image means the same. Auto: yes, except for idx files and for classes whose names are all "
+            "digits or single letters.",
             "data",
         ),
     ] = "auto"

@@ -12,11 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.data.augmentation import Placement
 from engine.data.boxes import BoxSplit
 from engine.data.decoding import decode_whole
 from engine.data.found import Labels, shown
 from engine.data.idx import Bytes
-from engine.data.instances import InstanceSplit, paint
+from engine.data.instances import MOST_INSTANCES, InstanceSplit, paint
 from engine.data.letterbox import box_plane
 from engine.data.masks import NO_CLASS
 from engine.data.pictures import PictureSet, UnreadablePicture, content, is_gone, lost
@@ -25,7 +26,8 @@ from engine.data.reading import Unfit, describe_failure
 PADDING = -1
 """The class of rows of targets that stand for no box."""
 LEAST_LEFT = 0.25
-"""A box of which a crop leaves a smaller share of its area is none any more: what is left of the thing hardly shows it."""
+"""A box of which an augmentation leaves a smaller share of its area is none any more: what is left of the thing hardly shows it.
+Ultralytics leaves out less than a tenth (its `box_candidates`), after mosaics in which most boxes are cut."""
 
 
 class _WholePictures(PictureSet):
@@ -85,26 +87,23 @@ class BoxedPictures(_WholePictures):
     def _numbers(self) -> Iterable[npt.NDArray[Any]]:
         return self._rows, self._bounds, self._sizes
 
-    def batch_targets(
-        self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
-    ) -> Tensor:
-        """float32 [n, M, 6], with x1, y1, x2, y2 in pixels of the square of `size`: moved, mirrored and cut as the crop is.
-        What the crop leaves too little of becomes padding."""
-        rows[..., :4] *= loaded
-        if crops is None:
+    def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
+        """float32 [n, tiles * M, 6], with x1, y1, x2, y2 in pixels of the square of `size`: around what the box has become in the
+        picture as it lies, and cut at its edges. What is left too little of becomes padding."""
+        if placement is None:
+            rows[..., :4] *= size
             return rows
-        top, left, mirrored = (crops[:, column, None] for column in range(3))
-        x1, y1, x2, y2 = (
-            edges - offset for edges, offset in zip(rows[..., :4].unbind(-1), (left, top) * 2, strict=True)
-        )
-        x1, x2 = torch.where(mirrored.bool(), size - x2, x1), torch.where(mirrored.bool(), size - x1, x2)
-        areas = (x2 - x1) * (y2 - y1)
-        x1, y1, x2, y2 = (edges.clamp(0, size) for edges in (x1, y1, x2, y2))
-        rows[..., :4] = torch.stack((x1, y1, x2, y2), -1)
-        gone = (rows[..., 4] == PADDING) | ((x2 - x1) * (y2 - y1) < LEAST_LEFT * areas)
+        linear, offset = placement.maps()
+        x1, y1, x2, y2 = rows[..., :4].unbind(-1)
+        corners = torch.stack((torch.stack((x1, x2, x1, x2), -1), torch.stack((y1, y1, y2, y2), -1)), -1)
+        moved = (corners.unsqueeze(-2) * linear[:, None, None]).sum(-1) + offset[:, None, None]
+        edges = torch.cat((moved.amin(-2), moved.amax(-2)), -1)
+        within = edges.clamp(0, size)
+        rows[..., :4] = within
+        gone = (rows[..., 4] == PADDING) | (_areas(within) < LEAST_LEFT * _areas(edges))
         rows.masked_fill_(gone[..., None], 0)
         rows[..., 4].masked_fill_(gone, PADDING)
-        return rows
+        return rows.unflatten(0, (-1, placement.tiles)).flatten(1, 2)
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """Boxes of each class, but for those that are to be ignored."""
@@ -126,12 +125,21 @@ class InstancePictures(_WholePictures):
     """
 
     planes = 2
+    outside = (0, NO_CLASS)
 
     def __init__(self, split: InstanceSplit, folder: str) -> None:
         super().__init__(split.files, folder)
         self.targets = torch.zeros(len(split.files), dtype=torch.int64)
         self.kind = split.state()
         self._sources = split.sources
+
+    def without_remains(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
+        """By the same share as boxes, of the pixels that a thing would have had in the picture as it lies."""
+        grown = torch.linalg.det(placement.maps()[0]).abs() / before[0, 0].numel()
+        counts = [_pixels_of_each(numbers) for numbers in (before[:, 0], planes[:, 0])]
+        gone = counts[1] < LEAST_LEFT * grown[:, None] * counts[0]
+        lost = gone.gather(1, planes[:, 0].flatten(1).long()).view_as(planes[:, 0]) & (planes[:, 0] > 0)
+        return torch.stack((planes[:, 0].masked_fill(lost, 0), planes[:, 1].masked_fill(lost, NO_CLASS)), 1)
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """Things of each class, but for those that are to be ignored, where they can be read."""
@@ -144,6 +152,18 @@ class InstancePictures(_WholePictures):
         numbers, classes = paint(self._sources[index].instances(*sides), *sides)
         size = picture.shape[-1]
         return np.concatenate([picture, box_plane(numbers, size, 0)[None], box_plane(classes, size, NO_CLASS)[None]])
+
+
+def _areas(edges: Tensor) -> Tensor:
+    """Of boxes [..., 4]."""
+    return (edges[..., 2] - edges[..., 0]) * (edges[..., 3] - edges[..., 1])
+
+
+def _pixels_of_each(numbers: Tensor) -> Tensor:
+    """How many pixels each number has in uint8 [n, h, w]: float32 [n, 256]."""
+    places = numbers.flatten(1).long()
+    counts = torch.zeros((len(numbers), MOST_INSTANCES + 1), device=numbers.device)
+    return counts.scatter_add_(1, places, torch.ones_like(places, dtype=torch.float32))
 
 
 def _rows(split: BoxSplit) -> npt.NDArray[np.float32]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.data.decoding import decode_whole
 from engine.data.edges import EdgeSplit
-from engine.data.edges_reading import Drawn, lay_edges, read_edges
+from engine.data.edges_reading import OUTSIDE, Drawn, lay_edges, read_edges
 from engine.data.found import shown
 from engine.data.idx import Bytes
 from engine.data.letterbox import boxed
@@ -26,6 +26,8 @@ class EdgedPictures(PictureSet):
 
     mirror = True
     planes = 2
+    outside = (OUTSIDE, 0)
+    continued = True
     kind = "edges, continued around"
 
     def __init__(self, split: EdgeSplit, folder: str) -> None:

@@ -7,15 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from msgspec import structs
-
-from engine.contract.dataset import DatasetReport, Example, Unreadable
+from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem, errors
 from engine.data.any_files import look_through_any
 from engine.data.box_inspection import look_through_boxes
 from engine.data.boxes import BoxSplit
-from engine.data.crops import first_crops
 from engine.data.drawing import frame_legend, mask_legend
 from engine.data.edges import EdgeSplit
 from engine.data.edges_inspection import look_through_edges
@@ -35,14 +32,11 @@ from engine.data.mask_inspection import look_through_masks
 from engine.data.numbering import told_of_numbers
 from engine.data.point_drawing import point_legend
 from engine.data.point_inspection import look_through_points
-from engine.data.randomness import RandomStreams
 from engine.data.reading import quieten_pillow
 from engine.data.sizes import picture_sizes
 from engine.data.tiff import learn_bands
 
 UNREADABLE_SHOWN = 1000
-EPOCHS = 3
-"""Of so many epochs it is told what the light augmentation takes of the examples."""
 
 LOOKS: dict[type, Callable[[Recognised, Progress, LeaveOut, int], Looked]] = {
     FileSplit: look_through_files,
@@ -114,8 +108,6 @@ def inspect(
         looked.problems += leaks(found, folder)
         bands = learn_bands(folder, getattr(found.train, "files", ()))
         looked.channels = looked.channels if bands is None else bands.count
-        mirror = not isinstance(found.train, IdxSplit)  # digits mean other signs in the mirror
-        looked.examples = [_with_crops(example, seed, mirror=mirror) for example in looked.examples]
     looked.problems[:0] = [*numbered, *found.problems]
     looked.problems += left_out.judged()
     return DatasetReport(
@@ -128,18 +120,10 @@ def inspect(
         unreadable_count=left_out.unreadable_count,
         examples=tuple(looked.examples),
         legend=_legend(found),
-        whole=not isinstance(found.train, FileSplit | LabelSplit | IdxSplit),
         sizes=picture_sizes(getattr(found.train, "files", ())),
         problems=tuple(looked.problems),
         seconds=time.perf_counter() - begun,
     )
-
-
-def _with_crops(example: Example, seed: int, *, mirror: bool) -> Example:
-    """`example` with what training of `seed` takes of it, where its place in the split is known."""
-    if example.sample is None:
-        return example
-    return structs.replace(example, crops=first_crops(EPOCHS, RandomStreams(seed), example.sample, mirror=mirror))
 
 
 def _legend(found: Recognised) -> tuple[LegendEntry, ...]:

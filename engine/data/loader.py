@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from engine.contract.augmentation import Transform
 from engine.contract.dataset import crop_margin
 from engine.contract.events import Part
 from engine.data import resident
-from engine.data.augmentation import Normalisation, crop
+from engine.data.augmentation import Cropped, Moved, Normalisation, Placement, Resized, Transforms, crop
 from engine.data.cache_space import shown_bytes
 from engine.data.crops import draw_crops
 from engine.data.epochs import Batch, Finish, Loader
@@ -22,6 +24,7 @@ from engine.data.reading import quieten_pillow
 from engine.data.sampler import GlobalBatchSampler, Share
 from engine.data.slots import CROP, SAMPLE, DeviceSlot, Slot
 from engine.data.source import PictureSource
+from engine.data.transforms import FORWARD, Augmentation, Drawn
 
 INLINE_BYTES = 4 << 20
 """A batch on the CPU of at most so many bytes, with nothing left to decode, is put together in the caller's thread: that
@@ -38,6 +41,10 @@ class BatchLoader(Loader[Slot]):
     An unreadable picture is reported once. In training (`sampler.shuffle`) the next readable one of the split
     takes its place; in validation it is left out.
 
+    Training images are augmented by "light", or by `transforms` of a run of `epochs`; `mirror` says whether any are mirrored, which is
+    otherwise the pictures' own to say. Other images are the middle of ones `resized` to that side. All are at last resized to the
+    `side` of their epoch, from 1 on.
+
     `mark(part)` is called in the consumer's thread whenever a part of a batch's way is done: "data", "transfer" and
     "augment". `finish` is what is done last to each batch.
     """
@@ -49,7 +56,12 @@ class BatchLoader(Loader[Slot]):
         *,
         size: int,
         channels: int,
-        augmentation: str,
+        augmentation: str = "none",
+        transforms: Sequence[Transform] = (),
+        mirror: bool | None = None,
+        epochs: int = 1,
+        resized: int | None = None,
+        side: Callable[[int], int] | None = None,
         mean: Sequence[float],
         std: Sequence[float],
         threads: int,
@@ -69,14 +81,33 @@ class BatchLoader(Loader[Slot]):
         self._mark = mark
         self._finishing = finish
         self._on_chosen = on_chosen
-        self._margin = crop_margin(size) if augmentation == "light" else 0
         self._channels = channels
+        self._mirror = pictures.mirror if mirror is None else mirror
+        self._light = augmentation == "light"
+        self._side = side
+        self._augmentation: Augmentation | None = None
+        if transforms:
+            self._augmentation = Augmentation(
+                transforms,
+                sampler.streams,
+                size=size,
+                channels=channels,
+                pictures=len(pictures),
+                epochs=epochs,
+                mirror=self._mirror,
+            )
+            self._transforms = Transforms(
+                self._augmentation, mean, std, device, outside=pictures.outside, continued=pictures.continued
+            )
+        room = self._light or (self._augmentation is not None and self._augmentation.wants_room)
+        self._margin = crop_margin(size) if room else (resized or size) - size
         self._shape = (channels + pictures.planes, size + self._margin, size + self._margin)
         self._source = PictureSource(
             pictures, self._shape[1], channels, threads, on_unreadable, keep=keep, on_chosen=on_chosen
         )
         self._normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
-        self._capacity = max(1, sampler.largest_share)
+        tiles = self._augmentation.most_tiles if self._augmentation is not None else 1
+        self._capacity = max(1, sampler.largest_share) * tiles
         self._quick = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._stored: Tensor | None = None
@@ -132,43 +163,70 @@ class BatchLoader(Loader[Slot]):
             self._on_chosen("device", f"They are few enough to lie on the GPU whole: {shown_bytes(needed)}.")
 
     def _make_slot(self) -> Slot:
+        columns = self._augmentation.columns if self._augmentation is not None else 0
         if self._stream is None:
-            return Slot(self._capacity, self._shape)
-        return DeviceSlot(self._capacity, self._shape, self._stream)
+            return Slot(self._capacity, self._shape, columns)
+        return DeviceSlot(self._capacity, self._shape, self._stream, columns)
 
     def _fill(self, slot: Slot, share: Share, epoch: int) -> Filled[Slot]:
         samples = self._source.take(share.indices, replace=self.sampler.shuffle)
+        drawn = None
+        if self._augmentation is not None:
+            drawn = self._augmentation.draw(epoch, samples)
+            samples = self._source.take(self._augmentation.partners(epoch, samples), replace=True)
         count, stored = len(samples), self._stored is not None
         slot.begin()
         if not stored:
             self._source.pixels(samples, slot.pixels[:count])
         numbers = slot.numbers[:count]
         numbers[:, SAMPLE] = samples
-        if self._margin:
-            numbers[:, CROP] = draw_crops(
-                self._margin, self.sampler.streams, epoch, samples, mirror=self.pictures.mirror
-            )
+        if drawn is not None:
+            slot.drawn[:count] = drawn.numbers
+        elif self._light:
+            numbers[:, CROP] = draw_crops(self._margin, self.sampler.streams, epoch, samples, mirror=self._mirror)
+        else:
+            numbers[:, CROP] = self._margin // 2, self._margin // 2, 0
         slot.send(0 if stored else count, count, self.pictures.targets_of(samples))
-        return Filled(slot, count, share.global_size, stored)
+        return Filled(slot, count, share.global_size, stored, drawn)
 
     def _finish(self, filled: Filled[Slot], wait_s: float, epoch: int, place: int) -> Batch:
-        """Crops and normalises what has arrived."""
+        """Augments and normalises what has arrived."""
         self._mark("data")
-        pixels, numbers, rows = filled.slot.receive(0 if filled.stored else filled.pictures, filled.pictures)
+        count = filled.pictures
+        pixels, numbers, drawn, rows = filled.slot.receive(0 if filled.stored else count, count)
         if self._stream is not None:
             self._mark("transfer")
         if filled.stored:
             assert self._stored is not None
             pixels = self._stored[numbers[:, SAMPLE]]
-        crops = numbers[:, CROP] if self._margin else None
-        if crops is not None:
-            pixels = crop(pixels, crops, self._size)
-        inputs = self._normalise(pixels[:, : self._channels], self.memory_format)
-        planes = pixels[:, self._channels :] if self.pictures.planes else None
-        targets = self.pictures.batch_targets(rows, planes, crops, self._shape[1], self._size)
+        size = self._size if self._side is None else self._side(epoch)
+        inputs, planes, placement = self._laid(pixels, numbers, drawn, filled.drawn)
+        if size != self._size:
+            inputs = functional.interpolate(inputs, size, mode="bilinear", antialias=True)
+            inputs = inputs.contiguous(memory_format=self.memory_format)
+            planes = functional.interpolate(planes, size, mode="nearest-exact") if planes is not None else None
+            placement = Resized(placement or Cropped(numbers[:, CROP], self._size, self._size), size)
+        targets = self.pictures.batch_targets(rows, planes, placement, size)
         filled.slot.leave()
         self._slots.give(filled.slot)
         if self._finishing is not None:
             inputs, targets = self._finishing(inputs, targets, epoch, place)
         self._mark("augment")
         return Batch(inputs, targets, filled.global_size, wait_s)
+
+    def _laid(
+        self, pixels: Tensor, numbers: Tensor, drawn: Tensor, how: Drawn | None
+    ) -> tuple[Tensor, Tensor | None, Placement | None]:
+        """Inputs and planes of the model's size, and where in them what was loaded lies."""
+        if how is not None:
+            images, planes = self._transforms.move(pixels, drawn, how)
+            moved = Moved(drawn[:, FORWARD], self._size, how.tiles)
+            if planes is not None:
+                planes = self.pictures.without_remains(planes, pixels[:, self._channels :], moved)
+            return self._transforms.paint(images, drawn, how, self._normalise, self.memory_format), planes, moved
+        cropped = None
+        if self._margin:
+            cropped = Cropped(numbers[:, CROP], self._shape[1], self._size)
+            pixels = crop(pixels, cropped.crops, self._size)
+        inputs = self._normalise(pixels[:, : self._channels], self.memory_format)
+        return inputs, pixels[:, self._channels :] if self.pictures.planes else None, cropped

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.data.orientation import DIRECTIONS, VERSION, orientation_plane
+from engine.data.augmentation import Placement
+from engine.data.masks import NO_CLASS
+from engine.data.orientation import DIRECTIONS, STEP, VERSION, orientation_plane
 from engine.data.pictures import PictureSet
 
 
@@ -16,6 +18,7 @@ class OrientedPictures(PictureSet):
     asked for, and kept with the picture. Targets are int64 [n, 2, size, size]."""
 
     planes = 2
+    outside = (NO_CLASS, NO_CLASS)
 
     def __init__(self, pictures: PictureSet) -> None:
         self.targets = pictures.targets
@@ -31,17 +34,25 @@ class OrientedPictures(PictureSet):
         pixels = self._pictures.load(index, size, channels)
         return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])
 
-    def batch_targets(
-        self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
-    ) -> Tensor:
-        """As its base; in a mirrored picture a line rises where it fell."""
+    def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
+        """As its base; lines run as they do in the picture as it lies, so that in a mirrored one they rise where they fell."""
         assert planes is not None
         targets = planes.long()
-        if crops is not None:
-            along = targets[:, 1]
-            turned = crops[:, 2].bool()[:, None, None] & (along < DIRECTIONS)
-            targets[:, 1] = torch.where(turned, (DIRECTIONS - along) % DIRECTIONS, along)
+        if placement is not None:
+            found = _moved_directions(placement.maps()[0])
+            targets[:, 1] = found.gather(1, targets[:, 1].flatten(1)).view_as(targets[:, 1])
         return targets
 
     def class_counts(self, classes: int) -> Sequence[float]:
         return self._pictures.class_counts(classes)
+
+
+def _moved_directions(linear: Tensor) -> Tensor:
+    """What becomes of each class of a plane under matrices [n, 2, 2] of x and y: int64 [n, 256]; classes that are no directions
+    stay."""
+    angles = torch.arange(DIRECTIONS, device=linear.device) * (STEP * torch.pi / 180)
+    x, y = (linear @ torch.stack((angles.cos(), -angles.sin()))).unbind(1)  # rows run downwards
+    moved = torch.round(torch.atan2(-y, x) * (180 / torch.pi / STEP)).long() % DIRECTIONS
+    classes = torch.arange(NO_CLASS + 1, device=linear.device).repeat(len(linear), 1)
+    classes[:, :DIRECTIONS] = moved
+    return classes

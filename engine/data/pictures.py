@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.contract.problems import Problem
+from engine.data.augmentation import Placement
 from engine.data.decoding import decode, decode_whole, fit
 from engine.data.files import Files
 from engine.data.found import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, shown, spread_evenly, wrong
@@ -59,8 +60,11 @@ class PictureSet(ABC):
     bands: Bands | None = None
     """How the bands of its TIFFs become channels, where they are of bands."""
     planes = 0
-    """How many planes a picture has behind its channels, of what is to be learnt of each pixel; cropped and mirrored with
-    it."""
+    """How many planes a picture has behind its channels, of what is to be learnt of each pixel; moved with it."""
+    outside: tuple[int, ...] = ()
+    """What each plane has where there is no picture."""
+    continued = False
+    """Whether a picture's outermost pixels go on around it, where others are black."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -92,19 +96,21 @@ class PictureSet(ABC):
         """All that the targets are made of."""
         return (self.targets.numpy(),)
 
-    def batch_targets(
-        self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
-    ) -> Tensor:
+    def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         """A batch's targets, on the device where its parts are, in memory of their own. Asks a GPU for no answer.
 
-        `rows` [n, ...] are those of `targets_of`, and may be written over; `planes` uint8 [n, planes, size, size] are
-        cropped already, by `crops`, int64 [n, 3] (top, left, mirrored), from pictures of side `loaded`, or None where
-        nothing was cropped. Here planes are taken for classes, int64 [n, size, size], or [n, planes, size, size] where
-        there are several.
+        `rows` [n * tiles, ...] are those of `targets_of`, and may be written over; `planes` uint8 [n, planes, size, size] lie
+        as the images do already, and `placement` says where that is, None where they lie as they were loaded. Here planes are
+        taken for classes, int64 [n, size, size], or [n, planes, size, size] where there are several.
         """
         if planes is None:
             return rows
         return planes[:, 0].long() if self.planes == 1 else planes.long()
+
+    def without_remains(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
+        """uint8 [n, planes, size, size] without what an augmentation left too little of, where there are things in them that
+        are told apart; `before` are the planes that were loaded."""
+        return planes
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """How often each class occurs, in whatever it is that has one."""
@@ -147,6 +153,7 @@ class MaskedPictures(PictureSet):
 
     mirror = True
     planes = 1
+    outside = (NO_CLASS,)
 
     def __init__(self, split: MaskSplit, code: MaskCode, folder: str) -> None:
         self.targets = torch.zeros(len(split.files), dtype=torch.int64)

@@ -40,6 +40,10 @@ class Purpose(IntEnum):
     """How a sample of points is turned."""
     MODEL = 7
     """What the model draws in training, as dropout does."""
+    AUGMENT = 8
+    """The transforms of an augmentation other than the light one."""
+    PARTNERS = 9
+    """Which other images a mosaic is made of."""
 
 
 class Order(Protocol):
@@ -64,7 +68,7 @@ class RandomStreams:
 
     def number(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
         """What to seed a generator with, 64 bits: numpy's hash (SeedSequence, after O'Neill 2015) of all of them."""
-        if self.rule == UNMIXED:
+        if self.rule == UNMIXED and purpose < Purpose.AUGMENT:
             from engine.data.unmixed_seeds import unmixed_number  # which brings torch with it
 
             return unmixed_number(self.seed, purpose, epoch=epoch, batch=batch, rank=rank)
@@ -82,13 +86,16 @@ class RandomStreams:
             return TorchOrder(number)
         return np.random.default_rng(number)
 
-    def draw(self, purpose: Purpose, epoch: int, samples: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.float64]:
-        """Numbers in [0, 1) as [count, n]: as many per sample, independent of each other, for whole batches at once.
+    def draw(
+        self, purpose: Purpose, epoch: int, samples: npt.NDArray[np.int64], count: int, *, part: int = 0
+    ) -> npt.NDArray[np.float64]:
+        """Numbers in [0, 1) as [count, n]: as many per sample, independent of each other, for whole batches at once. Each
+        `part` of a purpose has numbers of its own.
 
         SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014) as a hash of the
         counters, so that neither threads nor the number of workers nor what was drawn before matter.
         """
-        begun = self.number(purpose, epoch=epoch)
+        begun = self.number(purpose, epoch=epoch, batch=part)
         starts = np.array([mix(begun ^ column) for column in range(count)], np.uint64)
         bits = _mix_all(samples.astype(np.uint64) ^ starts[:, None])
         return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from engine.data.sampler import Share
+from engine.data.transforms import Drawn
 
 Room = TypeVar("Room")
 """What a batch lies in."""
@@ -17,12 +18,13 @@ Room = TypeVar("Room")
 @dataclass(frozen=True, eq=False)
 class Filled(Generic[Room]):
     """A slot that holds this worker's share of a batch, `pictures` of them; `stored` where the slot holds their numbers
-    alone, since the pixels are on the device already."""
+    alone, since the pixels are on the device already. `drawn` is what an augmentation has drawn for them."""
 
     slot: Room
     pictures: int
     global_size: int
     stored: bool = False
+    drawn: Drawn | None = None
 
 
 class Slots(Generic[Room]):

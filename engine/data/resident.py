@@ -31,7 +31,7 @@ def bring(source: PictureSource, count: int, slot: Slot, device: torch.device) -
         source.pixels(samples, slot.pixels[: len(samples)])
         slot.numbers[: len(samples), SAMPLE] = samples
         slot.send(len(samples), len(samples), torch.empty(0))
-        pixels, numbers, _ = slot.receive(len(samples), len(samples))
+        pixels, numbers, *_ = slot.receive(len(samples), len(samples))
         whole[numbers[:, SAMPLE]] = pixels
         slot.leave()
     return whole

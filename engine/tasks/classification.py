@@ -76,7 +76,7 @@ class Classification(Task):
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="resnet18",
-        fields=("loss", "class_weights", "label_smoothing", "mixup", "cutmix", "oversample"),
+        fields=("loss", "class_weights", "label_smoothing", "mixup", "cutmix", "oversample", "val_crop"),
         losses=("cross_entropy", "bce"),
     )
 

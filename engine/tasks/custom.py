@@ -153,7 +153,7 @@ class Opened:
             else:
                 size = Custom().image_size(self.job)
                 loaded = torch.zeros((1, train.planes, size, size), dtype=torch.uint8) if train.planes else None
-                targets = train.batch_targets(train.targets_of(np.zeros(1, np.int64)), loaded, None, size, size)
+                targets = train.batch_targets(train.targets_of(np.zeros(1, np.int64)), loaded, None, size)
                 self._example = torch.zeros(splits.channels, size, size), targets[0]
         return self._example
 

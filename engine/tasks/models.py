@@ -88,6 +88,9 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         least = min_image_size(job.model)
         message = f"{title_and_family(job.model)[0]} needs pictures of at least {least} px."
         raise TaskError("image_size", message, f"Set {least} or more, or leave it empty.")
+    if job.progressive_from is not None and _has_one_size(job.model):
+        message = f"{title_and_family(job.model)[0]} is built for images of one size."
+        raise TaskError("progressive_from", message, "Empty it, or choose a convolutional network.")
     if job.model == MNIST_CNN:
         return MnistCnn(classes, channels)
     if of_timm:
@@ -100,6 +103,12 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     model = torchvision_models.construct(job.model, torchvision_models.arguments(job.model, classes, size))
     adapt_first_conv(model, channels)
     return model
+
+
+def _has_one_size(model: str) -> bool:
+    if timm_models.is_timm(model):
+        return timm_models.has_one_size(model)
+    return model in {"maxvit_t", *torchvision_models.PATCH_SIZES}
 
 
 def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, size: int) -> None:

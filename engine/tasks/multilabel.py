@@ -118,7 +118,7 @@ class MultiLabel(Classification):
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="resnet18",
-        fields=("class_weights", "label_smoothing", "mixup", "cutmix", "oversample"),
+        fields=("class_weights", "label_smoothing", "mixup", "cutmix", "oversample", "val_crop"),
         models="classification",
     )
 

@@ -47,7 +47,7 @@ class PointSegmentation(Task):
         model="pointcnn",
         fields=("points", "loss", "class_weights", "ignore_value"),
         losses=("cross_entropy", "focal", "dice", "cross_entropy_dice"),
-        without=("image_size", "picture_cache", "memory_format"),
+        without=("image_size", "progressive_from", "transforms", "mirror", "picture_cache", "memory_format"),
     )
 
     def model_names(self) -> tuple[str, ...]:

@@ -105,6 +105,11 @@ def statistics(model: str) -> Statistics | None:
     return (tuple(config["mean"]), tuple(config["std"])) if config else None
 
 
+def has_one_size(model: str) -> bool:
+    """Whether the model is built for images of one size."""
+    return bool(_config(model).get("fixed_input_size"))
+
+
 @lru_cache(maxsize=256)
 def _config(model: str) -> dict[str, Any]:
     """timm's description of the model's weights; empty for a name that it does not know."""
@@ -125,7 +130,7 @@ def construct(model: str, classes: int, channels: int, size: int) -> nn.Module:
     if not timm.is_model(name):
         message = f"timm {timm.__version__} has no model “{name}”."
         raise TaskError("model", message, did_you_mean(name, timm.list_models()))
-    given: dict[str, Any] = {"img_size": size} if _config(model).get("fixed_input_size") else {}
+    given: dict[str, Any] = {"img_size": size} if has_one_size(model) else {}
     quiet = logging.getLogger("timm")
     level = quiet.level
     quiet.setLevel(logging.ERROR)

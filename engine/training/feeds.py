@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec import structs
+
+from engine.contract import augmentation
 from engine.contract.events import Chosen, Warned
+from engine.contract.image_sizes import side_of_epoch, validation_side
+from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.loader import BatchLoader
-from engine.data.opening import Splits
+from engine.data.opening import Splits, Statistics
 from engine.data.pictures import PictureSet
 from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler, even_chances
@@ -40,9 +47,7 @@ class Feeds:
 
     def train(self) -> Feed:
         """This worker's share of the training split."""
-        job = self._spec.job
-        sampler = self._sampler(self._splits.train, shuffle=True)
-        return self._feed(self._splits.train, sampler, augmentation=job.augmentation)
+        return self._feed(self._splits.train, self._sampler(self._splits.train, shuffle=True))
 
     def val(self) -> Feed:
         """This worker's share of the validation split."""
@@ -55,7 +60,9 @@ class Feeds:
         picked = (
             PickedSamples(val, job.predictions)
             if isinstance(val, SampleSet)
-            else Picked(val, job.predictions, size, self._splits.channels)
+            else Picked(
+                val, job.predictions, validation_side(job, self._task.entry, size), self._splits.channels, middle=size
+            )
         )
         sampler = self._sampler(picked, shuffle=False)
         places = [int(place) for share in sampler.epoch_from(1, 0) for place in share.indices]
@@ -84,7 +91,6 @@ class Feeds:
         samples: PictureSet | SampleSet,
         sampler: GlobalBatchSampler,
         *,
-        augmentation: str = "none",
         kept: str = "",
         threads: int | None = None,
     ) -> Feed:
@@ -114,22 +120,48 @@ class Feeds:
                 finish=finish,
             )
             return Feed(len(sampler), len(samples), loader)
-        mean, std = self._splits.statistics or self._task.normalisation(job, self._splits.channels)
-        pictures = BatchLoader(
+        pictures = image_loader(
+            structs.replace(job, picture_cache=kept or job.picture_cache),
+            self._task,
+            self._splits,
             samples,
             sampler,
-            size=self._task.image_size(job),
-            channels=self._splits.channels,
-            augmentation=augmentation,
-            mean=mean,
-            std=std,
             threads=threads,
             device=strategy.device,
             on_unreadable=on_unreadable,
-            keep=kept or job.picture_cache,
             on_chosen=on_chosen,
             mark=strategy.watch.mark,
             memory_format=strategy.memory_format,
             finish=finish or mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=training),
         )
         return Feed(len(sampler), len(samples), pictures)
+
+
+def image_loader(
+    job: Job, task: Task, splits: Splits, images: PictureSet, sampler: GlobalBatchSampler, **settings: Any
+) -> BatchLoader:
+    """The loader of `images` of one of the job's `splits`, those of training where `sampler` shuffles; `settings` are further ones
+    of BatchLoader's."""
+    size, training = task.image_size(job), sampler.shuffle
+    mean, std = normalisation(job, task, splits)
+    return BatchLoader(
+        images,
+        sampler,
+        size=size,
+        channels=splits.channels,
+        augmentation=job.augmentation if training else "none",
+        transforms=augmentation.transforms(job) if training else (),
+        mirror=augmentation.mirrors(job, splits.classes, pictures=images.mirror),
+        epochs=job.epochs,
+        resized=None if training else validation_side(job, task.entry, size),
+        side=(lambda epoch: side_of_epoch(job, size, epoch)) if training else None,
+        mean=mean,
+        std=std,
+        keep=job.picture_cache,
+        **settings,
+    )
+
+
+def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:
+    """Mean and standard deviation per channel: those that the data tell of, or the task's."""
+    return splits.statistics or task.normalisation(job, splits.channels)

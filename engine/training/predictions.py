@@ -16,6 +16,7 @@ from torch import Tensor
 from engine.contract import paths
 from engine.contract.events import Predicted, PredictedSample, Warned
 from engine.contract.worker import WorkerSpec
+from engine.data.augmentation import Placement
 from engine.data.drawing import png
 from engine.data.found import Labels
 from engine.data.idx import Bytes
@@ -37,9 +38,12 @@ def _spread(length: int, count: int) -> list[int]:
 
 
 class Picked(PictureSet):
-    """Some pictures of a split, decoded and held in memory. `indices` are their places in it."""
+    """Some pictures of a split, decoded and held in memory, of which the model is given the `middle`. `indices` are their places
+    in it."""
 
-    def __init__(self, pictures: PictureSet, count: int, size: int, channels: int) -> None:
+    def __init__(self, pictures: PictureSet, count: int, size: int, channels: int, middle: int | None = None) -> None:
+        around = (size - (middle or size)) // 2
+        self._seen = slice(around, around + (middle or size))
         self._pictures = pictures
         self.planes, self.mirror = pictures.planes, pictures.mirror
         self.indices: list[int] = []
@@ -64,15 +68,13 @@ class Picked(PictureSet):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         return self._loaded[index]
 
-    def batch_targets(
-        self, rows: Tensor, planes: Tensor | None, crops: Tensor | None, loaded: int, size: int
-    ) -> Tensor:
-        return self._pictures.batch_targets(rows, planes, crops, loaded, size)
+    def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
+        return self._pictures.batch_targets(rows, planes, placement, size)
 
     def seen(self, index: int) -> Bytes:
         """The picture as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first
         three."""
-        pixels = self._loaded[index][: self._channels].permute(1, 2, 0).numpy()
+        pixels = self._loaded[index][: self._channels, self._seen, self._seen].permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
 
 

@@ -223,6 +223,7 @@ class Trials:
         job = self._strategy.spec.job
         reasons = (
             (not self._objective.compiles, "of this task each picture takes another way through the model"),
+            (job.progressive_from is not None, "it would have to be compiled anew for every size of the images"),
             (job.unfreezes, "it would have to be compiled anew when the backbone is unfrozen"),
             (
                 self._strategy.device.type == "cpu",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -49,9 +51,14 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
     0 where the run is completed or stopped, 1 where it failed, which a `Failed` event explains. With
     `every_step`, the metrics of every step are told, as measurements need.
     """
+    return reported(spec, channel, partial(_train, spec, every_step=every_step))
+
+
+def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
+    """Does the `work` of a worker and returns its exit code: 0, or 1 where it raised, which a `Failed` event explains."""
     reporter = Reporter(channel, spec.rank)
     try:
-        reporter.send(_train(spec, reporter, every_step))
+        reporter.send(work(reporter))
         return 0
     except Exception as error:
         reporter.send(
@@ -68,7 +75,30 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
         reporter.close()
 
 
-def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone:
+class Prepared(NamedTuple):
+    """A worker's model, laid out by its strategy, in whose `spec` is settled what the job left open; and what training it
+    takes. `held` names the parameters of a backbone that is frozen at first, `meant` the buffers that are not finite on
+    purpose; `counts` are those of all parameters and of the trained ones."""
+
+    strategy: Strategy
+    task: Task
+    splits: Splits
+    checkpoint: Checkpoint | None
+    streams: RandomStreams
+    trained: list[tuple[str, nn.Parameter]]
+    held: frozenset[str]
+    groups: Groups
+    meant: list[str]
+    counts: tuple[int, int]
+    feeds: Feeds
+
+    def updater(self, steps: int) -> Updater:
+        """What updates the parameters, with so many steps an epoch."""
+        return _updater(self.strategy, self.trained, steps, self.held, self.groups)
+
+
+def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
+    """Builds what is trained as `spec` says, together with the other ranks."""
     job = spec.job
     reporter.phase("preparing")
     _use_cores(spec)
@@ -95,12 +125,18 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
     del model  # a pipeline's rank keeps its own stage alone
     trained = _trained(strategy, held)
     trials.compile()
+    feeds = Feeds(strategy.spec, strategy, task, splits, reporter, streams=streams)
+    return Prepared(strategy, task, splits, checkpoint, streams, trained, held, groups, meant, counts, feeds)
+
+
+def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerDone:
+    prepared = prepare(spec, reporter)
+    strategy, _, splits, checkpoint, streams, _, _, _, meant, counts, feeds = prepared
     spec, job = strategy.spec, strategy.spec.job  # in which what was left open is decided
-    feeds = Feeds(spec, strategy, task, splits, reporter, streams=streams)
     train, val = feeds.train(), feeds.val()
     read_in_turn(train, val, job.epochs)
     try:
-        updater = _updater(strategy, trained, train.steps, held, groups)
+        updater = prepared.updater(train.steps)
         saver = Saver(spec, strategy, updater, reporter, splits.classes, streams=streams, meant=meant)
         begin = _begin(checkpoint, train.steps)
         if spec.rank == 0:
@@ -110,7 +146,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, every_step: bool) -> WorkerDone
         seed(streams.number(Purpose.MODEL, rank=spec.rank))  # dropout draws differently on every rank
         if checkpoint is not None:
             checkpoint.take_over(strategy, updater, saver, begin)
-            del checkpoint
+            del checkpoint, prepared  # which hold what has been taken over
         loop = Loop(
             spec,
             strategy,

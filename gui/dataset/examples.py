@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPixmap, QResizeEvent
@@ -17,8 +17,8 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.dataset import Example
+from engine.contract.preview import MOST_SIDE, PreviewImage
 from gui import theme
-from gui.dataset.augmented import MOST, as_given
 
 _PAD, _CAPTION = 4, 18
 
@@ -39,7 +39,7 @@ class ExampleList(QListWidget):
         self.examples: tuple[Example, ...] = ()
         self._images: dict[int, QImage] = {}
         self._pictures: dict[int, QPixmap] = {}
-        self._epoch, self._size, self._whole = 0, 0, False
+        self._given: dict[int, PreviewImage] | None = None
         self._least = self._side = side
         self._strip = strip
         self.setAccessibleName("Examples")
@@ -58,23 +58,35 @@ class ExampleList(QListWidget):
             self.setFixedHeight(side + 2 * _PAD + 14)
             self.itemClicked.connect(lambda item: self.opened.emit(self.row(item)))
 
-    def show_examples(self, examples: Sequence[Example], epoch: int = 0, *, size: int = 0, whole: bool = False) -> None:
-        """Shows `examples` as they are in the folder, or as training gives them in `epoch`, from 1, to a model that takes
-        pictures of `size`, `whole` within their square or not."""
+    def show_examples(self, examples: Sequence[Example], given: Mapping[int, PreviewImage] | None = None) -> None:
+        """Shows `examples` as they are in the folder, or as training is `given` them, by their places in its split; those that
+        are not there yet leave their places empty."""
         row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
-        self._epoch, self._size, self._whole = epoch, size, whole
+        self._given = None if given is None else dict(given)
         self._images.clear()
         self.clear()
         for example in self.examples:
-            augmented = 0 < epoch <= len(example.crops)
-            words = describe(example) + (f", as given in epoch {epoch} at {size} px" if augmented else "")
-            item = QListWidgetItem("" if self._strip else example.class_name)
-            item.setToolTip(words)
-            item.setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {words}")
-            self.addItem(item)
+            self.addItem(QListWidgetItem("" if self._strip else example.class_name))
+            self._describe(self.count() - 1)
         self._fit()
         self.setCurrentRow(row)  # the one that was looked at, in another way
+
+    def give(self, image: PreviewImage) -> None:
+        """One more of those that training is given is there."""
+        if self._given is None:
+            return
+        self._given[image.sample] = image
+        for place, example in enumerate(self.examples):
+            if example.sample == image.sample:
+                self._images.pop(place, None)
+                self._pictures.pop(place, None)
+                self._describe(place)
+        self.viewport().update()
+
+    def awaits(self, place: int) -> bool:
+        """Whether the example at `place` is yet to be rendered."""
+        return self._given is not None and self.examples[place].sample not in self._given
 
     def picture(self, place: int) -> QPixmap:
         """What is shown of the example at `place`; a null one where it cannot be read."""
@@ -84,12 +96,27 @@ class ExampleList(QListWidget):
 
     def _image(self, place: int) -> QImage:
         if place not in self._images:
-            example = self.examples[place]
-            image = QImage.fromData(example.png)
-            if 0 < self._epoch <= len(example.crops) and not image.isNull():
-                image = as_given(image, example.crops[self._epoch - 1], self._size, whole=self._whole)
-            self._images[place] = image
+            self._images[place] = QImage.fromData(self.png(place))
         return self._images[place]
+
+    def png(self, place: int) -> bytes:
+        """What is shown of an example, as the content of a PNG file; empty where it is yet to be rendered."""
+        shown = self._shown(place)
+        return b"" if shown is None else shown.png
+
+    def _shown(self, place: int) -> Example | PreviewImage | None:
+        """What is shown of an example; None where it is yet to be rendered."""
+        example = self.examples[place]
+        if self._given is None:
+            return example
+        return None if example.sample is None else self._given.get(example.sample)
+
+    def _describe(self, place: int) -> None:
+        words, shown = describe(self.examples[place]), self._shown(place)
+        if isinstance(shown, PreviewImage):
+            words += f", as given in epoch {shown.epoch} at {shown.size} px"
+        self.item(place).setToolTip(words)
+        self.item(place).setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {words}")
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentRow() >= 0:
@@ -120,7 +147,7 @@ class ExampleList(QListWidget):
         rows = [-(-len(self.examples) // number) for number in columns]
         caption = self._caption_height()
         all_fit = max(min(width // n, height // r - caption) - 2 * _PAD for n, r in zip(columns, rows, strict=True))
-        return min(MOST, all_fit if all_fit >= self._least else max(self._least, width // columns[-1] - 2 * _PAD))
+        return min(MOST_SIDE, all_fit if all_fit >= self._least else max(self._least, width // columns[-1] - 2 * _PAD))
 
     def _caption_height(self) -> int:
         captions = not self._strip and any(example.class_name for example in self.examples)
@@ -160,8 +187,9 @@ class _Pictures(QStyledItemDelegate):
         picture = self._examples.picture(index.row())
         painter.fillRect(square, QColor(scheme.raised))
         if picture.isNull():
-            painter.setPen(QColor(scheme.error))
-            painter.drawText(square, Qt.AlignmentFlag.AlignCenter, "✖")
+            awaited = self._examples.awaits(index.row())
+            painter.setPen(QColor(scheme.muted if awaited else scheme.error))
+            painter.drawText(square, Qt.AlignmentFlag.AlignCenter, "…" if awaited else "✖")
         else:
             size = picture.deviceIndependentSize().toSize()
             painter.drawPixmap(square.center() - QRect(0, 0, size.width(), size.height()).center(), picture)

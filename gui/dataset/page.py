@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
@@ -19,22 +19,33 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from engine.contract import augmentation
 from engine.contract.dataset import DatasetReport, Example
+from engine.contract.job import Job
+from engine.contract.preview import EPOCHS, PreviewImage
+from engine.contract.problems import Problem
 from gui.dataset import words
 from gui.dataset.balance import BalanceBars
 from gui.dataset.examples import ExampleList
+from gui.dataset.renderer import Renderer
 from gui.form.row import ProblemLabel
 
 EMPTY = "No dataset to look at.\n\nChoose a folder in the form; what is found there appears here."
 SIDE = 160
 """The least side of an example, in pixels."""
-USUAL_SIZE = 224
-"""Pixels of the pictures that a model is taken to be given of which the catalogue does not know it."""
 ALL = "All classes"
+RENDERED_BY = (
+    "dataset", "task", "model", "model_file_sha256", "encoder", "image_size", "progressive_from", "augmentation",
+    "transforms", "mirror", "seed", "epochs", "val_fraction", "ignore_value",
+)  # fmt: skip
+"""The fields on which it depends what images training is given."""
+_EDITING_MS = 400
+"""Images are rendered anew once nothing has been changed for so long."""
 
 
 class DatasetPage(QWidget):
-    """Shows the report of the folder in the form.
+    """Shows the report of the folder in the form, and its images as training is given them by the form's job: rendered by the
+    training's own code in a process of its own, while they are in sight.
 
     Signals: closed() - back to where one came from.
     """
@@ -47,7 +58,11 @@ class DatasetPage(QWidget):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setAccessibleName("Dataset page")
         self._report: DatasetReport | None = None
-        self._size = USUAL_SIZE
+        self._job: Job | None = None
+        self._rendered: dict[tuple[int, int], PreviewImage] = {}
+        self._asked = False
+        self.renderer = Renderer(self)
+        self._soon = QTimer(self, interval=_EDITING_MS, singleShot=True)
         self.back = QPushButton("← Back")
         self.back.setAccessibleName("Back from the dataset")
         self.back.setToolTip("Back to the page before (Esc)")
@@ -61,7 +76,12 @@ class DatasetPage(QWidget):
         self.classes.setMinimumContentsLength(7)
         self.shown_as = QComboBox()
         self.shown_as.setAccessibleName("Shown as")
-        self.shown_as.setToolTip("What the augmentation Light would make of each example, by the form's seed")
+        self.shown_as.setToolTip(
+            "Training images exactly as an epoch is given them by the form's augmentation and seed"
+        )
+        self.state = ProblemLabel()
+        self.progress = QLabel()
+        self.progress.setObjectName("muted")
         self._class_label, self._as_label = QLabel("Class"), QLabel("Shown")
         self.examples = ExampleList(SIDE, strip=False)
         self.none = QLabel(wordWrap=True)
@@ -79,11 +99,17 @@ class DatasetPage(QWidget):
         escape.activated.connect(self.closed)
         self.classes.currentIndexChanged.connect(self._show_examples)
         self.shown_as.currentIndexChanged.connect(self._show_examples)
+        self._soon.timeout.connect(self._render)
+        self.renderer.rendered.connect(self._take)
+        self.renderer.done.connect(self._rendered_all)
+        self.renderer.refused.connect(self._refused)
+        self.renderer.failed.connect(lambda text: self._refused(Problem("", text)))
         self.show_report(None)
 
     def show_report(self, report: DatasetReport | None) -> None:
         """Shows what was found, or that there is nothing; the class that is chosen stays so where there is one."""
         self._report = report if report is not None and report.format else None
+        self._forget()
         self._stack.setCurrentIndex(0 if self._report is None else 1)
         if self._report is None:
             self.title.setText("Dataset")
@@ -99,16 +125,17 @@ class DatasetPage(QWidget):
         self._offer()
         self._show_examples()
 
-    def set_picture_size(self, size: int | None) -> None:
-        """The side of the pictures that the form's model is given, in pixels; None where that is not known."""
-        if (size or USUAL_SIZE) != self._size:
-            self._size = size or USUAL_SIZE
+    def set_job(self, job: Job | None) -> None:
+        """The form's job, by which images are rendered; None where it is not right yet."""
+        if _rendered_by(job) != _rendered_by(self._job):
+            self._job = job
+            self._forget()
             if self._report is not None:
                 self._offer()
                 self._show_examples()
 
     def show_augmented(self, augmented: bool) -> None:
-        """Shows the examples as training is given them, where that is known, or as they are."""
+        """Shows the examples as training is given them, where there are such, or as they are."""
         self.shown_as.setCurrentIndex(1 if augmented and self.shown_as.count() > 1 else 0)
 
     def choose(self, place: int) -> None:
@@ -122,14 +149,14 @@ class DatasetPage(QWidget):
         chosen = self.classes.currentText()
         there = {name for example in self._report.examples for name in _classes_of(example)}
         of_classes = [name for name in self._report.classes if name in there]
-        epochs = max((len(example.crops) for example in self._report.examples), default=0)
+        epochs = min(EPOCHS, self._job.epochs if self._job is not None else EPOCHS) if self._training_samples() else 0
         with QSignalBlocker(self.classes), QSignalBlocker(self.shown_as):
             self.classes.clear()
             self.classes.addItems([ALL, *of_classes])
             self.classes.setCurrentIndex(max(0, self.classes.findText(chosen)))
             place = self.shown_as.currentIndex()
             self.shown_as.clear()
-            given = [f"augmented at {self._size} px, epoch {n}" for n in range(1, epochs + 1)]
+            given = [f"as given in epoch {n}" for n in range(1, epochs + 1)]
             self.shown_as.addItems(["as they are", *given])
             self.shown_as.setCurrentIndex(place if 0 <= place <= epochs else 0)
         for widget in (self._class_label, self.classes):
@@ -143,10 +170,75 @@ class DatasetPage(QWidget):
         chosen = self.classes.currentText() if self.classes.currentIndex() > 0 else ""
         shown: list[Example] = [e for e in self._report.examples if not chosen or chosen in _classes_of(e)]
         epoch = max(0, self.shown_as.currentIndex())
-        self.examples.show_examples(shown, epoch, size=self._size, whole=self._report.whole)
+        if epoch:
+            shown = [example for example in shown if _is_rendered(example)]
+        given = {sample: image for (sample, of), image in self._rendered.items() if of == epoch}
+        self.examples.show_examples(shown, given if epoch else None)
         self.examples.setVisible(bool(shown))
+        if epoch and not self._asked:
+            self._asked = True
+            self._say("Rendering what training is given …")
+            self._soon.start()
+        for widget in (self.state, self.progress):
+            widget.setVisible(bool(epoch) and bool(widget.text()))
         self.none.setText("" if shown else "There are no examples to show of this folder.")
         self.none.setVisible(not shown)
+
+    # Rendering
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self._report is not None:
+            self._show_examples()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        if self.renderer.running or self._soon.isActive():
+            self._forget()
+        super().hideEvent(event)
+
+    def _training_samples(self) -> list[int]:
+        examples = self._report.examples if self._report is not None else ()
+        return [example.sample for example in examples if example.sample is not None and _is_rendered(example)]
+
+    def _forget(self) -> None:
+        """What was rendered, or is being rendered, is of another job."""
+        self._soon.stop()
+        self.renderer.cancel()
+        self._rendered.clear()
+        self._asked = False
+        self._say("")
+        self.state.show_problems(())
+
+    def _render(self) -> None:
+        if not self.isVisible():
+            self._asked = False
+        elif self._job is None:
+            self._refused(Problem("", "The form's job is not right yet.", "Correct the fields that it marks."))
+        else:
+            self.renderer.start(self._job, self._training_samples())
+
+    def _take(self, image: PreviewImage) -> None:
+        self._rendered[image.sample, image.epoch] = image
+        if image.epoch == self.shown_as.currentIndex():
+            self.examples.give(image)
+
+    def _rendered_all(self, mirrored: bool) -> None:
+        job = self._job
+        if job is None:
+            return
+        words = {"none": "Not augmented", "light": "Cropped out of larger images"}
+        text = words.get(job.augmentation) or f"Transforms: {augmentation.in_words(job)}"
+        kept = "" if mirrored or job.augmentation == "none" else "; not mirrored, which would change what they show"
+        self._say(f"{text}{kept}.")
+
+    def _refused(self, problem: Problem) -> None:
+        self._say("")
+        self.state.show_problems((problem,))
+        self._show_examples()
+
+    def _say(self, text: str) -> None:
+        self.progress.setText(text)
+        self.progress.setVisible(bool(text) and self.shown_as.currentIndex() > 0)
 
     # Making it
 
@@ -172,6 +264,9 @@ class DatasetPage(QWidget):
             top.addWidget(label)
             top.addWidget(box)
         top.addStretch(1)
+        self.progress.setWordWrap(True)
+        for widget in (self.progress, self.state):
+            column.addWidget(widget)
         column.addWidget(self.examples, 1)
         column.addWidget(self.none, 1)
         self._splitter.setChildrenCollapsible(False)
@@ -207,6 +302,15 @@ class DatasetPage(QWidget):
         area.setMinimumWidth(200)
         area.setAccessibleName("Classes and problems")
         return area
+
+
+def _rendered_by(job: Job | None) -> tuple[object, ...] | None:
+    return None if job is None else tuple(getattr(job, name) for name in RENDERED_BY)
+
+
+def _is_rendered(example: Example) -> bool:
+    """Whether it is a training image whose place in the split is known."""
+    return example.split == "train" and example.sample is not None
 
 
 def _classes_of(example: Example) -> set[str]:

@@ -25,6 +25,7 @@ from gui.form.consent import ConsentBar
 from gui.form.cuts import CutsEditor
 from gui.form.dataset_card import DatasetCard
 from gui.form.editors import ChoiceEditor, PathEditor
+from gui.form.find_button import FOUND, FindButton
 from gui.form.fold import Fold
 from gui.form.foot import Foot
 from gui.form.groups import FOLDS, TRIPLE, devices_in_words
@@ -36,7 +37,7 @@ from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
 from gui.form.rows import TITLES, make_row, measure_choices
 from gui.form.seen_disk import SeenDisk
 
-DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start")
+DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start", "augmentation")
 """The fields that decide which others have an effect."""
 
 
@@ -46,7 +47,8 @@ class JobForm(QWidget):
     Signals: changed() - the job, or what is wrong with it, has been judged anew; train_requested(object) - the Job
     to run; go_on_requested(object, object) - the RunFolder to go on with, and what to change of its job (a dict);
     folder_chosen(object) - look through the folder of this Job, of which what the findings depend on is set, or None for
-    none; touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the picture of the cut.
+    none; touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the picture of the cut;
+    finder_wanted(str) - a value for this field, by trying the job.
     Attributes: visit - the way for another run's job into the form, and back; asked - whether what is being started at
     this moment was asked for here.
     """
@@ -57,6 +59,7 @@ class JobForm(QWidget):
     folder_chosen = Signal(object)
     touched = Signal()
     cut_wanted = Signal()
+    finder_wanted = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,12 +173,6 @@ class JobForm(QWidget):
         """Whether the folder on screen is still being looked through."""
         return self.inspection.checking
 
-    @property
-    def picture_size(self) -> int | None:
-        """The side of the pictures that the model on screen is given, in pixels; None where that is not known."""
-        size, model = self.rows["image_size"].value(), self.catalogue.model(str(self.rows["model"].value()))
-        return size if isinstance(size, int) else model.image_size if model is not None else None
-
     def device_names(self) -> dict[str, str]:
         """What the machine's GPUs are called here, by UUID."""
         return {gpu.uuid: gpu_title(gpu) for gpu in self._machine.gpus} if self._machine else {}
@@ -201,6 +198,9 @@ class JobForm(QWidget):
         for name, field in FIELDS.items():
             if name not in ("devices", "model_file_sha256"):
                 self.rows[name] = make_row(field, self.catalogue, stacked=name in TRIPLE)
+        self.find_buttons = {name: FindButton(self.rows[name]) for name in FOUND}
+        for name, button in self.find_buttons.items():
+            button.clicked.connect(lambda _checked=False, name=name: self._want_finder(name))
 
     def _lay_out(self) -> None:
         column = QWidget()
@@ -303,6 +303,10 @@ class JobForm(QWidget):
         self.judge()
         self.cut_wanted.emit()
 
+    def _want_finder(self, field: str) -> None:
+        self.judge()
+        self.finder_wanted.emit(field)
+
     def _edited(self) -> None:
         if self.recipes.following:
             return  # in the midst of judging
@@ -398,7 +402,8 @@ class JobForm(QWidget):
         idle = relevance.without_effect(FOLDS["Strategy"], strategy, str(self.rows["pipeline_schedule"].value()))
         idle |= relevance.without_queue(self.devices, str(self.rows["start"].value()))
         idle |= self.catalogue.idle_fields(str(self.rows["task"].value()), str(self.rows["model"].value()))
-        told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.of_tasks(self.catalogue))
+        idle |= relevance.without_augmentation(str(self.rows["augmentation"].value()))
+        told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.AUGMENTATION, *relevance.of_tasks(self.catalogue))
         for name in dict.fromkeys(told):
             self.rows[name].set_effect(name not in idle)
 

@@ -198,8 +198,9 @@ class Visit(QObject):
         self.guest, self._own = None, None
         self._bind_rows(None)
         form.trusted = own.trusted
-        for name, value in own.values.items():
-            form.rows[name].set_value(value)
+        with form.recipes.loading():
+            for name, value in own.values.items():
+                form.rows[name].set_value(value)
         form.recipes.paused = False
         self.devices_wanted.emit(own.devices)
         self._say("")

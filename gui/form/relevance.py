@@ -20,6 +20,17 @@ def without_queue(devices: Sequence[str], start: str) -> frozenset[str]:
     return frozenset() if start == "when_free" and any(map(is_gpu, devices)) else frozenset(QUEUE)
 
 
+AUGMENTATION = ("transforms", "mirror")
+"""Fields of the augmentation that do not always have an effect."""
+
+
+def without_augmentation(augmentation: str) -> frozenset[str]:
+    """Those of `AUGMENTATION` that change nothing: the list is that of one's own, and what is not augmented is not mirrored."""
+    if augmentation == "own":
+        return frozenset()
+    return frozenset(AUGMENTATION if augmentation == "none" else ("transforms",))
+
+
 def of_tasks(catalogue: Catalogue) -> tuple[str, ...]:
     """The fields that not all tasks go by."""
     return tuple(dict.fromkeys(name for task in catalogue.tasks for name in (*task.fields, *task.without)))

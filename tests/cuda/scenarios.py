@@ -92,7 +92,7 @@ def batches_by_two_slots() -> list[list[int]]:
     for number in range(1, 7):
         sent.acquire()
         slot = slots[number % 2]
-        pixels, numbers, targets = slot.receive(2, 2)
+        pixels, numbers, _, targets = slot.receive(2, 2)
         torch.ones(1, device=device).add_(1)  # a kernel, which takes a while, before what reads the slot
         kept.append((pixels.clone(), numbers.clone(), targets.clone()))
         slot.leave()

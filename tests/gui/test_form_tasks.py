@@ -66,16 +66,6 @@ def test_that_roads_are_not_trained_on_masks_of_many_classes(form: JobForm, pict
     assert not form.train.isEnabled()
 
 
-def test_that_the_size_of_pictures_is_the_jobs_or_the_models(form: JobForm) -> None:
-    form.rows["model"].set_value("mnist_cnn")
-    assert form.picture_size == 28
-    form.rows["image_size"].set_value(64)
-    assert form.picture_size == 64
-    form.rows["image_size"].set_value(None)
-    form.rows["model"].set_value("timm:none")
-    assert form.picture_size is None
-
-
 def test_that_a_size_too_small_for_another_tasks_model_gives_way(form: JobForm) -> None:
     form.rows["image_size"].set_value(28)
     form.rows["task"].set_value("segmentation")

@@ -160,7 +160,7 @@ def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Ra
     inputs = Normalisation(mean, std, torch.device(setting.device))(pixels[:, : splits.channels], layout)
     planes = pixels[:, splits.channels :] if splits.train.planes else None
     rows = splits.train.targets_of(np.arange(setting.batch)).to(setting.device)
-    targets = splits.train.batch_targets(rows, planes, None, size, size)
+    targets = splits.train.batch_targets(rows, planes, None, size)
     torch.manual_seed(0)
     model = task.build_model(job, len(splits.classes), splits.channels).train()
     model = model.to(setting.device).to(memory_format=layout)

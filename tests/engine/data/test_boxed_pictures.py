@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from engine.data.augmentation import Cropped, Moved, Placement
 from engine.data.boxed_pictures import PADDING, BoxedPictures
 from engine.data.loader import BatchLoader
 from engine.data.masks import NO_CLASS
@@ -21,6 +21,7 @@ from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler
 from tests.support import boxed
 from tests.support.boxed import SPLITS, TWO, Drawn, Rectangle, draw, numbered
+from tests.support.from_the_host import FromTheHost
 from tests.support.loaders import loader_of
 
 SIZE = 64
@@ -92,7 +93,7 @@ def test_that_planes_of_things_go_with_their_pictures(tmp_path: Path) -> None:
 def of_rows(rows: list[list[float]], crops: list[list[int]], loaded: int, size: int, tmp_path: Path) -> Tensor:
     pictures = opened(boxed.coco(tmp_path, SPLITS))
     assert isinstance(pictures, BoxedPictures)
-    return pictures.batch_targets(torch.tensor([rows]), None, torch.tensor(crops), loaded, size)[0]
+    return pictures.batch_targets(torch.tensor([rows]), None, Cropped(torch.tensor(crops), loaded, size), size)[0]
 
 
 def test_that_boxes_are_moved_then_mirrored_then_cut(tmp_path: Path) -> None:
@@ -138,29 +139,20 @@ def test_that_a_rank_is_given_the_boxes_of_its_own_pictures_alone(tmp_path: Path
     assert shapes == [(1, 1, 6), (1, 30, 6), (1, 2, 6), (1, 1, 6)]
 
 
-class _FromTheHost(TorchDispatchMode):
-    """Notes the operations that take a tensor of the CPU's, which a GPU would be waited for to take it, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.noted: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(isinstance(given, Tensor) and given.device.type == "cpu" for given in args):
-            self.noted.append(str(func))
-        return func(*args, **kwargs or {})
-
-
-@pytest.mark.parametrize("augmentation", ["none", "light"])
+@pytest.mark.parametrize("augmentation", ["none", "light", "strong"])
 def test_that_the_boxes_of_a_batch_are_made_on_the_device_without_waiting_for_it(
     tmp_path: Path, augmentation: str
 ) -> None:
     """FakeTensorMode's tensors have no values, and refuse whatever would ask for them."""
     pictures = opened(boxed.coco(tmp_path, SPLITS))
-    with FakeTensorMode(), _FromTheHost() as host:
+    with FakeTensorMode(), FromTheHost() as host:
         rows = torch.empty((2, 2, 6), device="cuda")
-        crops = torch.empty((2, 3), dtype=torch.int64, device="cuda") if augmentation == "light" else None
-        made = pictures.batch_targets(rows, None, crops, SIZE + 8, SIZE)
+        placement: Placement | None = None
+        if augmentation == "light":
+            placement = Cropped(torch.empty((2, 3), dtype=torch.int64, device="cuda"), SIZE + 8, SIZE)
+        elif augmentation == "strong":
+            placement = Moved(torch.empty((2, 6), device="cuda"), SIZE, 1)
+        made = pictures.batch_targets(rows, None, placement, SIZE)
     assert (made.shape, made.device) == (rows.shape, rows.device)
     assert not host.noted
 

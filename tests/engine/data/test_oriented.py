@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from engine.contract.dataset import crop_margin
+from engine.data.augmentation import Cropped
 from engine.data.crops import draw_crops
 from engine.data.masks import NO_CLASS
 from engine.data.opening import Splits, open_splits
@@ -76,10 +77,10 @@ def test_that_mirroring_twice_gives_the_directions_back(folder: Path) -> None:
     pictures = OrientedPictures(opened(folder).train)
     planes = torch.stack([torch.zeros(DIRECTIONS + 2), torch.tensor([*range(DIRECTIONS + 1), NO_CLASS])])
     planes = planes.to(torch.uint8).reshape(1, 2, 1, -1)
-    mirrored = torch.tensor([[0, 0, 1]])
+    mirrored = Cropped(torch.tensor([[0, 0, 1]]), SIDE, SIDE)
 
     def once(given: torch.Tensor) -> torch.Tensor:
-        return pictures.batch_targets(torch.zeros(1), given, mirrored, SIDE, SIDE)
+        return pictures.batch_targets(torch.zeros(1), given, mirrored, SIDE)
 
     along = once(planes)[0, 1, 0].tolist()
     assert along[:3] == [0, 35, 34]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from io import BytesIO
 
+import numpy as np
 import pytest
+import torch
 from msgspec import structs
 from PIL import Image
 from PySide6.QtCore import Qt
@@ -12,9 +14,17 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.dataset import Crop, DatasetReport, Example, PictureSizes, SplitReport, Unreadable
+from engine.contract.dataset import DatasetReport, Example, PictureSizes, SplitReport, Unreadable
+from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
+from engine.contract.paths import sample_dataset
+from engine.contract.preview import PreviewImage
 from engine.contract.problems import Problem
+from engine.data.inspection import inspect
+from engine.data.randomness import RandomStreams
+from engine.data.sampler import GlobalBatchSampler
+from engine.tasks import TASKS
+from engine.training.feeds import image_loader, normalisation
 from gui.dataset import words
 from gui.dataset.balance import BalanceBars
 from gui.dataset.page import DatasetPage
@@ -38,8 +48,8 @@ REPORT = DatasetReport(
         SplitReport("val", {"ash": 4, "birch": 8, "cedar": 1}),
     ),
     examples=(
-        Example("ash", "train", png("red", "blue"), 0, (Crop(0.5, 0.5, False), Crop(0.5, 0.5, True))),
-        Example("birch", "train", png("black"), 40, (Crop(0, 0, False), Crop(0, 0, False))),
+        Example("ash", "train", png("red", "blue"), 0),
+        Example("birch", "train", png("black"), 40),
         Example("ash", "train", b"no picture at all"),
     ),
     sizes=PictureSizes((200, 100), (300, 224), (500, 400), 64),
@@ -82,29 +92,103 @@ def test_that_examples_are_shown_of_one_class(page: DatasetPage) -> None:
     assert (page.classes.currentIndex(), page.examples.currentRow()) == (0, 2)
 
 
-def test_that_examples_are_shown_as_the_augmentation_makes_them(page: DatasetPage) -> None:
-    assert colour(page, 0) == QColor("red")
-    assert page.examples.picture(0).width() > page.examples.picture(0).height()
-    page.examples.setCurrentRow(1)
+def given(sample: int, epoch: int, left: str, right: str = "") -> PreviewImage:
+    return PreviewImage(sample, epoch, 96, png(left, right))
+
+
+def test_that_training_images_are_shown_as_an_epoch_is_given_them(page: DatasetPage) -> None:
+    assert [page.shown_as.itemText(n) for n in range(page.shown_as.count())] == [
+        "as they are", *(f"as given in epoch {n}" for n in (1, 2, 3))
+    ]  # fmt: skip
     page.show_augmented(True)
-    assert page.examples.currentRow() == 1
-    assert colour(page, 0) == QColor("red")
-    assert page.examples.picture(0).width() == page.examples.picture(0).height() >= 160
+    assert page.progress.text() == "Rendering what training is given …"
+    assert [example.sample for example in page.examples.examples] == [0, 40]
+    assert page.examples.awaits(0)
+    assert page.examples.picture(0).isNull()
+    assert not page.examples.grab().isNull()
+    for image in (given(0, 1, "green"), given(40, 1, "yellow"), given(0, 2, "blue")):
+        page.renderer.rendered.emit(image)
+    assert [page.examples.awaits(place) for place in (0, 1)] == [False, False]
+    assert [colour(page, place) for place in (0, 1)] == [QColor("green"), QColor("yellow")]
+    assert page.examples.item(0).toolTip() == "ash (train), as given in epoch 1 at 96 px"
     page.shown_as.setCurrentIndex(2)
     assert colour(page, 0) == QColor("blue")
-    assert page.examples.item(0).toolTip() == "ash (train), as given in epoch 2 at 224 px"
+    assert page.examples.awaits(1)
     page.show_augmented(False)
     assert colour(page, 0) == QColor("red")
+    assert page.progress.isHidden()
 
 
-def test_that_examples_are_augmented_at_the_size_that_the_forms_model_takes(page: DatasetPage) -> None:
-    page.set_picture_size(64)
-    assert page.shown_as.itemText(2) == "augmented at 64 px, epoch 2"
-    page.shown_as.setCurrentIndex(2)
-    assert "at 64 px" in page.examples.item(0).toolTip()
-    page.set_picture_size(None)
-    assert page.shown_as.currentText() == "augmented at 224 px, epoch 2"
-    assert "at 224 px" in page.examples.item(0).toolTip()
+def test_that_why_nothing_is_rendered_is_told_with_what_to_do(page: DatasetPage, qtbot: QtBot) -> None:
+    page.show_augmented(True)
+    qtbot.waitUntil(lambda: "Correct the fields" in page.state.text(), timeout=5000)
+    assert page.state.isVisible()
+    assert not page.progress.isVisible()
+    page.renderer.refused.emit(Problem("transforms", "There is no transform “rotat”.", "Did you mean “rotate”?"))
+    assert page.state.text() == "There is no transform “rotat”. Did you mean “rotate”?"
+
+
+def test_that_what_was_rendered_for_another_job_is_forgotten(page: DatasetPage) -> None:
+    page.show_augmented(True)
+    page.renderer.rendered.emit(given(0, 1, "green"))
+    assert not page.examples.awaits(0)
+    page.set_job(Job(epochs=2))
+    assert page.examples.awaits(0)
+    assert page.shown_as.count() == 3
+    page.renderer.rendered.emit(given(0, 1, "green"))
+    page.set_job(Job(epochs=2, patience=3))  # which changes no image
+    assert not page.examples.awaits(0)
+    page.set_job(Job(epochs=2, augmentation="light"))
+    assert page.examples.awaits(0)
+    page.renderer.done.emit(False)
+    assert page.progress.text() == "Cropped out of larger images; not mirrored, which would change what they show."
+    page.set_job(None)
+
+
+SAID = {
+    "light": "Cropped out of larger images.",
+    "strong": "Transforms: resized_crop:0.35:1, flip:0.5, trivial, erase:0.25.",
+}
+
+
+@pytest.mark.parametrize("augmentation", ["light", pytest.param("strong", marks=pytest.mark.long)])
+def test_that_images_are_rendered_exactly_as_training_is_given_them(
+    styled: QApplication, qtbot: QtBot, augmentation: str
+) -> None:
+    job = Job(
+        dataset=str(sample_dataset()), model="mnist_cnn", image_size=28, augmentation=augmentation, seed=3, epochs=2
+    )
+    report = inspect(job.dataset, val_fraction=job.val_fraction, seed=job.seed, progress=lambda _done, _total: None)
+    page = DatasetPage()
+    qtbot.addWidget(page)
+    page.show()
+    page.set_job(job)
+    page.show_report(report)
+    page.show_augmented(True)
+    with qtbot.waitSignal(page.renderer.done, timeout=120_000):
+        pass
+    samples = [example.sample for example in report.examples if example.split == "train"]
+    assert page.progress.text() == SAID[augmentation]
+    task = TASKS[job.task]
+    splits = task.splits(job)
+    sampler = GlobalBatchSampler(len(splits.train), len(splits.train), 0, 1, RandomStreams(3), shuffle=True)
+    loader = image_loader(
+        job, task, splits, splits.train, sampler, threads=0, device=torch.device("cpu"), on_unreadable=print
+    )
+    mean, std = normalisation(job, task, splits)
+    try:
+        for epoch in (1, 2):
+            (batch,) = loader.epoch(epoch)
+            (share,) = sampler.epoch_from(epoch)
+            where = {int(sample): place for place, sample in enumerate(share.indices)}
+            page.shown_as.setCurrentIndex(epoch)
+            for place, sample in enumerate(samples):
+                assert sample is not None
+                expected = (batch.inputs[where[sample], 0] * std[0] + mean[0]).mul(255).round().clamp(0, 255)
+                shown = np.asarray(Image.open(BytesIO(page.examples.png(place))).convert("L"))
+                assert np.array_equal(shown, expected.to(torch.uint8).numpy())
+    finally:
+        loader.close()
 
 
 def test_that_pictures_are_as_large_as_all_of_them_fit(page: DatasetPage) -> None:

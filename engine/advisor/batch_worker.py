@@ -1,0 +1,107 @@
+"""What a rank does for the batch-size finder: a few steps of its job with a batch of one size, and what they took."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import torch
+
+from engine.advisor.batch_search import Probe
+from engine.advisor.memory import MainMemory, gpu_peaks
+from engine.contract.devices import CPU
+from engine.contract.worker import WorkerDone, WorkerSpec
+from engine.data.epochs import AHEAD, Batch
+from engine.data.sampler import divide
+from engine.strategies.base import Strategy
+from engine.tasks import TASKS
+from engine.training import worker
+from engine.training.feeds import Feeds
+from engine.training.report import Reporter
+
+WARM_UP, LEAST, MOST = 1, 1, 5
+"""Steps that are not timed, and that are at least and at most. The second one is the first with the optimizer's state."""
+WARM_UP_GPU = 3
+"""cuDNN tries its algorithms in the first, and more memory may be kept of it than is used later."""
+ENOUGH_S = 0.5
+EXAMPLES = 16
+"""Samples per rank that are read; the batch is made of them over and over."""
+
+
+def probe_file(rank: int) -> str:
+    """Where a rank leaves its `Probe`, whose speed is the whole batch's, in the folder of its run."""
+    return f"probe-{rank}.msgpack"
+
+
+def run(spec: WorkerSpec, channel: socket.socket) -> int:
+    """Makes the steps for the finder; see `engine.training.worker.run`."""
+    return worker.reported(spec, channel, partial(_try, spec))
+
+
+def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
+    on_cpu = CPU in spec.devices
+    memory = MainMemory(spec.devices.count(CPU)) if on_cpu else None
+    prepared = worker.prepare(spec, reporter)
+    strategy = prepared.strategy
+    updater = prepared.updater(1)
+    gpus = [torch.device("cuda", place) for place in range(torch.cuda.device_count())] if not on_cpu else []
+    if len(spec.devices) == spec.world_size:
+        gpus = [device for device in gpus if device == strategy.device]
+    batches = _batches(prepared, reporter)
+    ready = _read_ahead(strategy) if on_cpu else None
+    reporter.phase("training")
+    warm_up = WARM_UP if on_cpu else WARM_UP_GPU
+    seconds, timed = 0.0, 0
+    for number in range(1, warm_up + MOST + 1):
+        batch = next(batches)
+        reporter.at("step")
+        begun = strategy.clock()
+        strategy.step(batch, updater)
+        took = strategy.clock() - begun
+        reporter.progressed(number)
+        if number > warm_up:
+            seconds, timed = seconds + took, timed + 1
+        if strategy.agree([int(timed >= LEAST and seconds > ENOUGH_S)])[0]:
+            break
+    del ready
+    slowest = strategy.agree([round(1e6 * seconds / timed)])[0] / 1e6
+    found = Probe(spec.job.batch_size / slowest, memory.peak() if memory is not None else gpu_peaks(gpus))
+    Path(spec.run_folder, probe_file(spec.rank)).write_bytes(msgspec.msgpack.encode(found))
+    strategy.teardown()
+    return WorkerDone(stopped=False)
+
+
+def _batches(prepared: worker.Prepared, reporter: Reporter) -> Iterator[Batch | None]:
+    """This rank's share of a batch of the job's size, again and again, of a few samples of the job's own."""
+    strategy = prepared.strategy
+    job = strategy.spec.job
+    few = msgspec.structs.replace(job, batch_size=min(job.batch_size, EXAMPLES * strategy.data_world))
+    spec = msgspec.structs.replace(strategy.spec, job=few)
+    feed = Feeds(spec, strategy, prepared.task, prepared.splits, reporter, streams=prepared.streams).train()
+    try:
+        read = next(feed.epoch(1))
+    finally:
+        feed.close()
+    share = divide(job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
+    while True:
+        yield None if read is None else _filled(strategy, replace(read, global_size=job.batch_size), share)
+
+
+def _read_ahead(strategy: Strategy) -> torch.Tensor:
+    """As much memory as the loader's next batches take, which lie there as bytes."""
+    job = strategy.spec.job
+    share = divide(job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank] * strategy.loads_data
+    example = TASKS[job.task].example_shape(job, 3)
+    return torch.ones((AHEAD + 1, share, *example), dtype=torch.uint8)
+
+
+def _filled(strategy: Strategy, batch: Batch, share: int) -> Batch:
+    places = torch.arange(share, device=batch.inputs.device) % len(batch.inputs)
+    inputs = batch.inputs[places]
+    if inputs.dim() == 4:
+        inputs = inputs.contiguous(memory_format=strategy.memory_format)
+    return replace(batch, inputs=inputs, targets=batch.targets[places])

@@ -1,0 +1,99 @@
+"""What a rank does for the learning-rate finder: the beginning of its job's training, with a rate that rises."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import torch
+
+from engine.advisor.rate_curve import CURVE_FILE, STEPS, Curve, SmoothedLoss, rate_at, smoothing
+from engine.contract.events import StepMetrics
+from engine.contract.finders import RatePoint
+from engine.contract.worker import WorkerDone, WorkerSpec
+from engine.data.randomness import Purpose
+from engine.training import worker
+from engine.training.randomness import seed
+from engine.training.report import Reporter
+from engine.training.stepping import Stepper
+
+ENOUGH_S = 150.0
+"""Where `STEPS` steps would take longer, fewer are made."""
+LEAST_STEPS = 40
+WARM_UP, TIMED = 1, 2
+"""Steps at the lowest rate, which changes next to nothing, by which the others' time is known."""
+
+
+def run(spec: WorkerSpec, channel: socket.socket) -> int:
+    """Trains for the finder; see `engine.training.worker.run`."""
+    return worker.reported(spec, channel, partial(_rise, spec))
+
+
+def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
+    prepared = worker.prepare(spec, reporter)
+    strategy = prepared.strategy
+    train = prepared.feeds.train()
+    try:
+        updater = prepared.updater(train.steps)
+        seed(prepared.streams.number(Purpose.MODEL, rank=spec.rank))
+        stepper = Stepper(strategy, updater, reporter.send if spec.rank == 0 else lambda _event: None, lambda: False)
+        groups = updater.optimizer.param_groups
+        ratios = [group["lr"] / spec.job.learning_rate for group in groups]
+        batches = (batch for epoch in range(1, STEPS + TIMED + WARM_UP + 1) for batch in train.epoch(epoch))
+        number = 0
+
+        def step(rate: float) -> float:
+            """Makes a step at `rate`; its loss over all ranks, which all of them learn."""
+            nonlocal number
+            for group, ratio in zip(groups, ratios, strict=True):
+                group["lr"] = rate * ratio
+            reporter.at("data")
+            batch = next(batches)
+            reporter.at("step")
+            result = stepper.step(batch, number + 1)
+            number += 1
+            reporter.progressed(number)
+            reporter.at("agree")
+            own = float(result.loss) if result is not None and result.loss is not None else 0.0
+            return float(strategy.total(torch.tensor([own], dtype=torch.float64)))
+
+        reporter.phase("training")
+        for _ in range(WARM_UP):
+            step(rate_at(0, STEPS))
+        begun = time.perf_counter()
+        for _ in range(TIMED):
+            step(rate_at(0, STEPS))
+        each_s = (time.perf_counter() - begun) / TIMED
+        steps = strategy.agree([max(LEAST_STEPS, min(STEPS, int(ENOUGH_S / each_s)))])[0]
+        smooth, points = SmoothedLoss(smoothing(steps)), []
+        for place in range(steps):
+            rate = rate_at(place, steps)
+            loss = step(rate)
+            points.append(RatePoint(rate, loss, smooth.add(loss)))
+            if spec.rank == 0:
+                reporter.send(_told(number, points[-1]))
+            if strategy.agree([int(smooth.diverged)])[0]:
+                break
+    finally:
+        train.close()
+    if spec.rank == 0:
+        curve = Curve(tuple(points), steps, smooth.diverged)
+        Path(spec.run_folder, CURVE_FILE).write_bytes(msgspec.msgpack.encode(curve))
+    strategy.teardown()
+    return WorkerDone(stopped=False)
+
+
+def _told(step: int, point: RatePoint) -> StepMetrics:
+    return StepMetrics(
+        epoch=1,
+        step=step,
+        loss=point.loss if math.isfinite(point.loss) else 0.0,
+        learning_rate=point.rate,
+        images_per_second=0.0,
+        data_wait_s=0.0,
+        compute_s=0.0,
+    )

@@ -1,0 +1,68 @@
+"""Workers of a trial: started and watched as those of a run, in a temporary folder of which nothing stays."""
+
+from __future__ import annotations
+
+import selectors
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.contract.events import AnyEvent, Failed
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.supervisor.attempts import world_size
+from engine.supervisor.environment import usable_cores
+from engine.supervisor.group import Group
+from engine.supervisor.hanging import LIMITS
+from engine.supervisor.imports import import_all, modules_for
+from engine.supervisor.worker_process import can_fork
+
+_TICK_S = 0.05
+
+
+def import_for(job: Job) -> None:
+    """Imports what the workers of `job` need, so that they can be forked with it."""
+    if sys.platform == "linux":
+        import_all(modules_for(world_size(job)))
+
+
+def run_workers(job: Job, function: str, folder: Path, tell: Callable[[AnyEvent], object]) -> Failed | None:
+    """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; what they failed of, if they did.
+
+    `tell` is given what they say. Whatever is raised meanwhile, as by Ctrl+C, ends them at once.
+    """
+    count = world_size(job)
+    (folder / "rendezvous").unlink(missing_ok=True)
+    specs = [
+        WorkerSpec(
+            run_folder=str(folder),
+            job=job,
+            rank=rank,
+            world_size=count,
+            devices=job.devices,
+            rendezvous=str(folder / "rendezvous"),
+            threads=max(1, usable_cores() // count),
+        )
+        for rank in range(count)
+    ]
+    with selectors.DefaultSelector() as selector:
+        group = Group(tell, selector, count, LIMITS)
+        try:
+            group.launch(specs, function, fork=can_fork())
+            while not group.gone:
+                for key, mask in selector.select(_TICK_S):
+                    key.data(mask)
+                group.watch()
+        finally:
+            group.kill()
+            for worker in group.workers:
+                worker.close()
+    return group.failure
+
+
+class TrialFolder(tempfile.TemporaryDirectory[str]):
+    """A temporary folder for a trial's workers, for its user alone."""
+
+    def __init__(self) -> None:
+        super().__init__(prefix="footplate-trial-", ignore_cleanup_errors=True)

@@ -1,0 +1,184 @@
+"""Which transforms an augmentation consists of: what their texts mean, and which a strength has for each task.
+
+A text is a transform's name and its numbers, with colons between: `rotate:10`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal, NamedTuple
+
+from engine.contract.catalogue import did_you_mean
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+
+Kind = Literal["images", "masks", "lines", "edges", "boxes"]
+
+KINDS: dict[str, Kind] = {
+    "classification": "images",
+    "multilabel": "images",
+    "segmentation": "masks",
+    "instance_segmentation": "masks",
+    "custom": "masks",
+    "road_extraction": "lines",
+    "edge_detection": "edges",
+    "detection": "boxes",
+}
+"""What is moved along with the images of a task; tasks without images have none."""
+
+CLOSING_EPOCHS = 10
+"""Mosaic ends so many epochs before the run does, as Ultralytics' `close_mosaic`, or a tenth of the run before if that is less."""
+
+
+class _Number(NamedTuple):
+    name: str
+    least: float
+    most: float
+    default: float | None = None
+    whole: bool = False
+
+    @property
+    def limits(self) -> str:
+        return f"{self.name} from {self.least:g} to {self.most:g}"
+
+
+class _Spec(NamedTuple):
+    """`only` are the kinds that a transform is for; all where it is empty. Of `ordered` ones the second is not below the first."""
+
+    numbers: tuple[_Number, ...] = ()
+    only: tuple[Kind, ...] = ()
+    why: str = ""
+    ordered: bool = False
+
+
+_CHANCE = _Number("a chance", 0, 1, 0.5)
+_AMOUNT = _Number("an amount", 0, 1)
+
+TRANSFORMS: dict[str, _Spec] = {
+    "resized_crop": _Spec(
+        (_Number("the least share of the area", 0.01, 1), _Number("the largest", 0.01, 1, 1.0)), ordered=True
+    ),
+    "scale": _Spec((_Number("the least factor", 0.1, 10), _Number("the largest", 0.1, 10)), ordered=True),
+    "flip": _Spec((_CHANCE,)),
+    "vflip": _Spec((_CHANCE,)),
+    "rotate": _Spec((_Number("degrees", 0, 180),)),
+    "translate": _Spec((_Number("a share of the side", 0, 1),)),
+    "shear": _Spec((_Number("degrees", 0, 60),)),
+    "colour": _Spec((_AMOUNT,)),
+    "hue": _Spec((_Number("a share of the full circle", 0, 0.5),)),
+    "grey": _Spec((_CHANCE,)),
+    "trivial": _Spec(),
+    "randaugment": _Spec((_Number("operations", 1, 10, 2, True), _Number("a magnitude", 0, 30, 9, True))),
+    "augmix": _Spec(
+        (_Number("a severity", 1, 10, 3, True),), ("images",), "it mixes images that are moved in different ways"
+    ),
+    "blur": _Spec((_CHANCE,)),
+    "erase": _Spec((_Number("a chance", 0, 1, 0.25),), ("images",), "it would leave labels under what it erases"),
+    "mosaic": _Spec((_Number("a chance", 0, 1, 1.0),), ("boxes",), "it puts four images with their boxes together"),
+}
+"""The transforms by name, and the numbers that each takes; those with a default may be left out."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    """One transform of an augmentation, with all its numbers."""
+
+    name: str
+    numbers: tuple[float, ...] = ()
+
+
+def parse(text: str, kind: Kind | None = None) -> Transform | Problem:
+    """The transform that `text` stands for, or what is wrong with it for datasets of `kind`."""
+    name, *given = text.strip().split(":")
+    spec = TRANSFORMS.get(name)
+    if spec is None:
+        return _wrong(f"There is no transform “{name}”.", did_you_mean(name, list(TRANSFORMS)))
+    if kind is not None and spec.only and kind not in spec.only:
+        return _wrong(f"“{name}” is not for this task: {spec.why}.", "Remove it.")
+    required = sum(number.default is None for number in spec.numbers)
+    if not required <= len(given) <= len(spec.numbers):
+        takes = "takes no numbers" if not spec.numbers else "needs " + " and ".join(n.limits for n in spec.numbers)
+        return _wrong(f"“{text}”: {name} {takes}.", f"Write {_example(name, spec)}.")
+    values = []
+    for number, word in zip(spec.numbers, given, strict=False):
+        value = _value(word, number)
+        if value is None:
+            kind_of = "a whole number" if number.whole else "a number"
+            return _wrong(f"“{text}”: “{word}” is not {number.limits}.", f"Give {kind_of} within these limits.")
+        values.append(value)
+    values += [number.default for number in spec.numbers[len(values) :] if number.default is not None]
+    if spec.ordered and values[0] > values[1]:
+        return _wrong(f"“{text}”: {values[0]:g} is above {values[1]:g}.", f"Write {name}:{values[1]:g}:{values[0]:g}.")
+    return Transform(name, tuple(values))
+
+
+@lru_cache(maxsize=1)
+def _strengths() -> dict[str, dict[str, list[str]]]:
+    return tomllib.loads(files("resources").joinpath("augmentation.toml").read_text(encoding="utf-8"))
+
+
+def transforms(job: Job) -> tuple[Transform, ...]:
+    """What the job's augmentation consists of; nothing for "none", for "light", which is a crop of its own kind, and for
+    tasks without images. Texts that are wrong are left out: `problems` tells of them."""
+    kind = KINDS.get(job.task)
+    if kind is None or job.augmentation in ("none", "light"):
+        return ()
+    texts = job.transforms if job.augmentation == "own" else _strengths()[kind][job.augmentation]
+    return tuple(parsed for text in texts if isinstance(parsed := parse(text, kind), Transform))
+
+
+def in_words(job: Job) -> str:
+    """The texts of what the job's augmentation consists of, "" where there are none."""
+    return ", ".join(":".join([each.name, *(f"{number:g}" for number in each.numbers)]) for each in transforms(job))
+
+
+def mosaic_ends(epochs: int) -> int:
+    """The last epoch with mosaic in a run of `epochs`."""
+    return epochs - min(CLOSING_EPOCHS, -(-epochs // 10))
+
+
+def mirrors(job: Job, classes: Sequence[str], *, pictures: bool = True) -> bool:
+    """Whether a mirrored image means the same: as the job says, or if that is left open, where neither the kind of `pictures`
+    nor the names of the classes say otherwise, which are all digits, or single letters, where images are of signs."""
+    if job.mirror != "auto":
+        return job.mirror == "on"
+    return pictures and not (classes and all(name.isdigit() or (len(name) == 1 and name.isalpha()) for name in classes))
+
+
+def problems(job: Job) -> list[Problem]:
+    """What is wrong with the fields of the augmentation."""
+    kind = KINDS.get(job.task)
+    if job.augmentation != "own":
+        if not job.transforms:
+            return []
+        message = "The list of transforms is applied by the augmentation “own” alone."
+        return [Problem("transforms", message, "Choose “own”, or empty the list.", "warning")]
+    if kind is None:
+        return [Problem("augmentation", "This task has no images to transform.", "Choose none or light.")]
+    if not job.transforms:
+        remedy = "Give some, such as resized_crop:0.35:1, flip and colour:0.2, or choose a strength."
+        return [Problem("transforms", "No transforms are listed.", remedy)]
+    return [parsed for text in job.transforms if isinstance(parsed := parse(text, kind), Problem)]
+
+
+def _example(name: str, spec: _Spec) -> str:
+    middle = [number.default if number.default is not None else number.most for number in spec.numbers]
+    return ":".join([name, *(f"{value:g}" for value in middle)])
+
+
+def _value(word: str, number: _Number) -> float | None:
+    """The number that `word` is, None where it is none within the limits."""
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    fits = number.least <= value <= number.most and (not number.whole or value.is_integer())
+    return value if fits else None
+
+
+def _wrong(message: str, remedy: str) -> Problem:
+    return Problem("transforms", message, remedy)

@@ -1,0 +1,150 @@
+"""``python -m engine.training.preview``: training images as the first epochs are given them, by the training's own loader.
+
+Ends quietly when interrupted, when nobody reads any more, and with its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
+
+import msgspec
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from engine import linux
+from engine.contract import augmentation
+from engine.contract.preview import (
+    EPOCHS,
+    MOST_SIDE,
+    PreviewDone,
+    PreviewFailed,
+    PreviewImage,
+    PreviewMessage,
+    PreviewOrder,
+)
+from engine.contract.problems import Problem, errors
+from engine.data.idx import Bytes
+from engine.data.pictures import DatasetError
+from engine.data.randomness import RandomStreams
+from engine.data.sampler import GlobalBatchSampler, Share
+from engine.data.samples import SampleSet
+from engine.tasks import TASKS, Lesson, TaskError
+from engine.training.feeds import image_loader, normalisation
+
+AT_ONCE = 8
+"""Images that are made together, so that the first ones are soon there."""
+
+
+def render(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> PreviewDone:
+    """Says each image, epoch by epoch. Raises TaskError or DatasetError."""
+    job = order.job
+    task = TASKS[job.task]
+    for problem in errors(augmentation.problems(job)):
+        raise TaskError.of(problem)
+    splits = task.splits(job)
+    if isinstance(splits.train, SampleSet):
+        raise TaskError("task", "The samples of this task are not images.", "Their augmentation cannot be shown here.")
+    objective = task.objective(job, Lesson(splits.classes, splits.channels))
+    sampler = _Chosen(order.samples, len(splits.train), RandomStreams(job.seed))
+    loader = image_loader(
+        msgspec.structs.replace(job, picture_cache="off"),
+        task,
+        splits,
+        splits.train,
+        sampler,
+        threads=job.loader_workers,
+        device=torch.device("cpu"),
+        on_unreadable=lambda path, reason: None,
+    )
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in normalisation(job, task, splits))
+    try:
+        for epoch in range(1, min(EPOCHS, job.epochs) + 1):
+            rows = (
+                (inputs, target)
+                for batch in loader.epoch(epoch)
+                for inputs, target in zip(batch.inputs, batch.targets, strict=True)
+            )
+            for sample, (inputs, target) in zip(order.samples, rows, strict=True):
+                image = _seen(inputs * std + mean)
+                drawn = objective.show_truth(image, target).picture
+                say(PreviewImage(sample, epoch, image.shape[0], _png(drawn)))
+    finally:
+        loader.close()
+    return PreviewDone(augmentation.mirrors(job, splits.classes, pictures=splits.train.mirror))
+
+
+class _Chosen(GlobalBatchSampler):
+    """Gives the same samples in every epoch, some at a time."""
+
+    def __init__(self, samples: Sequence[int], length: int, streams: RandomStreams) -> None:
+        super().__init__(length, AT_ONCE, 0, 1, streams)
+        self._chosen = np.array(samples, np.int64)
+
+    def __len__(self) -> int:
+        return (len(self._chosen) + self.batch_size - 1) // self.batch_size
+
+    @property
+    def largest_share(self) -> int:
+        return self.batch_size
+
+    def epoch_from(self, epoch: int, start: int = 0) -> Iterator[Share]:
+        for step in range(start, len(self)):
+            part = self._chosen[step * self.batch_size : (step + 1) * self.batch_size]
+            yield Share(part, len(part))
+
+
+def _seen(image: Tensor) -> Bytes:
+    """[C, h, w] of 0 to 1 as people see it, uint8 [h, w, 3]: of many channels the first three, of fewer the first."""
+    shown = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
+    levels: Bytes = (shown * 255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    return levels
+
+
+def _png(picture: Bytes) -> bytes:
+    image = Image.fromarray(picture)
+    image.thumbnail((MOST_SIDE, MOST_SIDE))
+    stream = BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+def main() -> int:
+    linux.signal_at_parents_death(signal.SIGKILL)
+    linux.name_process("footplate-show")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a task of the user's own prints is no answer
+
+    def say(message: PreviewMessage) -> None:
+        answers.write(msgspec.json.encode(message) + b"\n")
+        answers.flush()
+
+    try:
+        order = msgspec.json.decode(sys.stdin.buffer.read(), type=PreviewOrder)
+        say(_answered(order, say))
+    except KeyboardInterrupt:
+        os._exit(130)  # at once: neither waits for threads nor flushes into a closed pipe
+    except BrokenPipeError:
+        os._exit(0)
+    return 0
+
+
+def _answered(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> PreviewDone | PreviewFailed:
+    try:
+        return render(order, say)
+    except TaskError as error:
+        return PreviewFailed(error.problem)
+    except DatasetError as error:
+        return PreviewFailed(error.problems[0])
+    except Exception as error:  # a task of the user's own may raise anything
+        problem = Problem("", f"The images cannot be shown: {type(error).__name__}: {error}.", "Training tells more.")
+        return PreviewFailed(problem)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""What the pages of the finders have in common: a job is tried with progress, then what was found is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+
+from engine.contract.finders import Finder, FinderProgress
+from engine.contract.job import FIELDS, Job
+from engine.contract.problems import Problem
+from gui.finders.child import FinderChild
+from gui.form.row import ProblemLabel
+from gui.run.words import duration, model_title, strategy_title
+
+WITHOUT_EFFECT = frozenset(
+    {"epochs", "learning_rate", "schedule", "milestones", "final_rate", "patience", "name", "recipe", "version"}
+    | {name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults") and name != "resume_from"}
+    | {name for name in FIELDS if name.startswith("warmup")}
+)
+"""The fields by which a trial goes the same whatever they are."""
+STALE = Problem(
+    "", "The job has changed since it was tried, so that this may not hold for it.", "Try again.", "warning"
+)
+NOTHING_CHOSEN = "Choose a value"
+
+EMPTY, TRYING, FAULT, FOUND = range(4)
+
+
+class FinderPage(QWidget):
+    """Tries the form's job when asked, and offers what was found for its field `target`.
+
+    Signals: closed() - back to where one came from; used(object) - the value to set; wanted() - the job as it now stands
+    is to be tried: `show_job` is the answer. Attribute: found - what is on screen, None where nothing is.
+    """
+
+    closed = Signal()
+    used = Signal(object)
+    wanted = Signal()
+
+    def __init__(self, finder: Finder, target: str, title: str, empty: str, child: FinderChild | None = None) -> None:
+        super().__init__()
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.setAccessibleName(f"{title} page")
+        self.child = child or FinderChild(finder, self)
+        self.target = target
+        self.found: Any = None
+        self._job: Job | None = None
+        self._tried: Job | None = None
+        self.back = QPushButton("← Back")
+        self.back.setAccessibleName(f"Back from {title.lower()}")
+        self.back.setToolTip("Back to the page before (Esc)")
+        self.title = QLabel(title)
+        self.title.setObjectName("heading")
+        self.subtitle = QLabel(wordWrap=True)
+        self.subtitle.setObjectName("muted")
+        self.notice = ProblemLabel()
+        self.what = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
+        self.progress = QProgressBar()
+        self.cancel = QPushButton("Cancel")
+        self.fault = ProblemLabel()
+        self.again = QPushButton("Try again")
+        self.try_again = QPushButton("Try again")
+        self.use = QPushButton(NOTHING_CHOSEN)
+        self.use.setObjectName("primary")
+        self._stack = QStackedWidget()
+        self._lay_out(empty)
+        self._connect()
+
+    def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
+        """Shows what was found for `job`: at once where it has been tried, else after that. `problems` are all of it."""
+        self.set_job(job)
+        wrong = [problem for problem in problems if problem.severity == "error"]
+        if job is None or wrong:
+            self.child.cancel()
+            self._show_fault(wrong or [Problem("", "The job cannot be read.", "Correct the fields marked in it.")])
+        elif self.found is not None and not self._stale:
+            self._stack.setCurrentIndex(FOUND)
+            self.use.setFocus()
+        elif not self.child.running or self._stale:
+            self._try(job)
+
+    def set_job(self, job: Job | None) -> None:
+        """The job in the form, which may have moved on from the one that was tried."""
+        self._job = job
+        self.notice.show_problems((STALE,) if self.found is not None and self._stale else ())
+
+    def results(self) -> QWidget:
+        """The widget that shows what was found; made once."""
+        raise NotImplementedError
+
+    def show_found(self, found: Any) -> None:
+        """Puts what was found on screen."""
+        raise NotImplementedError
+
+    def chosen(self) -> Any:
+        """The value that the button takes; None while there is none."""
+        raise NotImplementedError
+
+    # Making it
+
+    def _lay_out(self, empty: str) -> None:
+        nothing = QLabel(empty, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
+        nothing.setObjectName("muted")
+        self.progress.setRange(0, 100)
+        self.progress.setFixedSize(320, 14)
+        self.progress.setTextVisible(False)
+        self.progress.setAccessibleName("Trying the job")
+        self.cancel.setAccessibleName("Cancel trying")
+        self.fault.setMinimumWidth(320)
+        self.fault.setMaximumWidth(640)
+        trying = _in_the_middle(self.what, self.progress, self.cancel)
+        for page in (nothing, trying, _in_the_middle(self.fault, self.again), self._result_page()):
+            self._stack.addWidget(page)
+        texts = QVBoxLayout()
+        texts.setSpacing(2)
+        texts.addWidget(self.title)
+        texts.addWidget(self.subtitle)
+        head = QHBoxLayout()
+        head.setSpacing(12)
+        head.addWidget(self.back, 0, Qt.AlignmentFlag.AlignTop)
+        head.addLayout(texts, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 10, 14, 10)
+        layout.setSpacing(8)
+        layout.addLayout(head)
+        layout.addWidget(self.notice)
+        layout.addWidget(self._stack, 1)
+
+    def _result_page(self) -> QWidget:
+        page = QWidget()
+        layout = QVBoxLayout(page)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.results(), 1)
+        buttons = QHBoxLayout()
+        buttons.addStretch(1)
+        buttons.addWidget(self.try_again)
+        buttons.addWidget(self.use)
+        layout.addLayout(buttons)
+        return page
+
+    def _connect(self) -> None:
+        self.back.clicked.connect(self._close)
+        escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
+        escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        escape.activated.connect(self._close)
+        self.cancel.clicked.connect(self._close)
+        for button in (self.again, self.try_again):
+            button.clicked.connect(self._ask)
+        self.use.clicked.connect(self._use)
+        self.child.progress.connect(self._progress)
+        self.child.done.connect(self._done)
+        self.child.refused.connect(lambda problem: self._show_fault([problem]))
+        self.child.failed.connect(lambda text: self._show_fault([Problem("", text, "Try again.")]))
+
+    # What happens
+
+    def _ask(self) -> None:
+        self.found = None
+        self.wanted.emit()
+
+    def _try(self, job: Job) -> None:
+        self.found = None
+        self._tried = job
+        self.notice.show_problems(())
+        devices = f" on {len(job.devices)} devices" if len(job.devices) > 1 else ""
+        self.subtitle.setText(f"{model_title(job.model)}, {strategy_title(job.strategy)}{devices}")
+        self._stack.setCurrentIndex(TRYING)
+        self.child.start(job)
+        self.cancel.setFocus()
+
+    def _progress(self, message: FinderProgress) -> None:
+        left = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
+        self.what.setText(f"{message.what}{left}" if left else f"{message.what} …")
+        self.progress.setValue(round(100 * message.fraction))
+
+    def _done(self, found: Any) -> None:
+        self.found = found
+        self.set_job(self._job)
+        self.show_found(found)
+        self.show_choice()
+        self._stack.setCurrentIndex(FOUND)
+        if self.isVisible():
+            (self.use if self.use.isEnabled() else self.try_again).setFocus()
+
+    def show_choice(self) -> None:
+        """Has the button say what it takes."""
+        value = self.chosen()
+        self.use.setText(NOTHING_CHOSEN if value is None else f"Use {value:.2g}" if value < 1 else f"Use {value:,}")
+        self.use.setEnabled(value is not None)
+
+    def _show_fault(self, problems: Sequence[Problem]) -> None:
+        self.found = None
+        self.notice.show_problems(())
+        self.fault.show_problems(tuple(problems))
+        self._stack.setCurrentIndex(FAULT)
+        if self.cancel.hasFocus() or self.window().focusWidget() is None:
+            self.again.setFocus()
+
+    def _use(self) -> None:
+        self.used.emit(self.chosen())
+        self.closed.emit()
+
+    def _close(self) -> None:
+        """Nobody waits for what is still being tried."""
+        if self.child.running:
+            self.child.cancel()
+            self._stack.setCurrentIndex(EMPTY)
+        self.closed.emit()
+
+    @property
+    def _stale(self) -> bool:
+        if self._job is None or self._tried is None:
+            return True
+        unrelated = WITHOUT_EFFECT | {self.target}
+        return any(getattr(self._job, name) != getattr(self._tried, name) for name in FIELDS if name not in unrelated)
+
+
+def _in_the_middle(*widgets: QWidget) -> QWidget:
+    page = QWidget()
+    column = QVBoxLayout(page)
+    column.setSpacing(10)
+    column.addStretch(1)
+    for widget in widgets:
+        column.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
+    column.addStretch(2)
+    return page

@@ -1,0 +1,33 @@
+"""The way from a field to the page on which a value for it is found by trying the job."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize
+from PySide6.QtWidgets import QToolButton
+
+from gui import icons, theme
+from gui.form.row import FieldRow
+
+FOUND = {
+    "batch_size": "Finds the largest batch size that fits, and how fast sizes are",
+    "learning_rate": "Finds a learning rate by a short training with a rising one",
+}
+"""The fields that have a finder, with what it does."""
+
+
+class FindButton(QToolButton):
+    """A magnifying glass beside the editor of `row`."""
+
+    def __init__(self, row: FieldRow) -> None:
+        super().__init__()
+        self.setAccessibleName(f"Find {row.field.label.lower()}")
+        self.setToolTip(FOUND[row.field.name])
+        self.setIconSize(QSize(14, 14))
+        theme.notifier.changed.connect(self._paint)
+        self._paint()
+        layout = row.editor.layout()
+        assert layout is not None
+        layout.addWidget(self)
+
+    def _paint(self) -> None:
+        self.setIcon(icons.icon("find", theme.colors().muted))

@@ -1,0 +1,124 @@
+"""What an augmentation costs of the speed of training, against bare steps on a batch that lies on the device.
+
+    python tests/benchmarks/augmentation_speed.py [--strength medium] [--turns N] [--steps N] [--device cpu]
+
+For each model both sides take short turns in one process, on one model and optimizer, so that what else the machine does
+disturbs both alike: some steps on one batch again and again, and as many on the loader's, whose images have been decoded
+before. A ratio is the median over the turns of the ratios within one; the exit code is 1 where one is below 0.97.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine import linux
+from engine.contract.augmentation import in_words, transforms
+from engine.contract.job import Job
+from engine.data.loader import BatchLoader
+from engine.data.opening import open_splits
+from engine.data.randomness import RandomStreams
+from engine.data.sampler import GlobalBatchSampler
+from engine.tasks import TASKS
+from tests.support.timed_runs import where
+
+DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
+MODELS = (("resnet18", 128), ("timm:tf_efficientnet_lite0", 160))
+AIM = 0.97
+WARM = 2
+
+
+def batches(loader: BatchLoader) -> Iterator[tuple[Tensor, Tensor]]:
+    for epoch in itertools.count(1):
+        for batch in loader.epoch(epoch):
+            yield batch.inputs, batch.targets
+
+
+def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
+    device = torch.device(chosen.device)
+    task = TASKS["classification"]
+    job = Job(model=name, image_size=size, augmentation=chosen.strength, epochs=100_000)
+    splits = open_splits(str(chosen.dataset), val_fraction=0.2, seed=0)
+    mean, std = task.normalisation(job, splits.channels)
+    model = task.build_model(job, len(splits.classes), splits.channels).to(device, memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
+    loader = BatchLoader(
+        splits.train,
+        GlobalBatchSampler(len(splits.train), chosen.batch, 0, 1, RandomStreams(0), shuffle=True),
+        size=size,
+        channels=splits.channels,
+        augmentation=job.augmentation,
+        transforms=transforms(job),
+        epochs=job.epochs,
+        mean=mean,
+        std=std,
+        threads=2,
+        device=device,
+        on_unreadable=print,
+        memory_format=torch.channels_last,
+        keep="memory",
+    )
+
+    def turn(source: Iterator[tuple[Tensor, Tensor]], steps: int) -> float:
+        begun = time.perf_counter()
+        for inputs, targets in itertools.islice(source, steps):
+            optimizer.zero_grad()
+            functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - begun
+
+    try:
+        fed = batches(loader)
+        lying = itertools.repeat(next(fed))
+        for _ in loader.epoch(1):  # has all decoded
+            pass
+        fed = batches(loader)
+        for source in (lying, fed):
+            turn(source, WARM)
+        ratios, rates = [], []
+        for number in range(chosen.turns):
+            order = (("pure", lying), ("fed", fed))
+            spent = {side: turn(source, chosen.steps) for side, source in (order[::-1] if number % 2 else order)}
+            ratios.append(spent["pure"] / spent["fed"])
+            rates.append(chosen.steps * chosen.batch / spent["fed"])
+    finally:
+        loader.close()
+    low, *_, high = statistics.quantiles(ratios, n=20)
+    ratio = statistics.median(ratios)
+    print(
+        f"{name} at {size} px, {chosen.strength} ({in_words(job)}): {statistics.median(rates):.1f} images/s, {ratio:.3f} of pure "
+        f"({low:.3f} to {high:.3f}; aim {AIM}: {'met' if ratio >= AIM else 'MISSED'})",
+        flush=True,
+    )
+    return ratio
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--strength", default="medium")
+    parser.add_argument("--turns", type=int, default=21)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dataset", type=Path, default=DATASETS / "hymenoptera")
+    chosen = parser.parse_args()
+    linux.keep_freed_memory()
+    print(where(), flush=True)
+    return int(min([measure(chosen, name, size) for name, size in MODELS]) < AIM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

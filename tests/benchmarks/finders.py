@@ -1,0 +1,108 @@
+"""How good the rates are that the learning-rate finder suggests: `python tests/benchmarks/finders.py [--only ROW ...]`.
+
+Each row's job is trained at the rate that `find-lr` suggests for it and at those of a sweep, all else alike, and the best
+validation measure of each training is printed; at last the suggestion's as a share of the sweep's best. The optimizer is
+AdamW with a cosine schedule. Datasets that are missing are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.cli.children import find
+from engine.contract.events import Failed, StepMetrics, Validation
+from engine.contract.finders import FinderOrder, RateFound
+from engine.contract.job import Job
+from engine.supervisor.environment import usable_cores
+from tests.support.timed_runs import where
+from tests.support.worker_group import Forker, WorkerGroup
+
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+SWEEP = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+AIM = 0.98
+
+
+def jobs(shared: Path) -> dict[str, Job]:
+    """The rows, each small enough for eight trainings on a CPU."""
+    weights = str(shared / "weights/tf_efficientnet_lite0.safetensors")
+    rows = {
+        "hymenoptera": Job(
+            model="timm:tf_efficientnet_lite0", weights_file=weights, image_size=96, epochs=4, batch_size=16
+        ),
+        "fashion_mnist_small": Job(model="mnist_cnn", image_size=28, epochs=6),
+        "mnist": Job(model="mnist_cnn", image_size=28, epochs=1, batch_size=128),
+        "camvid_subset": Job(
+            task="segmentation", model="unet", encoder="resnet18", image_size=64, epochs=10, batch_size=6
+        ),
+    }
+    return {
+        name: msgspec.structs.replace(
+            job, dataset=str(shared / "datasets" / name), optimizer="adamw", weight_decay=0.01, augmentation="light"
+        )
+        for name, job in rows.items()
+        if (shared / "datasets" / name).is_dir()
+    }
+
+
+def trained(forker: Forker, job: Job, rate: float) -> float:
+    """The best of the measure that decides; 0 where the training diverges."""
+    with tempfile.TemporaryDirectory() as folder:
+        group = WorkerGroup(
+            forker, msgspec.structs.replace(job, learning_rate=rate), Path(folder), threads=usable_cores()
+        )
+        group.finish(3600)
+        failures = group.of(Failed)
+        if failures and failures[0].kind != "not_finite":
+            raise SystemExit(failures[0].cause)
+        assert group.of(StepMetrics)
+        return max((next(iter(validation.measures.values())) for validation in group.of(Validation)), default=0.0)
+
+
+def compare(forker: Forker, name: str, job: Job) -> float:
+    """Prints the row; the suggestion's measure as a share of the sweep's best."""
+    begun = time.monotonic()
+    found = find(FinderOrder("rate", job), lambda _progress: None)
+    if not isinstance(found, RateFound) or found.suggestion is None:
+        print(f"{name}: the finder suggests none: {found}", flush=True)
+        return 0.0
+    took = time.monotonic() - begun
+    own = trained(forker, job, found.suggestion)
+    print(f"{name}: {found.suggestion:.2g} after {took:.0f} s: {own:.4f}", flush=True)
+    sweep = {}
+    for rate in SWEEP:
+        sweep[rate] = trained(forker, job, rate)
+        print(f"  {rate:.0e}: {sweep[rate]:.4f}", flush=True)
+    best = max(sweep.values())
+    print(f"{name}: {own:.4f} of {best:.4f} at {max(sweep, key=sweep.__getitem__):.0e}: {own / best:.3f}", flush=True)
+    return own / best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, default=SHARED, help="the folder of datasets/ and weights/")
+    parser.add_argument("--only", nargs="+", default=[])
+    chosen = parser.parse_args()
+    print(where())
+    forker = Forker()
+    try:
+        shares = {
+            name: compare(forker, name, job)
+            for name, job in jobs(chosen.shared).items()
+            if not chosen.only or name in chosen.only
+        }
+    finally:
+        forker.close()
+    if any(share < AIM for share in shares.values()):
+        raise SystemExit(f"Below {AIM}: {', '.join(name for name, share in shares.items() if share < AIM)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The learning-rate finder's process, on real models and images."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from engine.advisor.rate_finder import find_rate
+from engine.contract import paths
+from engine.contract.disk import model_file_sha256
+from engine.contract.finders import FINDING, FinderFailed, FinderMessage, FinderOrder, FinderProgress, RateFound
+from engine.contract.job import Job
+
+ROOT = Path(__file__).parents[3]
+COMMAND = [sys.executable, "-m", "engine.advisor"]
+Begin = Callable[[Job], subprocess.Popen[bytes]]
+
+
+def small(**fields: object) -> Job:
+    own = {"dataset": str(paths.sample_dataset()), "model": "mnist_cnn", "image_size": 28, "batch_size": 8}
+    return Job(**(own | fields))
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Begin:
+    """Starts the finder, whose temporary files would lie in `tmp_path / "tmp"`."""
+    (tmp_path / "tmp").mkdir()
+
+    def begin(job: Job) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        )
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(FinderOrder("rate", job)))
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    return begin
+
+
+def answered(process: subprocess.Popen[bytes]) -> list[FinderMessage]:
+    out, said = process.communicate(timeout=170)
+    assert process.returncode == 0, said.decode()
+    return [FINDING.decode(line) for line in out.splitlines()]
+
+
+def nothing_is_left(tmp_path: Path) -> bool:
+    temporary = [
+        path for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("torchinductor")
+    ]  # torch's own
+    return not temporary and not paths.runs_folder().exists()
+
+
+def test_that_a_rate_is_found_with_progress_and_nothing_is_left_behind(begin: Begin, tmp_path: Path) -> None:
+    *progress, found = answered(begin(small()))
+    told = [message for message in progress if isinstance(message, FinderProgress)]
+    assert told == progress
+    fractions = [message.fraction for message in told]
+    assert fractions == sorted(fractions)
+    assert told[-1].seconds_left is not None
+    assert isinstance(found, RateFound)
+    assert found.suggestion is not None
+    assert 1e-4 < found.suggestion < 1
+    assert found.points[0].rate == pytest.approx(1e-7)
+    assert len(found.points) > 50  # more than an epoch's 44 batches
+    assert nothing_is_left(tmp_path)
+    assert not list(paths.cache_folder().rglob("*"))
+
+
+def test_that_the_finder_ended_by_a_signal_leaves_nothing(begin: Begin, tmp_path: Path) -> None:
+    process = begin(small())
+    assert process.stdout is not None
+    for line in process.stdout:
+        message = FINDING.decode(line)
+        if isinstance(message, FinderProgress) and message.seconds_left is not None:
+            break
+    workers = psutil.Process(process.pid).children()
+    assert workers
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert not psutil.wait_procs(workers, timeout=10)[1]
+    assert nothing_is_left(tmp_path)
+
+
+@pytest.mark.long
+def test_that_a_loss_of_nan_and_a_failing_model_are_told_with_what_to_do(begin: Begin, tmp_path: Path) -> None:
+    def job(result: str) -> Job:
+        file = tmp_path / "own.py"
+        text = f"""
+            import torch
+            from torch import nn
+
+            class Own(nn.Module):
+                def __init__(self, classes):
+                    super().__init__()
+                    self.last = nn.Linear(1, classes)
+
+                def forward(self, x):
+                    print("said by the model")
+                    return {result}
+
+            def build_model(num_classes):
+                return Own(num_classes)
+        """
+        file.write_text(textwrap.dedent(text))
+        return small(model=str(file), model_file_sha256=model_file_sha256(str(file)))
+
+    found = answered(begin(job("self.last(x.mean((2, 3))) * float('nan')")))[-1]
+    assert isinstance(found, RateFound)
+    assert found.suggestion is None
+    assert "NaN or infinite at step 1" in found.why
+    assert "fp32" in found.remedy
+    failed = answered(begin(job("self.nowhere(x)")))[-1]
+    assert isinstance(failed, FinderFailed)
+    assert "nowhere" in str(failed.problem)
+    assert nothing_is_left(tmp_path)
+
+
+def test_that_a_job_that_continues_from_a_checkpoint_is_refused() -> None:
+    told: list[FinderProgress] = []
+    answer = find_rate(small(resume_from="/somewhere/last.pt"), told.append)
+    assert isinstance(answer, FinderFailed)
+    assert answer.problem.field == "resume_from"
+    assert answer.problem.remedy
+    assert not told
+
+
+def test_that_what_is_no_order_is_refused() -> None:
+    result = subprocess.run(COMMAND, input=b'{"finder": 3}', capture_output=True, cwd=ROOT, timeout=60, check=True)
+    assert json.loads(result.stdout)["type"] == "failed"
+
+
+@pytest.mark.long
+def test_that_two_ranks_find_what_one_does_and_stop_together(begin: Begin) -> None:
+    alone = answered(begin(small()))[-1]
+    together = answered(begin(small(strategy="ddp", devices=("cpu", "cpu"))))[-1]
+    assert isinstance(alone, RateFound)
+    assert isinstance(together, RateFound)
+    # Dropout draws differently on each rank.
+    assert together.points[0].loss == pytest.approx(alone.points[0].loss, rel=0.05)
+    assert alone.suggestion is not None
+    assert together.suggestion == pytest.approx(alone.suggestion, rel=3)
+    assert together.diverged
+
+
+@pytest.mark.long
+def test_that_a_pipeline_finds_a_rate(begin: Begin) -> None:
+    found = answered(begin(small(strategy="pipeline", devices=("cpu", "cpu"))))[-1]
+    assert isinstance(found, RateFound)
+    assert found.suggestion is not None
+
+
+@pytest.mark.long
+def test_that_groups_of_parameters_keep_their_ratios_whatever_the_jobs_own_rate(begin: Begin) -> None:
+    def losses(**fields: object) -> list[float]:
+        found = answered(begin(small(optimizer="adamw", cpu_threads=1, memory_format="contiguous", **fields)))[-1]
+        assert isinstance(found, RateFound)
+        return [point.loss for point in found.points[:60]]
+
+    tenfold = losses(head_rate=10.0)
+    assert losses(head_rate=10.0, learning_rate=1.0) == pytest.approx(tenfold, rel=1e-3)
+    assert losses() != pytest.approx(tenfold, rel=1e-3)

@@ -1,0 +1,49 @@
+"""`footplate find-lr` and `find-batch`, run as a user would."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.cli.finders import curve
+from engine.contract import paths
+from engine.contract.finders import RatePoint
+from engine.contract.runs import list_runs
+from tests.engine.cli.terminal import footplate
+
+SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--batch-size", "8")
+
+
+@pytest.mark.long
+def test_that_a_learning_rate_is_printed_with_its_curve_and_json_gives_all_points() -> None:
+    answer = footplate("find-lr", *SMALL)
+    assert answer.code == 0, answer
+    assert "Suggested learning rate: 0.0" in answer.out
+    assert "--learning-rate 0.0" in answer.out
+    assert "•" in answer.out
+    answer = footplate("find-lr", *SMALL, "--json")
+    told = json.loads(answer.out)
+    assert len(told["points"]) > 50
+    assert told["points"][0].keys() == {"rate", "loss", "smoothed"}
+    assert 1e-4 < told["suggestion"] < 1
+    assert list_runs() == []
+
+
+@pytest.mark.parametrize("command", ["find-lr", "find-batch"])
+def test_that_a_bad_request_is_told_at_its_flag_without_training(command: str) -> None:
+    answer = footplate(command, "nowhere", "--modle", "resnet18", "--batch-size", "0")
+    assert answer.code == 2
+    assert "Did you mean --model?" in answer.err
+    assert "--batch-size" in answer.err
+    assert "DATASET: There is no folder" in answer.err
+
+
+def test_that_the_curve_in_the_terminal_has_its_line_at_the_suggestion_and_its_ends_at_the_axis() -> None:
+    points = tuple(RatePoint(10.0**power, 1.0, 2.0 - abs(power + 3) / -4) for power in range(-7, 2))
+    lines = curve(points, 1e-3).splitlines()
+    assert lines[-1].split() == ["1e-07", "10"]
+    middle = len("3 ") + 32  # of 64 columns
+    assert all(line[middle] in "│•" for line in lines[:-1])
+    assert lines[0].split()[0] == "3"
+    assert lines[-2].split()[0] == "2"

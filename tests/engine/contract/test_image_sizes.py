@@ -1,0 +1,59 @@
+"""How large images are in each epoch, and what stands against smaller ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.image_sizes import problems, side_of_epoch, validation_side
+from engine.contract.job import Job
+
+CATALOGUE = load_catalogue()
+
+
+def test_that_images_grow_by_steps_over_two_thirds_of_the_run() -> None:
+    job = Job(epochs=12, progressive_from=96)
+    assert [side_of_epoch(job, 224, epoch) for epoch in range(1, 13)] == [
+        96,
+        96,
+        128,
+        128,
+        160,
+        160,
+        192,
+        192,
+        *(224,) * 4,
+    ]
+    assert [side_of_epoch(job, 150, epoch) for epoch in range(1, 13)] == [*(96,) * 5, *(128,) * 3, *(150,) * 4]
+    assert {side_of_epoch(Job(epochs=12), 224, epoch) for epoch in range(1, 13)} == {224}
+    assert side_of_epoch(Job(epochs=1, progressive_from=96), 224, 1) == 96
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"progressive_from": 224}, "cannot begin with 224"),
+        ({"progressive_from": 16}, "Set 32 or more"),
+        ({"progressive_from": 128, "image_size": 128}, "cannot begin with 128"),
+        ({"progressive_from": 128, "strategy": "pipeline"}, "buffers of one size"),
+        ({"progressive_from": 128, "compile": "on"}, "compiled anew"),
+        ({"progressive_from": 128}, ""),
+        ({"progressive_from": 16, "task": "point_segmentation", "model": "pointcnn"}, ""),
+    ],
+)
+def test_that_smaller_images_are_refused_where_they_cannot_be(fields: dict[str, object], said: str) -> None:
+    job = Job(**fields)  # type: ignore[arg-type]
+    task, strategy, model = CATALOGUE.task(job.task), CATALOGUE.strategy(job.strategy), CATALOGUE.model(job.model)
+    found = problems(job, task, strategy, model)
+    assert [problem.field for problem in found] == ["progressive_from"] * bool(said)
+    assert said in " ".join(map(str, found))
+    assert all(problem.remedy for problem in found)
+
+
+def test_that_validation_takes_the_middle_where_the_task_does() -> None:
+    classification, detection = CATALOGUE.task("classification"), CATALOGUE.task("detection")
+    assert classification is not None
+    assert detection is not None
+    assert validation_side(Job(val_crop=0.875), classification, 224) == 256
+    assert validation_side(Job(), classification, 224) == 224
+    assert validation_side(Job(val_crop=0.875), detection, 224) == 224

@@ -1,0 +1,77 @@
+"""Every strength of augmentation trains every task, and goes on to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.contract.events import Failed, Predicted, StepMetrics
+from engine.contract.job import Job
+from tests.gpu.jobs import TASKS
+from tests.support.same_states import differences
+from tests.support.worker_group import WorkerGroup
+
+Make = Callable[..., Job]
+Start = Callable[..., WorkerGroup]
+KINDS = [
+    "classification", "multi-label classification", "semantic segmentation", "road extraction", "edge detection",
+    "object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation", "point cloud segmentation",
+    "a task of one's own",
+]  # fmt: skip
+DAILY = {("object detection, SSDlite", "strong"), ("instance segmentation", "strong"), ("road extraction", "strong")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "strength"),
+    [
+        pytest.param(kind, strength, marks=() if (kind, strength) in DAILY else pytest.mark.long)
+        for kind in KINDS
+        for strength in ("none", "light", "medium", "strong")
+    ],
+)
+def test_that_every_task_trains_with_every_strength(
+    job: Make, start: Start, tmp_path: Path, kind: str, strength: str
+) -> None:
+    make, fields = TASKS[kind]
+    folder = make(tmp_path / "data", {"train": 8, "val": 4})
+    given = fields | {
+        "dataset": str(folder),
+        "epochs": 2,
+        "batch_size": 4,
+        "precision": "fp32",
+        "augmentation": strength,
+    }
+    group = start(job(**given), every_step=True).completed(300)
+    assert len(group.losses) == 4
+    assert all(0 <= loss < 1e4 for loss in group.losses)
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
+def test_that_a_run_whose_images_grow_under_a_strong_augmentation_goes_on_to_the_bit(
+    job: Make, start: Start, strategy: str, cpus: int
+) -> None:
+    given: dict[str, Any] = {
+        "strategy": strategy, "cpus": cpus, "epochs": 3, "augmentation": "strong", "image_size": 64, "progressive_from": 32,
+        "val_crop": 0.8, "checkpoint_steps": 1, "keep_checkpoints": 100, "mixup": 0.2,
+    }  # fmt: skip
+    whole = start(job(**given), every_step=True).completed(300)
+    assert whole.of(Predicted)
+    step = len(whole.losses) // 2
+    (point,) = (whole.folder / "checkpoints").glob(f"epoch-*-step-{step}.pt")
+    rest = start(job(**given, resume_from=str(point)), every_step=True).completed(300)
+    assert next(metrics.step for metrics in rest.of(StepMetrics)) == step + 1
+    assert rest.losses == whole.losses[step:]
+    ours, theirs = (torch.load(run.folder / "checkpoints" / "last.pt", weights_only=True) for run in (rest, whole))
+    assert not differences(ours["model"], theirs["model"])
+
+
+def test_that_a_transformer_built_for_one_size_refuses_smaller_images(job: Make, start: Start) -> None:
+    group = start(job(model="vit_b_16", image_size=64, progressive_from=32))
+    group.finish()
+    (failed,) = group.of(Failed)
+    assert "built for images of one size" in failed.cause
+    assert "convolutional" in failed.cause
