@@ -139,7 +139,7 @@ def commit() -> str:
 def by_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> list[float]:
     """The measure after each epoch of a run, told by its log."""
     words = [setting.data, "--json", *comparison.flags, "--image-size", setting.size, "--epochs", setting.epochs]
-    words += ["--seed", setting.seed]
+    words += ["--seed", setting.seed, "--start", "at_once"]
     if comparison.weights:
         words += ["--weights-file", setting.weights]
     if setting.batch != 32:
