@@ -589,7 +589,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             float,
             _about(
                 "Dropout",
-                "The share of activations dropped before the head, where the model has dropout; empty for the model's own.",
+                "The share of activations that the model's dropout layers drop; empty for the model's own.",
                 "model",
                 ge=0,
                 lt=1,

@@ -76,7 +76,17 @@ class Classification(Task):
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="resnet18",
-        fields=("loss", "class_weights", "label_smoothing", "mixup", "cutmix", "oversample", "val_crop"),
+        fields=(
+            "loss",
+            "class_weights",
+            "label_smoothing",
+            "mixup",
+            "cutmix",
+            "oversample",
+            "val_crop",
+            "dropout",
+            "stochastic_depth",
+        ),
         losses=("cross_entropy", "bce"),
     )
 

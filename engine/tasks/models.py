@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
+from torchvision.ops import StochasticDepth
 
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import TIMM, Job
@@ -91,18 +94,74 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if job.progressive_from is not None and _has_one_size(job.model):
         message = f"{title_and_family(job.model)[0]} is built for images of one size."
         raise TaskError("progressive_from", message, "Empty it, or choose a convolutional network.")
+    dropped = {name: getattr(job, name) for name in _TITLES if getattr(job, name) is not None}
     if job.model == MNIST_CNN:
+        for name in dropped:
+            raise _without(job.model, name)
         return MnistCnn(classes, channels)
     if of_timm:
-        return timm_models.construct(job.model, classes, channels, size)
+        return _of_timm(job, classes, channels, size, dropped)
     patch = torchvision_models.PATCH_SIZES.get(job.model, 1)
     if size % patch:
         message = f"{title_and_family(job.model)[0]} takes sides that are a multiple of {patch} px; {size} is not."
         nearest = max(patch, round(size / patch) * patch)
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
-    model = torchvision_models.construct(job.model, torchvision_models.arguments(job.model, classes, size))
+    model = _of_torchvision(job, classes, size, dropped)
     adapt_first_conv(model, channels)
     return model
+
+
+_TITLES = {"dropout": "dropout", "stochastic_depth": "stochastic depth"}
+_OF_TIMM = {"dropout": "drop_rate", "stochastic_depth": "drop_path_rate"}
+"""The job's fields of what is dropped in training, and what timm's builders call them."""
+
+
+def _of_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
+    given = {_OF_TIMM[name]: rate for name, rate in dropped.items()}
+    try:
+        model = timm_models.construct(job.model, classes, channels, size, **given)
+    except TypeError as error:
+        for name in dropped:
+            if _OF_TIMM[name] in str(error):
+                raise _without(job.model, name) from error
+        raise
+    for name, rate in dropped.items():  # many builders pass over what their model does not have
+        if rate and not _drops(model, name, rate):
+            raise _without(job.model, name)
+    return model
+
+
+def _drops(model: nn.Module, name: str, rate: float) -> bool:
+    """Whether a layer of timm's goes by the job's field; the rate of stochastic depth rises up to the last block."""
+    if name == "dropout":
+        return any(rate in (vars(module).get("p"), vars(module).get("drop_rate")) for module in model.modules())
+    return any(vars(module).get("drop_prob") for module in model.modules())
+
+
+def _of_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
+    """As built by torchvision, of whose builders not all take the rate of stochastic depth."""
+    arguments = torchvision_models.arguments(job.model, classes, size)
+    if "dropout" in dropped:
+        arguments["dropout"] = dropped["dropout"]
+    try:
+        model = torchvision_models.construct(job.model, arguments)
+    except TypeError as error:
+        if "dropout" in str(error):
+            raise _without(job.model, "dropout") from error
+        raise
+    if "stochastic_depth" in dropped:
+        layers = [module for module in model.modules() if isinstance(module, StochasticDepth)]
+        most = max((layer.p for layer in layers), default=0.0)
+        if not most:
+            raise _without(job.model, "stochastic_depth")
+        for layer in layers:
+            layer.p *= dropped["stochastic_depth"] / most
+    return model
+
+
+def _without(model: str, name: str) -> TaskError:
+    message = f"{title_and_family(model)[0]} has no {_TITLES[name]}."
+    return TaskError(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
 
 
 def _has_one_size(model: str) -> bool:

@@ -118,7 +118,16 @@ class MultiLabel(Classification):
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="resnet18",
-        fields=("class_weights", "label_smoothing", "mixup", "cutmix", "oversample", "val_crop"),
+        fields=(
+            "class_weights",
+            "label_smoothing",
+            "mixup",
+            "cutmix",
+            "oversample",
+            "val_crop",
+            "dropout",
+            "stochastic_depth",
+        ),
         models="classification",
     )
 

@@ -192,19 +192,22 @@ def _config(model: str) -> dict[str, Any]:
     return found.to_dict() if found is not None else {}
 
 
-def construct(model: str, classes: int, channels: int, size: int) -> nn.Module:
-    """The model with random weights. Raises TaskError."""
+def construct(model: str, classes: int, channels: int, size: int, **dropped: Any) -> nn.Module:
+    """The model with random weights; `dropped` are its builder's rates of dropout. Raises TaskError, and TypeError for a rate
+    that the builder does not take."""
     import timm
 
     name = model.removeprefix(TIMM)
     if not timm.is_model(name):
         message = f"timm {timm.__version__} has no model “{name}”."
         raise TaskError("model", message, did_you_mean(name, timm.list_models()))
-    given = sized(model, size)
+    given: dict[str, Any] = sized(model, size)
     try:
         with _quietly():
-            made: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **given)
+            made: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **given, **dropped)
     except Exception as error:  # a size may be refused in as many ways as there are models
+        if dropped and isinstance(error, TypeError):
+            raise
         field = "image_size" if given else "model"
         message = f"{title_and_family(model)[0]} cannot be built for pictures of {size} px ({_line(error)})."
         raise TaskError(field, message, f"Set {image_size(model)}, or leave it empty.") from error

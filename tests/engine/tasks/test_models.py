@@ -336,3 +336,31 @@ def test_that_a_model_file_does_not_run_without_consent_to_its_content(tmp_path:
     with pytest.raises(TaskError, match="has not been allowed to run"):
         TASK.build_model(Job(model=str(tmp_path / "net.py"), model_file_sha256=sha256), 6, 3)
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("model", ["efficientnet_b0", "swin_t", "timm:tf_efficientnet_lite0"])
+def test_that_dropout_and_stochastic_depth_are_the_jobs(model: str) -> None:
+    built = on_meta(lambda: models.build(Job(model=model, dropout=0.375, stochastic_depth=0.25), 5, 3, 64))
+    layers = list(built.modules())
+    assert any(0.375 in (vars(layer).get("p"), vars(layer).get("drop_rate")) for layer in layers)
+    rates = {
+        vars(layer).get("p", vars(layer).get("drop_prob"))
+        for layer in layers
+        if type(layer).__name__ in ("StochasticDepth", "DropPath")
+    }
+    assert max(rates) == pytest.approx(0.25, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [
+        ("resnet18", "dropout"),
+        ("vit_b_16", "stochastic_depth"),
+        ("mnist_cnn", "dropout"),
+        ("timm:dla34", "stochastic_depth"),
+    ],
+)
+def test_that_a_model_without_dropout_or_stochastic_depth_says_so(model: str, field: str) -> None:
+    with pytest.raises(TaskError, match="has no") as told:
+        on_meta(lambda: models.build(Job(model=model, **{field: 0.2}), 5, 3, 64))  # type: ignore[arg-type]
+    assert told.value.field == field
