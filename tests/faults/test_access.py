@@ -396,7 +396,7 @@ def test_that_no_code_of_ours_unpickles_what_it_has_not_just_pickled() -> None:
             assert called not in ("pickle.load", "np.load", "numpy.load") or "allow_pickle" not in words, where
             assert name not in unsafe or called in ("json.loads", "tomllib.loads"), where
             assert words.get("allow_pickle") != "True", where
-    assert seen >= 3
+    assert seen >= 2
 
 
 # Programs
