@@ -94,3 +94,16 @@ def test_that_a_task_of_ones_own_asks_for_its_file(form: JobForm) -> None:
     form.rows["task"].set_value("classification")
     assert "timm:NAME" in picker.line.placeholderText()
     assert not picker.list_button.isHidden()
+
+
+def test_that_the_list_of_transforms_is_asked_for_by_an_augmentation_of_ones_own_alone(form: JobForm) -> None:
+    def shown(augmentation: str) -> list[bool]:
+        form.rows["augmentation"].set_value(augmentation)
+        return [form.rows[name].isVisibleTo(form.rows[name].parentWidget()) for name in ("transforms", "mirror")]
+
+    assert shown("none") == [False, False]
+    assert shown("medium") == [False, True]
+    assert shown("own") == [True, True]
+    form.rows["transforms"].set_value(("rotat:10",))
+    form.judge()
+    assert "Did you mean “rotate”?" in shown_at(form, "transforms")

@@ -338,14 +338,18 @@ def test_that_boxes_lie_around_what_they_are_of(
 ) -> None:
     kept = tuple(each for each in given if each.name not in ("colour", "hue"))
     upright = not any(each.name == "rotate" for each in kept)
-    seen = 0
+    seen, coloured, covered = 0, 0, 0
     for batch in loaders(boxes, kept, size=96).epoch(1):
         for image, rows in zip(batch.inputs, batch.targets, strict=True):
             pixels = image.permute(1, 2, 0).numpy()
+            there = np.ptp(pixels, axis=-1) > 0.6
+            within = np.zeros_like(there)
             for left, top, right, bottom, label, _ in rows[rows[:, 4] != PADDING].tolist():
                 colour = np.array(boxed.COLOURS[sorted(boxed.CLASSES)[int(label)]]) / 255
                 like = np.abs(pixels - colour).max(-1) < 0.25
-                window = like[round(top) : round(bottom), round(left) : round(right)]
+                part = slice(round(top), round(bottom)), slice(round(left), round(right))
+                window = like[part]
+                within[part] = True
                 if min(window.shape) < 5:
                     continue
                 seen += 1
@@ -353,7 +357,9 @@ def test_that_boxes_lie_around_what_they_are_of(
                 if not upright:  # the box touches what it is of on all sides
                     rows_, columns = np.nonzero(window)
                     assert max(rows_.min(), columns.min()) <= 3
+            coloured, covered = coloured + there.sum(), covered + (there & within).sum()
     assert seen > 12
+    assert covered > 0.9 * coloured > 1000
 
 
 def test_that_a_mosaic_is_made_of_four_images_and_ends_before_the_run_does(loaders: Loaders, boxes: PictureSet) -> None:
