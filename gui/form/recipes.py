@@ -120,12 +120,12 @@ class RecipeFollower(QObject):
         when what was found last stands."""
         if report is not None or not checking:
             self._report = report
-        if self.paused or (self._unsettled and checking and self._recipe):
-            return
         self.following = True
-        if self._unsettled:
-            self._settle()
-        self._apply()
+        if not (self.paused or (self._unsettled and checking and self._recipe)):
+            if self._unsettled:
+                self._settle()
+            self._apply()
+        self._show()
         self.following = False
 
     # What it makes of it
@@ -167,7 +167,6 @@ class RecipeFollower(QObject):
             given = recipe.values(self._seen(()))
             for field in SETTABLE:
                 self._rows[field].set_value(given.get(field, self._rows[field].default))
-            self._show_about(recipe)
 
     def _seen(self, chosen: Iterable[str]) -> Seen:
         values = {name: row.value() for name, row in self._rows.items()}
@@ -190,8 +189,6 @@ class RecipeFollower(QObject):
         if not self._chosen or (recipe is not None and not recipe.is_for(seen.task)):
             self._chosen = False
             self._recipe, recipe = fits, self.known.get(fits)
-        self._offer(seen.task)
-        self._editor.set_value(self._recipe)
         self._row.set_standard(fits, "Back to the recipe that fits")
         given = recipe.values(seen) if recipe is not None else {}
         for name in SETTABLE:
@@ -201,43 +198,51 @@ class RecipeFollower(QObject):
                 row.set_value(standard)
             if (row.standard, row.reset.toolTip()) != (standard, self._way_back()):
                 row.set_standard(standard, self._way_back())
-        self._show_about(recipe)
 
     def _way_back(self) -> str:
         return "Back to the recipe" if self._recipe else "Back to the default"
 
-    def _offer(self, task: str) -> None:
-        """The recipes for `task`; the user's broken ones cannot be chosen, and say why."""
+    @property
+    def _shown(self) -> str:
+        """The recipe on screen."""
+        return self._lent if self.paused else self._recipe
+
+    def _show(self) -> None:
+        """Offers the recipes for the task; the user's broken ones cannot be chosen, and say why."""
+        task = str(self._rows["task"].value())
         choices = [(recipe.id, recipe.title, recipe.about) for recipe in self.known.for_task(task)]
         choices += [(one.id, one.id, "\n".join(map(str, one.problems))) for one in self.known.broken]
-        if "" in (self._recipe, *self._aside):
+        if "" in (self._shown, *self._aside):
             choices.append(("", "None", _NONE))
         if choices != self._offered:
             self._offered = choices
+            self._editor.box.setCurrentIndex(-1)  # one that is offered no more is not to stay in the list
             self._editor.set_choices(choices)
             broken = {one.id: "cannot be used" for one in self.known.broken}
             self._editor.set_marks(broken, broken)
+        self._editor.set_value(self._shown)
+        self._show_about(self.known.get(self._shown))
 
     def _show_about(self, recipe: Recipe | None) -> None:
         broken = self._broken()
-        gone = f"There is no recipe “{self._recipe}” here. The fields are compared with the plain defaults."
+        gone = f"There is no recipe “{self._shown}” here. The fields are compared with the plain defaults."
         if recipe is not None:
             text = recipe.about
         elif broken is not None:
             text = "\n".join(map(str, broken.problems))
         else:
-            text = gone if self._recipe else _NONE
+            text = gone if self._shown else _NONE
         self.about.setText(text)
         self.about.setToolTip(f"From {recipe.source}" if recipe is not None and recipe.source else "")
-        self._editor.rename.setEnabled(recipe is not None and bool(recipe.path))
-        self._editor.delete.setEnabled(bool(self._path()))
+        self._editor.rename.setEnabled(recipe is not None and bool(recipe.path) and not self.paused)
+        self._editor.delete.setEnabled(bool(self._path()) and not self.paused)
 
     def _broken(self) -> Broken | None:
-        return next((one for one in self.known.broken if one.id == self._recipe), None)
+        return next((one for one in self.known.broken if one.id == self._shown), None)
 
     def _path(self) -> str:
         """Where the recipe chosen lies, "" where it is none of the user's."""
-        one = self.known.get(self._recipe) or self._broken()
+        one = self.known.get(self._shown) or self._broken()
         return one.path if one is not None else ""
 
     # The user's own recipes
@@ -257,19 +262,22 @@ class RecipeFollower(QObject):
         if wrong:
             raise ValueError(" ".join(map(str, wrong)))
         saved = save_recipe(title, about, str(self._rows["task"].value()), values)
-        self._put_aside()
-        self._own.clear()  # all of it is the recipe's now
-        self._load_anew(saved)
+        if not self.paused:
+            self._put_aside()
+            self._own.clear()  # all of it is the recipe's now
+            self._recipe, self._chosen = saved, True
+        self._load_anew()
 
     def _rename(self, recipe: Recipe, title: str, _about: str) -> None:
-        self._load_anew(rename_recipe(recipe, title))
+        self._recipe, self._chosen = rename_recipe(recipe, title), True
+        self._load_anew()
 
-    def _load_anew(self, chosen: str) -> None:
+    def _load_anew(self) -> None:
         self.known, self._offered = load_recipes(), []
-        self._recipe, self._chosen = chosen, True
-        self._offer(str(self._rows["task"].value()))
-        self._editor.set_value(chosen)
-        self._row.edited.emit()  # a title may have changed alone
+        self.following = True
+        self._show()
+        self.following = False
+        self._row.edited.emit()  # has the form judged anew
 
     def _ask_to_delete(self) -> None:
         title, path = self._editor.titles.get(self._recipe, self._recipe), self._path()
@@ -287,6 +295,5 @@ class RecipeFollower(QObject):
         except OSError as error:
             self.about.setText(f"The recipe cannot be deleted: {error}.")
             return
-        self.known, self._offered = load_recipes(), []
         self._chosen = False
-        self._row.edited.emit()
+        self._load_anew()

@@ -86,4 +86,4 @@ def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
     window.close()
     kept = Settings().last_job()
     assert kept is not None
-    assert (kept.epochs, kept.dataset) == (20, window.form.visit.own_job.dataset)  # type: ignore[union-attr]
+    assert (kept.epochs, kept.dataset) == (60, window.form.visit.own_job.dataset)  # type: ignore[union-attr]
