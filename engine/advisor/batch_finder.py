@@ -99,8 +99,10 @@ def _unit(job: Job) -> int:
 
 
 def _ran_out(failed: Failed) -> bool:
-    """Whether a worker had no memory left; the kernel ends with signal 9 what takes too much."""
-    return failed.kind == "out_of_memory" or "(signal 9)" in failed.cause
+    """Whether a worker had no memory left. The kernel ends with signal 9 what takes too much, and a model that is too large
+    fails where it is looked at, before training."""
+    words = ("(signal 9)", "allocate memory", "out of memory")
+    return failed.kind == "out_of_memory" or any(said in failed.cause for said in words)
 
 
 def _probe_of(folder: Path) -> Probe:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.advisor.batch_search import MOST_TRIALS, Probe, Searched, search
@@ -36,6 +36,7 @@ def searched(machine: Machine, unit: int = 1, most: int = 4000) -> Searched:
     return search(machine.probe, unit=unit, most=most)
 
 
+@settings(deadline=None)
 @given(
     limit=st.integers(50_000, 3_000_000),
     share=st.floats(0.0, 0.9),
