@@ -14,7 +14,7 @@ import msgspec
 from torch import nn
 
 import resources
-from engine.contract.catalogue import Catalogue, ModelEntry
+from engine.contract.catalogue import DROPPED, Catalogue, ModelEntry
 from engine.contract.cut import CannotCut
 from engine.contract.job import Job
 from engine.strategies import STRATEGIES
@@ -22,6 +22,7 @@ from engine.strategies.blocks import blocks
 from engine.strategies.cut import cut_places
 from engine.strategies.fsdp import tied_views
 from engine.tasks import TASKS, Task, segmentation_models, timm_models
+from engine.tasks.base import About, TaskError
 from engine.tasks.meta import on_meta
 
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
@@ -58,10 +59,23 @@ def describe(task: Task, name: str) -> ModelEntry:
         uncuttable=uncuttable,
         blocks=len(blocks(model)),
         tied=tied_views(model),
+        drops=tuple(field for field in DROPPED if field in task.entry.fields and _takes(task, job, about, field)),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
         encoder=about.encoder,
         weights=about.weights,
     )
+
+
+def _takes(task: Task, job: Job, about: About, field: str) -> bool:
+    """Whether the job's model can be built with a share in `field`."""
+    wanted = msgspec.structs.replace(job, **{field: 0.5})
+    try:
+        on_meta(lambda: task.build_model(wanted, about.classes, about.channels))
+    except TaskError as refusal:
+        if refusal.field == field:
+            return False
+        raise
+    return True
 
 
 def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:

@@ -15,6 +15,9 @@ import msgspec
 
 from engine.contract.weights import Weights
 
+DROPPED = ("dropout", "stochastic_depth")
+"""The job's fields of what is dropped in training."""
+
 DeviceKind = Literal["cuda", "cpu"]
 
 
@@ -55,6 +58,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     `blocks` counts the repeated parts that activation checkpointing and sharding go by; 0 where it has none.
     `tied` names parameters that share memory with others.
     `encoder`: it is a decoder, which stands on the job's encoder.
+    `drops` names the job's fields of what is dropped in training that it goes by.
     `weights` are its pretrained ones, None where there are none, where it stands on an encoder, which has its own, and for
     timm's, all of which the catalogue has apart (see `weights.weights_of`).
     """
@@ -72,6 +76,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     tied: tuple[str, ...] = ()
     encoder: bool = False
     batch_norm: bool = False
+    drops: tuple[str, ...] = ()
     weights: Weights | None = None
 
 
@@ -141,6 +146,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         idle = {name for task in self.tasks for name in task.fields} - set(entry.fields) | set(entry.without)
         if chosen is not None and not chosen.encoder:
             idle.add("encoder")
+        if chosen is not None:
+            idle |= {name for name in DROPPED if name not in chosen.drops}
         return frozenset(idle)
 
     def strategy(self, name: str) -> StrategyEntry | None:

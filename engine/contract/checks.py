@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.contract import augmentation, image_sizes
-from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry, TaskEntry, did_you_mean, load_catalogue
+from engine.contract.catalogue import (
+    DROPPED,
+    Catalogue,
+    ModelEntry,
+    StrategyEntry,
+    TaskEntry,
+    did_you_mean,
+    load_catalogue,
+)
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.disk import Disk, RealDisk
-from engine.contract.job import TIMM, Job
+from engine.contract.job import FIELDS, TIMM, Job
 from engine.contract.optimizer_checks import optimizer_problems
 from engine.contract.problems import Problem, errors
 from engine.contract.speed_checks import speed_problems
@@ -174,6 +182,12 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
                 f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.",
             )
         )
+    for name in DROPPED:
+        if getattr(job, name) is not None and name not in model.drops:
+            message = f"{model.title} has no {FIELDS[name].label.lower()}."
+            found.append(
+                Problem(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
+            )
     if job.freeze_epochs and not (job.pretrained or job.weights_file):
         found.append(
             Problem(
