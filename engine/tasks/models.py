@@ -132,9 +132,12 @@ def _of_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[
 
 
 def _drops(model: nn.Module, name: str, rate: float) -> bool:
-    """Whether a layer of timm's goes by the job's field; the rate of stochastic depth rises up to the last block."""
+    """Whether a layer goes by the job's field; the rate of stochastic depth rises up to the last block."""
     if name == "dropout":
-        return any(rate in (vars(module).get("p"), vars(module).get("drop_rate")) for module in model.modules())
+        return any(
+            vars(module).get("p" if isinstance(module, nn.Dropout) else "drop_rate") == rate
+            for module in model.modules()
+        )
     return any(vars(module).get("drop_prob") for module in model.modules())
 
 
@@ -149,6 +152,8 @@ def _of_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, flo
         if "dropout" in str(error):
             raise _without(job.model, "dropout") from error
         raise
+    if dropped.get("dropout") and not _drops(model, "dropout", dropped["dropout"]):  # ConvNeXt's builder passes over it
+        raise _without(job.model, "dropout")
     if "stochastic_depth" in dropped:
         layers = [module for module in model.modules() if isinstance(module, StochasticDepth)]
         most = max((layer.p for layer in layers), default=0.0)

@@ -358,6 +358,7 @@ def test_that_dropout_and_stochastic_depth_are_the_jobs(model: str) -> None:
         ("vit_b_16", "stochastic_depth"),
         ("mnist_cnn", "dropout"),
         ("timm:dla34", "stochastic_depth"),
+        ("convnext_tiny", "dropout"),
     ],
 )
 def test_that_a_model_without_dropout_or_stochastic_depth_says_so(model: str, field: str) -> None:
