@@ -210,3 +210,13 @@ def test_that_an_optimizer_and_a_schedule_that_do_not_go_together_are_told(
     assert not any(problem.field == field for problem in found(good))
     told = [problem for problem in found(msgspec.structs.replace(good, **fields)) if problem.field == field]
     assert [problem.severity for problem in told] == [severity]
+
+
+def test_that_dropout_of_a_model_that_has_none_is_told_beforehand(good: Job) -> None:
+    for model, wrong in (
+        ("efficientnet_b0", []),
+        ("vgg11", ["stochastic_depth"]),
+        ("resnet18", ["dropout", "stochastic_depth"]),
+    ):
+        job = msgspec.structs.replace(good, model=model, image_size=64, dropout=0.2, stochastic_depth=0.1)
+        assert [problem.field for problem in errors(found(job))] == wrong
