@@ -83,6 +83,7 @@ def test_that_a_rate_is_found_with_progress_and_nothing_is_left_behind(begin: Be
     assert not list(paths.cache_folder().rglob("*"))
 
 
+@pytest.mark.long
 def test_that_the_finder_ended_by_a_signal_leaves_nothing(begin: Begin, tmp_path: Path) -> None:
     process = begin(small())
     assert process.stdout is not None

@@ -22,7 +22,7 @@ KINDS = [
     "object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation", "point cloud segmentation",
     "a task of one's own",
 ]  # fmt: skip
-DAILY = {("object detection, SSDlite", "strong"), ("instance segmentation", "strong"), ("road extraction", "strong")}
+DAILY = {("object detection, SSDlite", "strong")}
 
 
 @pytest.mark.parametrize(
