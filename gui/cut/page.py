@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QWidget
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import CannotCut, Cut, automatic, stages
@@ -17,6 +17,7 @@ from gui import shades
 from gui.cut.planner import Planner
 from gui.cut.view import CutView
 from gui.form.row import ProblemLabel
+from gui.pages import fault_page, lay_out_page, working_page
 from gui.run.words import SCHEDULES, model_title, strategy_title
 
 EMPTY = (
@@ -114,35 +115,11 @@ class CutPage(QWidget):
     def _lay_out(self) -> None:
         empty = QLabel(EMPTY, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         empty.setObjectName("muted")
-        for page in (empty, self._measuring_page(), self._fault_page(), self.view):
-            self._stack.addWidget(page)
-        head = QHBoxLayout()
-        head.setSpacing(12)
-        texts = QVBoxLayout()
-        texts.setSpacing(2)
-        texts.addWidget(self.title)
-        texts.addWidget(self.subtitle)
-        head.addWidget(self.back, 0, Qt.AlignmentFlag.AlignTop)
-        head.addLayout(texts, 1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 10, 14, 10)
-        layout.setSpacing(8)
-        layout.addLayout(head)
-        layout.addWidget(self.notice)
-        layout.addWidget(self._stack, 1)
-
-    def _measuring_page(self) -> QWidget:
-        self.progress.setRange(0, 100)
-        self.progress.setFixedSize(320, 14)
-        self.progress.setTextVisible(False)
-        self.progress.setAccessibleName("Measuring the model")
         self.cancel.setAccessibleName("Cancel measuring")
-        return _in_the_middle(self.what, self.progress, self.cancel)
-
-    def _fault_page(self) -> QWidget:
-        self.fault.setMinimumWidth(320)
-        self.fault.setMaximumWidth(640)
-        return _in_the_middle(self.fault, self.again)
+        measuring = working_page(self.what, self.progress, self.cancel, "Measuring the model")
+        for page in (empty, measuring, fault_page(self.fault, self.again), self.view):
+            self._stack.addWidget(page)
+        lay_out_page(self, self.back, self.title, self.subtitle, self.notice, self._stack)
 
     def _connect(self) -> None:
         self.back.clicked.connect(self._close)
@@ -263,14 +240,3 @@ class CutPage(QWidget):
             else:
                 return own
         return cut if cut.chosen else automatic(cut)
-
-
-def _in_the_middle(*widgets: QWidget) -> QWidget:
-    page = QWidget()
-    column = QVBoxLayout(page)
-    column.setSpacing(10)
-    column.addStretch(1)
-    for widget in widgets:
-        column.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
-    column.addStretch(2)
-    return page

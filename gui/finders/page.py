@@ -14,6 +14,7 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from gui.finders.child import FinderChild
 from gui.form.row import ProblemLabel
+from gui.pages import fault_page, lay_out_page, working_page
 from gui.run.words import duration, model_title, strategy_title
 
 WITHOUT_EFFECT = frozenset(
@@ -106,30 +107,11 @@ class FinderPage(QWidget):
     def _lay_out(self, empty: str) -> None:
         nothing = QLabel(empty, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         nothing.setObjectName("muted")
-        self.progress.setRange(0, 100)
-        self.progress.setFixedSize(320, 14)
-        self.progress.setTextVisible(False)
-        self.progress.setAccessibleName("Trying the job")
         self.cancel.setAccessibleName("Cancel trying")
-        self.fault.setMinimumWidth(320)
-        self.fault.setMaximumWidth(640)
-        trying = _in_the_middle(self.what, self.progress, self.cancel)
-        for page in (nothing, trying, _in_the_middle(self.fault, self.again), self._result_page()):
+        trying = working_page(self.what, self.progress, self.cancel, "Trying the job")
+        for page in (nothing, trying, fault_page(self.fault, self.again), self._result_page()):
             self._stack.addWidget(page)
-        texts = QVBoxLayout()
-        texts.setSpacing(2)
-        texts.addWidget(self.title)
-        texts.addWidget(self.subtitle)
-        head = QHBoxLayout()
-        head.setSpacing(12)
-        head.addWidget(self.back, 0, Qt.AlignmentFlag.AlignTop)
-        head.addLayout(texts, 1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 10, 14, 10)
-        layout.setSpacing(8)
-        layout.addLayout(head)
-        layout.addWidget(self.notice)
-        layout.addWidget(self._stack, 1)
+        lay_out_page(self, self.back, self.title, self.subtitle, self.notice, self._stack)
 
     def _result_page(self) -> QWidget:
         page = QWidget()
@@ -218,14 +200,3 @@ class FinderPage(QWidget):
             return True
         unrelated = WITHOUT_EFFECT | {self.target}
         return any(getattr(self._job, name) != getattr(self._tried, name) for name in FIELDS if name not in unrelated)
-
-
-def _in_the_middle(*widgets: QWidget) -> QWidget:
-    page = QWidget()
-    column = QVBoxLayout(page)
-    column.setSpacing(10)
-    column.addStretch(1)
-    for widget in widgets:
-        column.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
-    column.addStretch(2)
-    return page

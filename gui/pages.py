@@ -1,0 +1,51 @@
+"""How the pages are laid out that try something for the form and show what came of it: the cut and the finders."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+
+def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLabel, *below: QWidget) -> None:
+    """Puts the way back and the titles at the top of `page`, and what is `below` under them; the last takes the room."""
+    texts = QVBoxLayout()
+    texts.setSpacing(2)
+    texts.addWidget(title)
+    texts.addWidget(subtitle)
+    head = QHBoxLayout()
+    head.setSpacing(12)
+    head.addWidget(back, 0, Qt.AlignmentFlag.AlignTop)
+    head.addLayout(texts, 1)
+    layout = QVBoxLayout(page)
+    layout.setContentsMargins(14, 10, 14, 10)
+    layout.setSpacing(8)
+    layout.addLayout(head)
+    for widget in below:
+        layout.addWidget(widget, int(widget is below[-1]))
+
+
+def working_page(what: QLabel, progress: QProgressBar, cancel: QPushButton, name: str) -> QWidget:
+    """What is shown while something is tried; `name` is the progress bar's, for assistive technologies."""
+    progress.setRange(0, 100)
+    progress.setFixedSize(320, 14)
+    progress.setTextVisible(False)
+    progress.setAccessibleName(name)
+    return _in_the_middle(what, progress, cancel)
+
+
+def fault_page(fault: QWidget, again: QPushButton) -> QWidget:
+    """What is shown where nothing came of it, with the button that tries again."""
+    fault.setMinimumWidth(320)
+    fault.setMaximumWidth(640)
+    return _in_the_middle(fault, again)
+
+
+def _in_the_middle(*widgets: QWidget) -> QWidget:
+    page = QWidget()
+    column = QVBoxLayout(page)
+    column.setSpacing(10)
+    column.addStretch(1)
+    for widget in widgets:
+        column.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
+    column.addStretch(2)
+    return page
