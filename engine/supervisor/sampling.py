@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import selectors
-import socket
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from engine.contract.devices import CPU, DeviceSample, Gpu, Snapshot, is_gpu
-from engine.contract.protocol import FrameError, Frames
+from engine.supervisor.line_child import LineChild
 
 INTERVAL_S = 1.0
 RESTART_S = 10.0
@@ -23,7 +17,6 @@ RESTART_S = 10.0
 FREED_SLACK_BYTES = 64 << 20
 """Memory above what was in use before the run that does not count as held by it."""
 
-_PACKAGES = Path(__file__).resolve().parents[2]
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
@@ -39,9 +32,7 @@ class Sampler:
         self._selector = selector
         self._devices = tuple(dict.fromkeys(devices))
         self._on_samples = on_samples
-        self._process: subprocess.Popen[bytes] | None = None
-        self._output: socket.socket | None = None
-        self._frames = Frames()
+        self._child: LineChild | None = None
         self._start_at: float | None = None
         self._baseline: dict[str, int] = {}
         self._ours: set[int] = set()
@@ -51,7 +42,7 @@ class Sampler:
 
     def start(self, delay_s: float = 0.0) -> None:
         """Starts the sampler after `delay_s`, from within `tick`. Does nothing where it is started."""
-        if self._process is not None or self._start_at is not None:
+        if self._child is not None or self._start_at is not None:
             return
         self._start_at = time.monotonic() + delay_s
         self.tick()
@@ -81,15 +72,9 @@ class Sampler:
 
     def close(self) -> None:
         self._start_at = None
-        self._close_output()
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(2.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
+        if self._child is not None:
+            self._child.close()
+            self._child = None
 
     def _is_free(self, gpu: Gpu) -> bool:
         if gpu.lost:
@@ -104,45 +89,18 @@ class Sampler:
         return any(process.pid in self._ours for process in gpu.processes or ())
 
     def _start(self) -> None:
-        if self._process is not None:
-            self._process.wait()
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "engine.gpus", "--only-basics", "--interval", str(INTERVAL_S)]
-        windows = sys.platform == "win32"
-        with theirs:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if windows else theirs.fileno(),
-                stderr=subprocess.DEVNULL,
-                cwd=_PACKAGES,
-            )
-            if self._process.stdout is not None:
-                carry_over(self._process.stdout, theirs.dup())
-        ours.setblocking(False)
-        self._output = ours
-        self._frames = Frames()
-        self._selector.register(ours, selectors.EVENT_READ, self._ready)
+        if self._child is not None:
+            self._child.close()
+        arguments = ("engine.gpus", "--only-basics", "--interval", str(INTERVAL_S))
+        self._child = LineChild(
+            self._selector, arguments, lambda line: self._take(_SNAPSHOT.decode(line)), self._ended, quiet=True
+        )
 
-    def _ready(self, _mask: int) -> None:
-        assert self._output is not None
-        try:
-            data = self._output.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        try:
-            if not data:
-                raise FrameError("the sampler has ended")
-            for line in self._frames.feed(data):
-                self._take(_SNAPSHOT.decode(line))
-        except (FrameError, msgspec.DecodeError) as error:
-            print(f"Device samples are missing: {error}", flush=True)
-            self._close_output()
-            if self._process is not None:
-                self._process.terminate()
-            self._start_at = time.monotonic() + RESTART_S
+    def _ended(self, why: str) -> None:
+        assert self._child is not None
+        print(f"Device samples are missing: {why or 'the sampler has ended'}", flush=True)
+        self._child.stop()
+        self._start_at = time.monotonic() + RESTART_S
 
     def _take(self, snapshot: Snapshot) -> None:
         self.latest, self.latest_at = snapshot, time.monotonic()
@@ -154,12 +112,6 @@ class Sampler:
         samples = samples_of(snapshot, self._devices)
         if samples:
             self._on_samples(samples)
-
-    def _close_output(self) -> None:
-        if self._output is not None:
-            self._selector.unregister(self._output)
-            self._output.close()
-            self._output = None
 
 
 def samples_of(snapshot: Snapshot, devices: tuple[str, ...]) -> tuple[DeviceSample, ...]:
@@ -191,17 +143,3 @@ def samples_of(snapshot: Snapshot, devices: tuple[str, ...]) -> tuple[DeviceSamp
                 )
             )
     return tuple(found)
-
-
-def carry_over(pipe: IO[bytes], target: socket.socket) -> None:
-    """On Windows only sockets can be waited for: a thread carries the pipe's lines over to one."""
-
-    def carry() -> None:
-        with target, pipe:
-            for line in pipe:
-                try:
-                    target.sendall(line)
-                except OSError:
-                    return
-
-    threading.Thread(target=carry, name="child-output", daemon=True).start()

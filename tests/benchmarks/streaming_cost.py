@@ -149,8 +149,8 @@ def supervise(folder: str, worker: str) -> int:
     take, close = Sampler._take, Sampler.close
 
     def used(sampler: Sampler) -> None:
-        if sampler._process is not None:
-            times = psutil.Process(sampler._process.pid).cpu_times()
+        if sampler._child is not None:
+            times = psutil.Process(sampler._child.process.pid).cpu_times()
             samplers.append(times.user + times.system)
 
     def taken(sampler: Sampler, snapshot: Any) -> None:
