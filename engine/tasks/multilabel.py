@@ -118,16 +118,7 @@ class MultiLabel(Classification):
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="resnet18",
-        fields=(
-            "class_weights",
-            "label_smoothing",
-            "mixup",
-            "cutmix",
-            "oversample",
-            "val_crop",
-            "dropout",
-            "stochastic_depth",
-        ),
+        fields=tuple(name for name in Classification.entry.fields if name != "loss"),
         models="classification",
     )
 
