@@ -14,7 +14,7 @@ import msgspec
 from torch import nn
 
 import resources
-from engine.contract.catalogue import DROPPED, Catalogue, ModelEntry
+from engine.contract.catalogue import DROPPED, OF_MODELS, Catalogue, ModelEntry
 from engine.contract.cut import CannotCut
 from engine.contract.job import Job
 from engine.strategies import STRATEGIES
@@ -22,6 +22,7 @@ from engine.strategies.blocks import blocks
 from engine.strategies.cut import cut_places
 from engine.strategies.fsdp import tied_views
 from engine.tasks import TASKS, Task, segmentation_models, timm_models
+from engine.tasks.adapt import heads_of
 from engine.tasks.base import About, TaskError
 from engine.tasks.meta import on_meta
 
@@ -47,6 +48,9 @@ def describe(task: Task, name: str) -> ModelEntry:
     job = Job(task=task.entry.id, model=name)
     model = on_meta(lambda: task.build_model(job, about.classes, about.channels))
     places, uncuttable = _cuts(model)
+    batch_norm = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    has = {field: field in task.entry.fields and _takes(task, job, about, field) for field in DROPPED}
+    has |= {"head_rate": bool(heads_of(model)), "freeze_batchnorm": batch_norm}
     return ModelEntry(
         id=name,
         title=about.title,
@@ -59,8 +63,8 @@ def describe(task: Task, name: str) -> ModelEntry:
         uncuttable=uncuttable,
         blocks=len(blocks(model)),
         tied=tied_views(model),
-        drops=tuple(field for field in DROPPED if field in task.entry.fields and _takes(task, job, about, field)),
-        batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
+        fields=tuple(field for field in OF_MODELS if has[field]),
+        batch_norm=batch_norm,
         encoder=about.encoder,
         weights=about.weights,
     )

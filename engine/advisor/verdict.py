@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import msgspec
+
 from engine.advisor.history import Epoch, History
 from engine.contract.catalogue import Measure, TaskEntry, load_catalogue
 from engine.contract.events import Outcome, Verdict
+from engine.contract.idle_fields import idle_fields
 from engine.contract.job import FIELDS, Job
 
 ENOUGH = 3
@@ -157,9 +160,8 @@ class _Run:
         return [sum(row) for row in found.confusion] if found is not None else []
 
     def has(self, name: str) -> bool:
-        """Whether the task goes by that field."""
-        special = {each for task in load_catalogue().tasks for each in task.fields}
-        return name in self.task.fields or (name not in special and name not in self.task.without)
+        """Whether that field has an effect in the job."""
+        return name not in idle_fields(msgspec.structs.asdict(self.job), load_catalogue())
 
 
 def _curve(history: History, measure: Measure) -> _Curve:

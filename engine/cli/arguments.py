@@ -13,7 +13,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.disk import model_file_sha256
 from engine.contract.going_on import CHANGEABLE
-from engine.contract.job import FIELDS, Field, read_toml
+from engine.contract.job import FIELDS, Field, Need, read_toml
 from engine.contract.problems import Problem
 from engine.contract.recipes import SETTABLE
 
@@ -99,7 +99,7 @@ def _users() -> dict[str, tuple[str, ...]]:
 
 
 def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) -> None:
-    text = field.help.replace("%", "%%")
+    text = field.help.replace("%", "%%") + "".join(f" Only with {_met(need)}." for need in field.needs)
     if field.kind == "bool":
         group.add_argument(field.flag, default=None, action=argparse.BooleanOptionalAction, help=text)
         return
@@ -119,6 +119,11 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
         shown = " Default: the one that fits; none with --job."
     choices = f" One of {', '.join(field.choices)}." if field.choices else ""
     group.add_argument(field.flag, metavar=field.name.upper(), help=f"{text}{choices}{shown if default else ''}")
+
+
+def _met(need: Need) -> str:
+    """The flags that meet it."""
+    return " or ".join(f"{FIELDS[name].flag} {', '.join(need.values)}".strip() for name in need.fields)
 
 
 def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:

@@ -156,10 +156,7 @@ def problems(job: Job) -> list[Problem]:
         message = "This task has one augmentation, light, which is what trains here."
         return [Problem("augmentation", message, "Choose none or light.", "warning")]
     if job.augmentation != "own":
-        if not job.transforms:
-            return []
-        message = "The list of transforms is applied by the augmentation “own” alone."
-        return [Problem("transforms", message, "Choose “own”, or empty the list.", "warning")]
+        return []
     if kind is None:
         return [Problem("augmentation", "This task has no images to transform.", "Choose none or light.")]
     if not job.transforms:

@@ -17,6 +17,8 @@ from engine.contract.weights import Weights
 
 DROPPED = ("dropout", "stochastic_depth")
 """The job's fields of what is dropped in training."""
+OF_MODELS = (*DROPPED, "head_rate", "freeze_batchnorm")
+"""The job's fields that not all models go by."""
 
 DeviceKind = Literal["cuda", "cpu"]
 
@@ -51,14 +53,14 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     losses: tuple[str, ...] = ()
 
 
-class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """A model. Sizes are of the sides of square pictures, in pixels.
 
     `cut_places` names the places where it may be cut, in order; none with `uncuttable` saying why.
     `blocks` counts the repeated parts that activation checkpointing and sharding go by; 0 where it has none.
     `tied` names parameters that share memory with others.
     `encoder`: it is a decoder, which stands on the job's encoder.
-    `drops` names the job's fields of what is dropped in training that it goes by.
+    `fields` names those of `OF_MODELS` that it goes by.
     `weights` are its pretrained ones, None where there are none, where it stands on an encoder, which has its own, and for
     timm's, all of which the catalogue has apart (see `weights.weights_of`).
     """
@@ -76,7 +78,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     tied: tuple[str, ...] = ()
     encoder: bool = False
     batch_norm: bool = False
-    drops: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
     weights: Weights | None = None
 
 
@@ -137,18 +139,6 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         entry = self.task(task)
         of = (entry.models or entry.id) if entry is not None else None
         return tuple(model for model in self.models if of in (None, model.task))
-
-    def idle_fields(self, task: str, model: str) -> frozenset[str]:
-        """The job's fields that change nothing under `task` and its `model`; none where the task is not known."""
-        entry, chosen = self.task(task), self.model(model)
-        if entry is None:
-            return frozenset()
-        idle = {name for task in self.tasks for name in task.fields} - set(entry.fields) | set(entry.without)
-        if chosen is not None and not chosen.encoder:
-            idle.add("encoder")
-        if chosen is not None:
-            idle |= {name for name in DROPPED if name not in chosen.drops}
-        return frozenset(idle)
 
     def strategy(self, name: str) -> StrategyEntry | None:
         return next((entry for entry in self.strategies if entry.id == name), None)

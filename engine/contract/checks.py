@@ -17,11 +17,12 @@ from engine.contract.catalogue import (
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.disk import Disk, RealDisk
+from engine.contract.idle_fields import without_effect
 from engine.contract.job import FIELDS, TIMM, Job
 from engine.contract.optimizer_checks import optimizer_problems
 from engine.contract.problems import Problem, errors
 from engine.contract.speed_checks import speed_problems
-from engine.contract.strategy_checks import options_without_effect, strategy_problems
+from engine.contract.strategy_checks import strategy_problems
 from engine.contract.weights_checks import weights_problems
 
 REAL_DISK = RealDisk()
@@ -91,8 +92,7 @@ def problems(
     found += _devices(job, strategy, machine)
     if strategy is not None:
         found += strategy_problems(job, strategy, model)
-        found += options_without_effect(job, strategy, catalogue)
-        found += speed_problems(job, strategy, catalogue)
+        found += speed_problems(job, strategy)
         found += optimizer_problems(job, strategy)
     if job.precision == "fp16" and not any(map(is_gpu, job.devices)):
         found.append(
@@ -102,7 +102,8 @@ def problems(
                 "Choose fp32 or bf16.",
             )
         )
-    return found
+    told = {problem.field for problem in found}
+    return found + [problem for problem in without_effect(job, catalogue) if problem.field not in told]
 
 
 def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem]:
@@ -183,7 +184,7 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
             )
         )
     for name in DROPPED:
-        if getattr(job, name) is not None and name not in model.drops:
+        if getattr(job, name) is not None and name not in model.fields:
             message = f"{model.title} has no {FIELDS[name].label.lower()}."
             found.append(
                 Problem(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")

@@ -6,7 +6,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from engine.contract.catalogue import load_catalogue
+from engine.contract.idle_fields import idle_fields
 from engine.contract.job import FIELDS, Job, changed_fields
 from engine.contract.recipes import load_recipes
 
@@ -17,7 +20,7 @@ def command_arguments(job: Job) -> list[str]:
     recipe = load_recipes().get(job.recipe)
     named = {*changed_fields(job), "devices", "recipe"}
     if recipe is not None:
-        named |= recipe.mentioned - load_catalogue().idle_fields(job.task, job.model)
+        named |= recipe.mentioned - idle_fields(msgspec.structs.asdict(job), load_catalogue()).keys()
     values = {name: getattr(job, name) for name in FIELDS if name in named}
     if recipe is None:
         values["recipe"] = ""  # one that is gone could not be found again

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 import tomli_w
@@ -20,8 +21,25 @@ JOB_VERSION = 2
 Group = Literal["main", "training", "checkpoints", "faults", "data", "precision", "model", "strategy"]
 
 
-def _about(label: str, help_text: str, group: Group, **limits: Any) -> Meta:
-    return Meta(title=label, description=help_text, extra={"group": group}, **limits)
+class Need(NamedTuple):
+    """What a field needs to have an effect: that one of `fields` has one of `values`; where there are none of these, that it
+    is anything but 0, off or empty."""
+
+    fields: tuple[str, ...]
+    values: tuple[Any, ...] = ()
+
+    def met(self, value: Callable[[str], Any]) -> bool:
+        """`value` gives that of a field."""
+        given = [value(name) for name in self.fields]
+        return any(each in self.values for each in given) if self.values else any(given)
+
+
+def _about(label: str, help_text: str, group: Group, *needs: Need, **limits: Any) -> Meta:
+    return Meta(title=label, description=help_text, extra={"group": group, "needs": needs}, **limits)
+
+
+_WITH_BETAS = ("adam", "adamw", "nadam", "radam", "lamb")
+_NOT_ONECYCLE = Need(("schedule",), ("none", "step", "cosine", "linear", "poly"))
 
 
 TIMM = "timm:"
@@ -31,8 +49,8 @@ TIMM = "timm:"
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that decides a training, in the order of the form.
 
-    Each field carries its label, its help and its limits; the form, the command line and the checks
-    read them from here (see `fields`).
+    Each field carries its label, its help, its limits and what it needs of others to have an effect; the form, the command
+    line, the checks and the recipes read them from here (see `FIELDS`).
     """
 
     version: int = JOB_VERSION
@@ -76,7 +94,14 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = "sgd"
     momentum: Annotated[
         float,
-        _about("Momentum", "SGD's and RMSprop's momentum; the first beta of Adam and its kin.", "training", ge=0, lt=1),
+        _about(
+            "Momentum",
+            "SGD's and RMSprop's momentum; the first beta of Adam and its kin. OneCycle moves it from 0.95 to 0.85 and back.",
+            "training",
+            Need(("optimizer",), ("sgd", "rmsprop", *_WITH_BETAS)),
+            ge=0,
+            lt=1,
+        ),
     ] = 0.9
     beta2: Annotated[
         float,
@@ -84,11 +109,21 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Second beta",
             "How slowly Adam and its kin forget squared gradients; RMSprop's alpha.",
             "training",
+            Need(("optimizer",), ("rmsprop", *_WITH_BETAS)),
             ge=0,
             lt=1,
         ),
     ] = 0.999
-    nesterov: Annotated[bool, _about("Nesterov momentum", "Nesterov's form of SGD's momentum.", "training")] = False
+    nesterov: Annotated[
+        bool,
+        _about(
+            "Nesterov momentum",
+            "Nesterov's form of SGD's momentum.",
+            "training",
+            Need(("optimizer",), ("sgd",)),
+            Need(("momentum",)),
+        ),
+    ] = False
     optimizer_kernel: Annotated[
         Literal["fused", "foreach", "for_loop"],
         _about(
@@ -109,6 +144,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Decay norms and biases",
             "Whether weight decay applies to normalisation layers, biases and tokens, too.",
             "training",
+            Need(("weight_decay",)),
         ),
     ] = True
     layer_decay: Annotated[
@@ -142,6 +178,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Steps down after",
             "The epochs after which StepLR divides the learning rate by 10; empty for each third of the run.",
             "training",
+            Need(("schedule",), ("step",)),
         ),
     ] = ()
     final_rate: Annotated[
@@ -150,6 +187,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Final rate",
             "What the cosine, linear and polynomial schedules end at, as a share of the learning rate.",
             "training",
+            Need(("schedule",), ("cosine", "linear", "poly")),
             ge=0,
             lt=1,
         ),
@@ -160,6 +198,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Warm-up epochs",
             "Epochs, or parts of one, over which the learning rate rises linearly; 0 for none.",
             "training",
+            _NOT_ONECYCLE,
             ge=0,
             le=100_000,
         ),
@@ -170,6 +209,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Warm-up steps",
             "The same in optimizer steps; the longer of the two counts.",
             "training",
+            _NOT_ONECYCLE,
             ge=0,
             le=1_000_000_000,
         ),
@@ -180,6 +220,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Warm-up from",
             "Where the warm-up begins, as a share of the learning rate.",
             "training",
+            Need(("warmup_epochs", "warmup_steps")),
             ge=0,
             le=1,
         ),
@@ -199,6 +240,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Class weights",
             "Balanced: what a class counts in the loss goes down with how often it occurs in the training data.",
             "training",
+            Need(("loss",), ("cross_entropy", "bce", "focal", "cross_entropy_dice")),
         ),
     ] = "none"
     label_smoothing: Annotated[
@@ -289,6 +331,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "The time constant, in steps, with which the decay of the weight average rises, so that the average of a "
             "short run is not its beginning; 0 for the full decay at once.",
             "training",
+            Need(("ema_decay",)),
             ge=0,
             le=1_000_000,
         ),
@@ -369,7 +412,12 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = "when_free"
     wait_for_others: Annotated[
         bool,
-        _about("Wait for others", "Also waits until no other person's process uses its GPUs.", "faults"),
+        _about(
+            "Wait for others",
+            "Also waits until no other person's process uses its GPUs.",
+            "faults",
+            Need(("start",), ("when_free",)),
+        ),
     ] = False
     restarts: Annotated[
         int,
@@ -444,6 +492,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "The transforms of one's own augmentation, as resized_crop:0.35:1, flip, rotate:10, colour:0.2, trivial, "
             "erase:0.25. Moves come first, then policies, colours, blur and erasing.",
             "data",
+            Need(("augmentation",), ("own",)),
         ),
     ] = ()
     mirror: Annotated[
@@ -453,6 +502,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Whether a mirrored image means the same. Auto: yes, except for idx files and for classes whose names are all "
             "digits or single letters.",
             "data",
+            Need(("augmentation",), ("light", "medium", "strong", "own")),
         ),
     ] = "auto"
     oversample: Annotated[
@@ -656,6 +706,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Stages per device",
                 "Parts of the model that each device holds under interleaved 1F1B; empty for two.",
                 "strategy",
+                Need(("pipeline_schedule",), ("interleaved_1f1b",)),
                 ge=2,
                 le=64,
             ),
@@ -744,11 +795,22 @@ class Field(msgspec.Struct, frozen=True):
     maximum: float | None = None
     limits: str = ""
     """What lies between them, in words."""
+    needs: tuple[Need, ...] = ()
+    """What all must be met for the field to have an effect."""
 
     @property
     def flag(self) -> str:
         """The command line's option, e.g. ``--batch-size``."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def back_to_default(self) -> str:
+        """How to have the default back, as the beginning of a sentence."""
+        if isinstance(self.default, bool):
+            return f"Switch it {'on' if self.default else 'off'}"
+        if self.default in (None, "", ()):
+            return "Leave it empty"
+        return f"Set it to {self.default if self.kind != 'float' else f'{self.default:g}'}"
 
 
 def _describe(info: msgspec.structs.FieldInfo) -> Field:
@@ -778,6 +840,7 @@ def _describe(info: msgspec.structs.FieldInfo) -> Field:
         minimum=meta.ge if meta.ge is not None else meta.gt,
         maximum=meta.le if meta.le is not None else meta.lt,
         limits=_limits(meta),
+        needs=meta.extra["needs"],
     )
 
 

@@ -10,15 +10,9 @@ from engine.contract.problems import Problem
 def optimizer_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     """What stands against the job's optimizer and schedule."""
     found = []
-    if job.nesterov and not (job.optimizer == "sgd" and job.momentum):
-        found.append(
-            Problem(
-                "nesterov",
-                "Nesterov momentum is a form of SGD's momentum.",
-                "Choose SGD with a momentum above 0, or switch it off.",
-                "error" if job.optimizer == "sgd" else "warning",
-            )
-        )
+    if job.nesterov and job.optimizer == "sgd" and not job.momentum:
+        message = "Nesterov momentum is a form of SGD's momentum."
+        found.append(Problem("nesterov", message, "Set a momentum above 0, or switch it off."))
     if job.optimizer == "lamb" and strategy.shards:
         found.append(
             Problem(
@@ -31,17 +25,7 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
         found.append(
             Problem("milestones", "Epochs are counted from 1.", "Give whole numbers above 0, or leave it empty.")
         )
-    elif job.milestones and job.schedule != "step":
-        found.append(_idle("milestones", "Only StepLR steps down.", "Choose StepLR, or leave it empty."))
-    warms_up = job.warmup_epochs or job.warmup_steps
-    if warms_up and job.schedule == "onecycle":
-        field = "warmup_epochs" if job.warmup_epochs else "warmup_steps"
-        found.append(_idle(field, "OneCycle warms up by itself.", "Set it to 0, or choose another schedule."))
-    elif job.warmup_epochs >= job.epochs:
+    if job.warmup_epochs >= job.epochs and job.schedule != "onecycle":
         message = f"The run ends after {job.epochs} epochs, before the learning rate has risen."
-        found.append(_idle("warmup_epochs", message, "Set fewer."))
+        found.append(Problem("warmup_epochs", message, "Set fewer.", "warning"))
     return found
-
-
-def _idle(field: str, message: str, remedy: str) -> Problem:
-    return Problem(field, message, remedy, "warning")

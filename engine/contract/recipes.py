@@ -37,6 +37,7 @@ import tomli_w
 from engine.contract import paths
 from engine.contract.catalogue import Catalogue, did_you_mean
 from engine.contract.dataset import DatasetReport
+from engine.contract.idle_fields import idle_by_entries, idle_by_needs
 from engine.contract.job import FIELDS, Job, job_from_values, read_toml
 from engine.contract.problems import Problem
 from engine.contract.weights import weights_known
@@ -82,8 +83,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     `weights` says whether Footplate knows pretrained weights for the model, `images` counts those of the training split,
     and `model_size` and `least_size` are the sides of the model's own images and of the smallest that it takes, in pixels.
-    `chosen` holds values that the user has set, which
-    stay, by field; `idle` names the fields that change nothing with this task and model.
+    `chosen` holds values that the user has set, which stay, by field; `idle` names the fields that the task, the model or the
+    strategy does not go by.
     """
 
     task: str
@@ -102,7 +103,8 @@ def see(values: Mapping[str, Any], catalogue: Catalogue, report: DatasetReport |
 
     Values that are wrong are passed over; they are told where the job is made.
     """
-    wanted = {name: values[name] for name in (*chosen, "task", "model", "encoder", "weights_file") if name in values}
+    asked = (*chosen, "task", "model", "strategy", "encoder", "weights_file")
+    wanted = {name: values[name] for name in asked if name in values}
     right = {name: getattr(job, name) for name, value in wanted.items() if (job := job_from_values({name: value})[0])}
     job = Job(**right)
     model = catalogue.model(job.model)
@@ -116,7 +118,7 @@ def see(values: Mapping[str, Any], catalogue: Catalogue, report: DatasetReport |
         model_size=model.image_size or None if model is not None else None,
         least_size=model.min_image_size or None if model is not None else None,
         chosen={name: value for name, value in right.items() if name in (*SETTABLE, "weights_file")},
-        idle=catalogue.idle_fields(job.task, job.model),
+        idle=frozenset(idle_by_entries(msgspec.structs.asdict(job), catalogue)),
     )
 
 
@@ -222,7 +224,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         size = found.get("image_size")
         if size is not None and seen.least_size is not None:
             found["image_size"] = max(size, seen.least_size)
-        return {name: value for name, value in found.items() if name not in seen.idle}
+        idle = seen.idle | idle_by_needs({**found, **seen.chosen}, seen.idle).keys()
+        return {name: value for name, value in found.items() if name not in idle}
 
     @property
     def mentioned(self) -> frozenset[str]:

@@ -1,5 +1,4 @@
-"""Whether what a job asks for about how the model computes (compiled, in which memory format, in how many threads) can be
-had under its strategy and on its devices."""
+"""Whether a job's model can be compiled under its strategy and on its devices."""
 
 from __future__ import annotations
 
@@ -7,9 +6,9 @@ import os
 import shutil
 import sys
 
-from engine.contract.catalogue import Catalogue, StrategyEntry
-from engine.contract.devices import CPU, is_gpu
-from engine.contract.job import FIELDS, Job
+from engine.contract.catalogue import StrategyEntry
+from engine.contract.devices import CPU
+from engine.contract.job import Job
 from engine.contract.problems import Problem
 
 
@@ -18,24 +17,9 @@ def cpp_compiler() -> str:
     return os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
 
 
-def speed_problems(job: Job, strategy: StrategyEntry, catalogue: Catalogue) -> list[Problem]:
-    """What stands against the job's `compile`, `memory_format` and `cpu_threads`."""
-    found = []
-    for name, value in (("compile", "on"), ("memory_format", "channels_last")):
-        if getattr(job, name) == value and not strategy.keeps_model_whole:
-            able = [entry.title for entry in catalogue.strategies if entry.keeps_model_whole]
-            found.append(_without_effect(name, f"under {strategy.title}", f"choose {' or '.join(able)}"))
-    if job.cpu_threads is not None and job.devices and all(map(is_gpu, job.devices)):
-        found.append(_without_effect("cpu_threads", "on GPUs", "train on the CPU"))
-    if job.compile == "on" and strategy.keeps_model_whole:
-        found += _compiling(job, strategy)
-    return found
-
-
-def _without_effect(name: str, where: str, instead: str) -> Problem:
-    field = FIELDS[name]
-    back = "Leave it empty" if field.default is None else f"Set it to {field.default}"
-    return Problem(name, f"{field.label} has no effect {where}.", f"{back}, or {instead}.", "warning")
+def speed_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
+    """What stands against the job's `compile`."""
+    return _compiling(job, strategy) if job.compile == "on" and strategy.keeps_model_whole else []
 
 
 def _compiling(job: Job, strategy: StrategyEntry) -> list[Problem]:

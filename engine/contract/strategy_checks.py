@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.contract.catalogue import Catalogue, ModelEntry, StrategyEntry
+from engine.contract.catalogue import ModelEntry, StrategyEntry
 from engine.contract.devices import CPU, is_gpu
-from engine.contract.job import FIELDS, Field, Job
+from engine.contract.job import Job
 from engine.contract.layout import ZERO_BUBBLE, layout
 from engine.contract.pipeline_checks import batch_problems, cut_problems, stage_problems
 from engine.contract.problems import Problem
@@ -21,44 +21,6 @@ def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
         found += cut_problems(job, model, arranged)
     found += _options(job, strategy, model)
     return found
-
-
-def options_without_effect(job: Job, strategy: StrategyEntry, catalogue: Catalogue) -> list[Problem]:
-    """A warning for each option of other strategies that the job sets and `strategy` does not go by."""
-    found = []
-    for name in _options_of(catalogue):
-        field, value = FIELDS[name], getattr(job, name)
-        if value == field.default:
-            continue
-        title = strategy.title
-        users = [entry.title for entry in catalogue.strategies if name in entry.fields]
-        if name in strategy.fields:
-            if name != "stages_per_device" or job.pipeline_schedule == "interleaved_1f1b":
-                continue
-            title, users = "this pipeline schedule", ["interleaved 1F1B"]
-        found.append(
-            Problem(
-                name,
-                f"{field.label} has no effect under {title}.",
-                f"{_back_to_default(field)}, or choose {' or '.join(users)}.",
-                "warning",
-            )
-        )
-    return found
-
-
-def _options_of(catalogue: Catalogue) -> list[str]:
-    """The fields that only some strategies go by, in the form's order."""
-    named = {name for strategy in catalogue.strategies for name in strategy.fields}
-    return [name for name in FIELDS if name in named]
-
-
-def _back_to_default(field: Field) -> str:
-    if isinstance(field.default, bool):
-        return f"Switch it {'on' if field.default else 'off'}"
-    if field.default is None or field.default == ():
-        return "Leave it empty"
-    return f"Set it to {field.default if field.kind != 'float' else f'{field.default:g}'}"
 
 
 def _number_of_devices(job: Job, strategy: StrategyEntry) -> list[Problem]:

@@ -18,10 +18,11 @@ from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU, Snapshot, gpu_title
 from engine.contract.disk import ModelFile
+from engine.contract.idle_fields import DECIDING, idle_fields
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
 from engine.contract.weights_checks import weights_line
-from gui.form import ahead, relevance
+from gui.form import ahead, strategy_marks
 from gui.form.consent import ConsentBar
 from gui.form.cuts import CutsEditor
 from gui.form.dataset_card import DatasetCard
@@ -37,9 +38,6 @@ from gui.form.recipes import RecipeFollower
 from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
 from gui.form.rows import TITLES, make_row, measure_choices
 from gui.form.seen_disk import SeenDisk
-
-DECIDING = ("task", "model", "strategy", "pipeline_schedule", "start", "augmentation")
-"""The fields that decide which others have an effect."""
 
 
 class JobForm(QWidget):
@@ -192,7 +190,8 @@ class JobForm(QWidget):
         values["cuts"] = list(values["cuts"])
         values["devices"] = list(self.devices)
         values["model_file_sha256"] = self.trusted if str(values["model"]).endswith(".py") else ""
-        return self.visit.guest.values(values) if self.visit.guest is not None else values
+        hidden = {name for name, row in self.rows.items() if not row.has_effect}
+        return self.visit.guest.values(values, hidden) if self.visit.guest is not None else values
 
     # Making it
 
@@ -400,15 +399,11 @@ class JobForm(QWidget):
             self.judge()
 
     def _show_effects(self) -> None:
-        """Shows those fields that have an effect, of those that do not always have one."""
-        strategy = self.catalogue.strategy(str(self.rows["strategy"].value()))
-        idle = relevance.without_effect(FOLDS["Strategy"], strategy, str(self.rows["pipeline_schedule"].value()))
-        idle |= relevance.without_queue(self.devices, str(self.rows["start"].value()))
-        idle |= self.catalogue.idle_fields(str(self.rows["task"].value()), str(self.rows["model"].value()))
-        idle |= relevance.without_augmentation(str(self.rows["augmentation"].value()))
-        told = (*FOLDS["Strategy"], *relevance.QUEUE, *relevance.AUGMENTATION, *relevance.of_tasks(self.catalogue))
-        for name in dict.fromkeys(told):
-            self.rows[name].set_effect(name not in idle)
+        """Shows the fields that have an effect."""
+        values = {name: self.rows[name].editor.value() for name in DECIDING}
+        idle = idle_fields({**values, "devices": self.devices}, self.catalogue)
+        for name, row in self.rows.items():
+            row.set_effect(name not in idle)
 
     def _show_ahead(self) -> None:
         """Says who is on the devices before this run, and what that means for it."""
@@ -454,8 +449,8 @@ class JobForm(QWidget):
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor
         assert isinstance(editor, ChoiceEditor)
-        marks = relevance.marks(self.catalogue, self.devices, str(self.rows["model"].value()))
-        editor.set_marks(marks, relevance.kind_marks(self.catalogue, self.devices))
+        marks = strategy_marks.marks(self.catalogue, self.devices, str(self.rows["model"].value()))
+        editor.set_marks(marks, strategy_marks.kind_marks(self.catalogue, self.devices))
 
     def _show_whether_ready(self, elsewhere: list[Problem]) -> None:
         wrong = errors(self.problems)

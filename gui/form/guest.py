@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,9 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractSpinBox, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
+from engine.contract.catalogue import load_catalogue
 from engine.contract.command import resume_line
+from engine.contract.idle_fields import idle_fields
 from engine.contract.job import Job
 from gui import icons, theme
 
@@ -53,12 +56,15 @@ class Guest:
 
         return CHANGEABLE - {"name"}
 
-    def values(self, shown: dict[str, Any]) -> dict[str, Any]:
+    def values(self, shown: dict[str, Any], hidden: Set[str] = frozenset()) -> dict[str, Any]:
         """The job's values with those that are `shown` in the form, where they may be changed.
 
-        A number that the form shows rounded is thus left as it is.
+        A number that the form shows rounded is thus left as it is, and so is what has no effect, in the job as it was and in
+        the form, where it is `hidden`.
         """
-        return self._plain() | {name: value for name, value in shown.items() if name in self.open_fields}
+        own = self._plain()
+        kept = hidden & idle_fields(own, load_catalogue()).keys()
+        return own | {name: value for name, value in shown.items() if name in self.open_fields - kept}
 
     def to_check(self, job: Job) -> Job:
         """`job` as what it would be for a run that begins now: one that continues from the checkpoint."""

@@ -156,6 +156,8 @@ def test_that_the_help_of_train_says_what_the_recipe_decides(capsys: pytest.Capt
         [name for name in SETTABLE if not isinstance(getattr(Job(), name), bool)]
     )
     assert "Default: the one that fits; none with --job." in said
+    assert "Only with --optimizer sgd. Only with --momentum." in said
+    assert "Only with --warmup-epochs or --warmup-steps. Default: the recipe's, else 0.01." in said
 
 
 def test_that_a_recipe_is_settled_before_the_run(pictures: Path, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_that_what_cannot_be_is_told_at_its_field_with_the_remedy(
         (
             {"strategy": "pipeline", "devices": cpus(2), "stages_per_device": 2},
             "stages_per_device",
-            "no effect under this pipeline schedule. Leave it empty, or choose interleaved 1F1B.",
+            "no effect while Pipeline schedule is gpipe. Leave it empty, or set Pipeline schedule to interleaved_1f1b.",
         ),
         (
             {"strategy": "ddp", "devices": (A, B), "sync_batchnorm": True, "model": "vgg11", "image_size": 64},

@@ -120,6 +120,17 @@ def test_that_fields_without_effect_for_the_task_are_left_alone() -> None:
     assert values("quick-look", seen(task="detection", model="ssd300_vgg16"))["image_size"] == 300  # the least it takes
 
 
+def test_that_fields_without_effect_beside_what_the_user_chose_are_left_alone() -> None:
+    momentum = ("momentum", "beta2", "nesterov")
+    recipe = msgspec.structs.replace(ALL.all[0], when=(), scale={}, set=dict.fromkeys(momentum, 0.5))
+    assert recipe.values(seen(optimizer="adamw")).keys() == {"momentum", "beta2"}
+    assert recipe.values(seen(optimizer="sgd")).keys() == {"momentum", "nesterov"}
+    assert recipe.values(seen(optimizer="adagrad")) == {}
+    assert "milestones" in values("torchvision-classification", seen())
+    assert "milestones" not in values("torchvision-classification", seen(schedule="cosine"))
+    assert "ema_ramp" not in values("fine-tune", seen(ema_decay=None))
+
+
 @pytest.mark.parametrize(
     ("condition", "holds"),
     [
@@ -216,11 +227,11 @@ def test_that_a_users_broken_recipe_is_listed_as_broken_beside_those_that_are_wh
 
 
 def test_that_a_saved_recipe_gives_back_its_values_and_may_be_renamed_and_deleted(own_home: Path) -> None:
-    kept = {"epochs": 7, "milestones": (2, 4), "optimizer": "adamw", "clip_norm": 0.5, "mixup": 0.0, "seed": 3}
+    kept = {"epochs": 7, "milestones": (2, 4), "schedule": "step", "clip_norm": 0.5, "mixup": 0.0, "seed": 3}
     assert recipes.save_recipe("My “best” run", "", "classification", kept) == "my-best-run"
     recipe = load_recipes().get("my-best-run")
     assert recipe is not None
-    wanted = {"epochs": 7, "milestones": (2, 4), "optimizer": "adamw", "clip_norm": 0.5}
+    wanted = {"epochs": 7, "milestones": (2, 4), "schedule": "step", "clip_norm": 0.5}
     assert recipe.values(seen()) == wanted
     assert recipe.tasks == ("classification",)
     path = Path(recipe.path)

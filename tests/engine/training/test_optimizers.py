@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from engine.contract.idle_fields import idle_by_needs
 from engine.contract.job import FIELDS, Job
 from engine.training.optimizers import Group, Updater, joined
 from tests.support.same_states import differences
@@ -468,3 +469,27 @@ def test_that_what_is_held_stays_as_it_is_until_it_is_released_and_then_moves_as
     _step(model, updater)
     assert not differences(model[0].state_dict(), plain[0].state_dict())
     assert differences(model[0].state_dict(), begun[0].state_dict())
+
+
+_OTHERWISE = {
+    "momentum": 0.0, "beta2": 0.9, "nesterov": True, "optimizer_kernel": "for_loop", "milestones": (1,), "final_rate": 0.5,
+    "warmup_epochs": 1.0, "warmup_steps": 2, "warmup_start": 0.5,
+}  # fmt: skip
+
+
+def _all_that_it_does(**fields: Any) -> tuple[Any, list[float]]:
+    updater = _updater(_model(), epochs=3, **fields)
+    settings = [
+        {name: value for name, value in group.items() if name != "params"} for group in updater.optimizer.param_groups
+    ]
+    return settings, _factors(3, **fields)
+
+
+@pytest.mark.parametrize("optimizer", FIELDS["optimizer"].choices)
+@pytest.mark.parametrize("schedule", ["step", "cosine", "onecycle"])
+def test_that_fields_are_said_to_be_idle_where_they_change_nothing(optimizer: str, schedule: str) -> None:
+    chosen = {"optimizer": optimizer, "schedule": schedule}
+    plain = _all_that_it_does(**chosen)
+    idle = idle_by_needs(chosen)
+    for name, value in _OTHERWISE.items():
+        assert (_all_that_it_does(**chosen, **{name: value}) == plain) == (name in idle), name

@@ -1,0 +1,117 @@
+"""Which fields of a job change nothing with what its others say: the form hides them, recipes leave them alone, and the
+checks tell of those that are set all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from engine.contract.catalogue import OF_MODELS, Catalogue, StrategyEntry
+from engine.contract.devices import is_gpu
+from engine.contract.job import FIELDS, Job, Need
+from engine.contract.problems import Problem
+
+_NEEDY = {name: field.needs for name, field in FIELDS.items() if field.needs}
+DECIDING = {"task", "model", "strategy", "freeze_epochs", "epochs"}.union(
+    *(need.fields for needs in _NEEDY.values() for need in needs)
+)
+"""The fields that decide, with the devices, which others are idle."""
+
+_OFF = {"compile": "off", "memory_format": "contiguous"}
+"""Values that ask for what happens anyway where their field is idle."""
+
+
+class Idle(NamedTuple):
+    """Why a field has no effect, after its name ("under Pipeline"), and how it would have one ("choose …"), "" where it is
+    not for the user to choose."""
+
+    why: str
+    instead: str = ""
+
+
+def idle_fields(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Idle]:
+    """The fields that change nothing in a job of such `values` by field; those that are missing have their defaults."""
+    found = idle_by_entries(values, catalogue)
+    return found | idle_by_needs(values, found)
+
+
+def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Idle]:
+    """Those that the task, the model, the strategy or the devices do not go by. Of a task, model or strategy that is not
+    known nothing is said."""
+    value = {name: values.get(name, FIELDS[name].default) for name in ("task", "model", "strategy", "devices")}
+    found: dict[str, Idle] = {}
+    task, model = catalogue.task(value["task"]), catalogue.model(value["model"])
+    if task is not None:
+        special = {name for each in catalogue.tasks for name in each.fields}
+        found |= dict.fromkeys((special - set(task.fields)) | set(task.without), Idle(f"for the task {task.title}"))
+    if model is not None:
+        has = {*model.fields, *(("encoder",) if model.encoder else ())}
+        found |= dict.fromkeys({"encoder", *OF_MODELS} - has, Idle(f"with {model.title}"))
+    strategy = catalogue.strategy(value["strategy"])
+    if strategy is not None:
+        found |= _by_strategy(strategy, catalogue.strategies)
+    on_gpus = [is_gpu(device) for device in value["devices"]]
+    if on_gpus and all(on_gpus):
+        found["cpu_threads"] = Idle("on GPUs", "train on the CPU")
+    if not any(on_gpus):  # who is on a GPU can be told, but not of a CPU, which everybody is on
+        found["wait_for_others"] = Idle("on the CPU", "train on GPUs")
+    return found
+
+
+def _by_strategy(strategy: StrategyEntry, strategies: Sequence[StrategyEntry]) -> dict[str, Idle]:
+    under, found = f"under {strategy.title}", {}
+    for name in {name for each in strategies for name in each.fields} - set(strategy.fields):
+        users = [each.title for each in strategies if name in each.fields]
+        found[name] = Idle(under, f"choose {' or '.join(users)}")
+    if not strategy.keeps_model_whole:
+        able = [each.title for each in strategies if each.keeps_model_whole]
+        found |= dict.fromkeys(_OFF, Idle(under, f"choose {' or '.join(able)}"))
+    return found
+
+
+def idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) -> dict[str, Idle]:
+    """Those that need other values of other fields, of which those that are `idle` count as left at their defaults."""
+    found: dict[str, Idle] = {}
+
+    def value(name: str) -> Any:
+        default = FIELDS[name].default
+        return default if name in idle or name in found else values.get(name, default)
+
+    for name, needs in _NEEDY.items():
+        lacking = next((need for need in needs if not need.met(value)), None)
+        if lacking is not None:
+            stands = " and ".join(FIELDS[each].label for each in lacking.fields)
+            are = "is" if len(lacking.fields) == 1 else "are"
+            found[name] = Idle(f"while {stands} {are} {_shown(value(lacking.fields[0]))}", _instead(lacking))
+    if value("freeze_epochs") >= value("epochs"):
+        found["layer_decay"] = Idle("while the head alone is trained", "freeze the backbone for fewer epochs")
+    return found
+
+
+def _shown(value: Any) -> str:
+    return "empty" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _instead(need: Need) -> str:
+    labels = " or ".join(FIELDS[name].label for name in need.fields)
+    return f"set {labels}" + (f" to {_listed(need.values)}" if need.values else "")
+
+
+def _listed(values: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
+
+
+def without_effect(job: Job, catalogue: Catalogue) -> list[Problem]:
+    """A warning for each field that the job sets and that changes nothing, in the form's order."""
+    values = {name: getattr(job, name) for name in FIELDS}
+    idle = idle_fields(values, catalogue)
+    return [
+        Problem(name, f"{field.label} has no effect {idle[name].why}.", _remedy(name, idle[name]), "warning")
+        for name, field in FIELDS.items()
+        if name in idle and values[name] not in (field.default, _OFF.get(name, field.default))
+    ]
+
+
+def _remedy(name: str, idle: Idle) -> str:
+    back = FIELDS[name].back_to_default
+    return f"{back}, or {idle.instead}." if idle.instead else f"{back}."

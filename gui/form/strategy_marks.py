@@ -1,0 +1,32 @@
+"""What stands against each strategy, as the form's list of them says it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.contract.catalogue import Catalogue, DeviceKind
+from engine.contract.devices import is_gpu
+
+
+def kind_marks(catalogue: Catalogue, devices: Sequence[str]) -> dict[str, str]:
+    """The strategies that cannot run on such devices at all, with why."""
+    kinds: set[DeviceKind] = {"cuda" if is_gpu(device) else "cpu" for device in devices}
+    return {
+        entry.id: "CUDA GPUs only" if entry.device_kinds == ("cuda",) else "CPU only"
+        for entry in catalogue.strategies
+        if kinds and not kinds <= set(entry.device_kinds)
+    }
+
+
+def marks(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str, str]:
+    """What stands against each strategy for now: kinds and number of the devices, or the model."""
+    found = {}
+    entry = catalogue.model(model)
+    for strategy in catalogue.strategies:
+        if strategy.max_devices is not None and len(devices) > strategy.max_devices:
+            found[strategy.id] = "one device only"
+        elif strategy.cuts_model and entry is not None and entry.uncuttable:
+            found[strategy.id] = f"{entry.title} cannot be cut"
+        elif len(devices) < strategy.min_devices:
+            found[strategy.id] = f"needs {strategy.min_devices} devices"
+    return found | kind_marks(catalogue, devices)

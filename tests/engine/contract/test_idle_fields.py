@@ -1,0 +1,95 @@
+"""Which fields have an effect with what a job says otherwise, and what is said of those that have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.checks import problems
+from engine.contract.idle_fields import DECIDING, idle_by_needs, idle_fields
+from engine.contract.job import FIELDS, Job
+
+CATALOGUE = load_catalogue()
+GPU = "GPU-11111111-2222-3333-4444-555555555555"
+
+
+def test_that_fields_need_values_that_others_can_have_and_stand_behind_those() -> None:
+    order = list(FIELDS)
+    for name, field in FIELDS.items():
+        for need in field.needs:
+            for other in need.fields:
+                assert order.index(other) < order.index(name)  # so that one pass tells what is idle
+                assert set(need.values) <= set(FIELDS[other].choices)
+                assert other in DECIDING
+    assert not idle_by_needs({"weight_decay": 0.1}).keys() & {"decay_norms", "momentum", "final_rate"}
+
+
+@pytest.mark.parametrize(
+    ("values", "idle", "used"),
+    [
+        ({"optimizer": "sgd"}, {"beta2"}, {"momentum", "nesterov"}),
+        ({"optimizer": "sgd", "momentum": 0.0}, {"nesterov", "beta2"}, {"momentum"}),
+        ({"optimizer": "adamw"}, {"nesterov"}, {"momentum", "beta2"}),
+        ({"weight_decay": 0.0}, {"decay_norms"}, {"weight_decay"}),
+        ({"schedule": "step"}, {"final_rate"}, {"milestones", "warmup_epochs"}),
+        ({"schedule": "cosine"}, {"milestones", "warmup_start"}, {"final_rate", "warmup_steps"}),
+        ({"schedule": "cosine", "warmup_steps": 3}, {"milestones"}, {"warmup_start"}),
+        ({"schedule": "onecycle", "warmup_steps": 3}, {"warmup_start", "warmup_steps", "warmup_epochs"}, set()),
+        ({"ema_decay": None}, {"ema_ramp"}, {"ema_decay"}),
+        ({"ema_decay": 0.99}, set(), {"ema_ramp"}),
+        ({"augmentation": "none"}, {"transforms", "mirror"}, {"augmentation"}),
+        ({"augmentation": "own"}, set(), {"transforms", "mirror"}),
+        ({"epochs": 5, "freeze_epochs": 5}, {"layer_decay"}, {"head_rate"}),
+        ({"epochs": 5, "freeze_epochs": 4}, set(), {"layer_decay"}),
+        ({"task": "segmentation", "model": "unet", "loss": "dice"}, {"class_weights", "mixup"}, {"encoder"}),
+        ({"task": "multilabel", "loss": "dice"}, {"loss"}, {"class_weights"}),  # it does not go by the loss
+        ({"task": "road_extraction", "model": "hourglass_mtl"}, {"head_rate"}, {"layer_decay"}),
+        ({"model": "vgg11"}, {"freeze_batchnorm"}, {"dropout"}),
+        ({"model": "timm:resnet50"}, set(), {"freeze_batchnorm", "dropout"}),  # of which nothing is known
+        ({"devices": ("cpu",)}, {"wait_for_others"}, {"cpu_threads"}),
+        ({"devices": (GPU,)}, {"cpu_threads"}, {"wait_for_others"}),
+        ({"devices": (GPU,), "start": "at_once"}, {"wait_for_others"}, set()),
+        ({"strategy": "pipeline"}, {"compile", "memory_format", "bucket_mib", "stages_per_device"}, {"cuts"}),
+        ({"task": "unknown", "model": "unknown", "strategy": "unknown"}, set(), {"mixup", "encoder", "cuts"}),
+    ],
+)
+def test_that_fields_are_idle_where_others_leave_them_nothing_to_do(
+    values: dict[str, Any], idle: set[str], used: set[str]
+) -> None:
+    found = idle_fields({"model": "resnet18"} | values, CATALOGUE)
+    assert idle <= found.keys()
+    assert not used & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"beta2": 0.9},
+            "Second beta has no effect while Optimizer is sgd. Set it to 0.999, or set Optimizer to rmsprop, adam, adamw, "
+            "nadam, radam or lamb.",
+        ),
+        (
+            {"warmup_start": 0.5},
+            "Warm-up from has no effect while Warm-up epochs and Warm-up steps are 0. Set it to 0.01, or set Warm-up epochs "
+            "or Warm-up steps.",
+        ),
+        (
+            {"ema_ramp": 5},
+            "Average ramp has no effect while Weight average is empty. Set it to 2000, or set Weight average.",
+        ),
+        (
+            {"transforms": ("flip",)},
+            "no effect while Augmentation is none. Leave it empty, or set Augmentation to own.",
+        ),
+        ({"task": "detection", "model": "ssd300_vgg16", "mixup": 0.2}, "no effect for the task Object detection."),
+        ({"wait_for_others": True}, "no effect on the CPU. Switch it off, or train on GPUs."),
+    ],
+)
+def test_that_a_field_that_is_set_in_vain_is_a_warning(tmp_path: Path, fields: dict[str, Any], told: str) -> None:
+    (problem,) = problems(Job(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), CATALOGUE)
+    assert problem.severity == "warning"
+    assert told in str(problem)
