@@ -1,0 +1,90 @@
+"""Recipes by keyboard alone, in the real window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QApplication, QMenu, QMessageBox, QWidget
+from pytestqt.qtbot import QtBot
+
+from gui.form.recipe_dialog import RecipeDialog
+from gui.form.recipes import RecipeEditor
+from gui.main_window import MainWindow
+
+KEYS_AT_MOST = 60
+
+
+def press(qtbot: QtBot, *keys: Qt.Key) -> None:
+    """Each goes to whatever has the focus then."""
+    for key in keys:
+        focus = QApplication.focusWidget()
+        assert focus is not None
+        qtbot.keyClick(focus, key)
+
+
+def go_to(qtbot: QtBot, widget: QWidget, key: Qt.Key = Qt.Key.Key_Tab) -> None:
+    for _ in range(KEYS_AT_MOST):
+        if QApplication.focusWidget() is widget:
+            return
+        press(qtbot, key)
+    raise AssertionError(f"{key} does not lead to {widget.accessibleName() or widget}")
+
+
+def choose_from_menu(qtbot: QtBot, editor: RecipeEditor, letter: Qt.Key) -> None:
+    """Opens the menu, which has a loop of events of its own, and presses the letter in it."""
+
+    def press_in_menu() -> None:
+        menu = QApplication.activePopupWidget()
+        assert isinstance(menu, QMenu)
+        qtbot.keyClick(menu, letter)
+
+    QTimer.singleShot(0, editor.more, press_in_menu)
+    press(qtbot, Qt.Key.Key_Space)
+
+
+@pytest.mark.usefixtures("nothing_beforehand")
+def test_that_a_recipe_is_chosen_changed_gone_back_to_saved_and_deleted_by_keyboard(
+    open_window: Callable[[], MainWindow], qtbot: QtBot, own_home: Path
+) -> None:
+    window = open_window()
+    form = window.form
+    qtbot.waitUntil(form.train.isEnabled, timeout=20_000)
+    qtbot.waitActive(window)
+    recipe, epochs = form.rows["recipe"].editor, form.rows["epochs"]
+    assert isinstance(recipe, RecipeEditor)
+
+    form.rows["model"].editor.control.setFocus()
+    go_to(qtbot, recipe.box)
+    press(qtbot, *[Qt.Key.Key_Down] * (recipe.box.findData("quick-look") - recipe.box.currentIndex()))
+    qtbot.waitUntil(lambda: epochs.value() == 5)
+
+    go_to(qtbot, epochs.editor.control)
+    press(qtbot, Qt.Key.Key_Up)
+    assert epochs.value() == 6
+    go_to(qtbot, epochs.reset)
+    press(qtbot, Qt.Key.Key_Space)
+    assert epochs.value() == 5
+
+    go_to(qtbot, epochs.editor.control, Qt.Key.Key_Backtab)
+    press(qtbot, Qt.Key.Key_Up)
+    go_to(qtbot, recipe.more, Qt.Key.Key_Backtab)
+    choose_from_menu(qtbot, recipe, Qt.Key.Key_S)
+    (asked,) = form.findChildren(RecipeDialog)
+    qtbot.waitActive(asked)
+    qtbot.keyClicks(QApplication.focusWidget(), "Mine")
+    press(qtbot, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: recipe.value() == "mine" and not epochs.changed and not form.findChildren(RecipeDialog))
+    window.activateWindow()  # as window managers do once a dialog has closed
+    qtbot.waitUntil(lambda: QApplication.focusWidget() is recipe.more)
+    assert (own_home / "recipes" / "mine.toml").is_file()
+
+    choose_from_menu(qtbot, recipe, Qt.Key.Key_D)
+    (asking,) = form.findChildren(QMessageBox)
+    qtbot.waitActive(asking)
+    go_to(qtbot, next(button for button in asking.buttons() if button.text() == "Delete"))
+    press(qtbot, Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: recipe.value() == "from-scratch" and epochs.value() == 60)
+    assert not (own_home / "recipes" / "mine.toml").exists()
