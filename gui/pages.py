@@ -35,9 +35,16 @@ def working_page(what: QLabel, progress: QProgressBar, cancel: QPushButton, name
 
 def fault_page(fault: QWidget, again: QPushButton) -> QWidget:
     """What is shown where nothing came of it, with the button that tries again."""
-    fault.setMinimumWidth(320)
-    fault.setMaximumWidth(640)
-    return _in_the_middle(fault, again)
+    fault.setMaximumWidth(440)
+    page = _in_the_middle(again)
+    column = page.layout()
+    assert isinstance(column, QVBoxLayout)
+    row = QHBoxLayout()  # an alignment would leave long sentences too little height
+    row.addStretch(1)
+    row.addWidget(fault, 100)
+    row.addStretch(1)
+    column.insertLayout(1, row)
+    return page
 
 
 def _in_the_middle(*widgets: QWidget) -> QWidget:

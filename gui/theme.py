@@ -206,6 +206,7 @@ def style_sheet(scheme: Colors) -> str:
 
 _STYLE = """
 QWidget { color: $text; }
+QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
 QMainWindow, QWidget#window { background: $window; }
 QFrame#panel, QWidget#panel, QScrollArea#panel, QScrollArea#panel > QWidget > QWidget { background: $panel; }
 QFrame#card { background: $raised; border: 1px solid $border; border-radius: 6px; }
@@ -224,6 +225,8 @@ QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox, QPlainTextEdit {
 QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus, QPlainTextEdit:focus {
     border: 2px solid $accent; padding: 3px 6px;
 }
+QLineEdit { padding: 4px 5px; }
+QLineEdit:focus { padding: 3px 4px; }
 QLineEdit[severity="error"], QComboBox[severity="error"], QSpinBox[severity="error"] { border-color: $error; }
 QLineEdit[severity="warning"], QComboBox[severity="warning"], QSpinBox[severity="warning"] { border-color: $warning; }
 QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled { color: $muted; background: $raised; }

@@ -8,7 +8,18 @@ from typing import Any
 
 from PySide6.QtCore import QLocale, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QWheelEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QCompleter, QHBoxLayout, QLineEdit, QSpinBox, QToolButton, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QCompleter,
+    QHBoxLayout,
+    QLineEdit,
+    QSpinBox,
+    QStyle,
+    QStyleOptionComboBox,
+    QToolButton,
+    QWidget,
+)
 
 from engine.contract.job import Field
 from gui import files
@@ -52,7 +63,16 @@ class _SpinBox(QSpinBox):
 
 
 class _ComboBox(QComboBox):
-    """A drop-down list that the wheel changes only once it has the focus."""
+    """A drop-down list that the wheel changes only once it has the focus. A title that is too long ends with an ellipsis, which
+    a style sheet would cut off."""
+
+    def initStyleOption(self, option: QStyleOptionComboBox) -> None:
+        super().initStyleOption(option)
+        field = self.style().subControlRect(
+            QStyle.ComplexControl.CC_ComboBox, option, QStyle.SubControl.SC_ComboBoxEditField, self
+        )
+        elide = Qt.TextElideMode.ElideRight
+        option.currentText = option.fontMetrics.elidedText(option.currentText, elide, field.width())
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus():

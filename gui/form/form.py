@@ -211,7 +211,6 @@ class JobForm(QWidget):
         for widget in (self.rows["dataset"], self.card, self.rows["task"], self.rows["model"], self.consent):
             layout.addWidget(widget)
         layout.addWidget(self.rows["recipe"])
-        layout.addWidget(self.recipes.about)
         layout.addWidget(self.rows["strategy"])
         layout.addLayout(self._devices_line())
         layout.addWidget(self.devices_problems)

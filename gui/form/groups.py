@@ -7,11 +7,11 @@ from engine.contract.devices import CPU, is_gpu
 TRIPLE = ("epochs", "batch_size", "learning_rate")
 FOLDS: dict[str, tuple[str, ...]] = {
     "Training": (
-        "loss", "accumulation", "clip_norm", "ema_decay", "ema_ramp", "class_weights", "label_smoothing", "mixup", "cutmix",
+        "loss", "class_weights", "label_smoothing", "mixup", "cutmix", "accumulation", "clip_norm", "ema_decay", "ema_ramp",
         "patience", "seed", "name",
     ),
     "Optimizer": (
-        "optimizer", "weight_decay", "decay_norms", "momentum", "beta2", "nesterov", "layer_decay", "head_rate",
+        "optimizer", "momentum", "beta2", "nesterov", "weight_decay", "decay_norms", "layer_decay", "head_rate",
         "optimizer_kernel",
     ),
     "Schedule": (
@@ -22,8 +22,8 @@ FOLDS: dict[str, tuple[str, ...]] = {
     ),
     "Queue and faults": ("start", "wait_for_others", "restarts", "on_not_finite"),
     "Data": (
-        "image_size", "progressive_from", "val_crop", "augmentation", "transforms", "mirror", "oversample", "ignore_value", "points", "picture_cache", "loader_workers",
-        "val_fraction",
+        "image_size", "progressive_from", "val_crop", "augmentation", "transforms", "mirror", "oversample", "ignore_value",
+        "points", "val_fraction", "picture_cache", "loader_workers",
     ),
     "Precision and speed": ("precision", "memory_format", "compile", "deterministic", "cpu_threads"),
     "Model": ("encoder", "pretrained", "weights_file", "freeze_epochs", "freeze_batchnorm", "dropout", "stochastic_depth"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QIcon
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from engine.contract.recipes import name_of_file, path_of, title_problem
 
@@ -36,15 +35,15 @@ class RecipeDialog(QDialog):
         self.problem.setAccessibleName("Why the recipe is not saved")
         self.problem.hide()
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Save | QDialogButtonBox.StandardButton.Cancel)
-        for button in self.buttons.buttons():
-            button.setIcon(QIcon())  # as all other buttons of the window
         self.buttons.accepted.connect(self._try)
         self.buttons.rejected.connect(self.reject)
         self.name.textChanged.connect(lambda _text: self._ask_anew())
-        fields = QFormLayout()
-        fields.addRow("&Name", self.name)
-        if not but:
-            fields.addRow("&About", self.about)
+        fields = QGridLayout()
+        for row, (text, line) in enumerate((("&Name", self.name), ("&About", self.about))[: 1 if but else 2]):
+            label = QLabel(text)
+            label.setBuddy(line)
+            fields.addWidget(label, row, 0)
+            fields.addWidget(line, row, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 12, 14, 14)
         layout.setSpacing(10)

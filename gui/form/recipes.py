@@ -9,7 +9,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QLabel, QMenu, QMessageBox, QSizePolicy, QToolButton
+from PySide6.QtWidgets import QMenu, QMessageBox, QToolButton
 
 from engine.contract.catalogue import Catalogue
 from engine.contract.dataset import DatasetReport
@@ -28,7 +28,7 @@ from engine.contract.recipes import (
 )
 from gui.form.editors import ChoiceEditor
 from gui.form.recipe_dialog import RecipeDialog
-from gui.form.row import LABEL_WIDTH, FieldRow
+from gui.form.row import FieldRow
 
 _NONE = "No recipe: the fields are compared with the plain defaults."
 
@@ -67,13 +67,9 @@ class RecipeFollower(QObject):
         super().__init__(parent)
         self.paused = self.following = self._loading = False
         self.known = load_recipes()
-        self.about = QLabel(wordWrap=True)
-        self.about.setObjectName("muted")
-        self.about.setTextFormat(Qt.TextFormat.PlainText)
-        self.about.setContentsMargins(LABEL_WIDTH + 4, 0, 0, 0)
-        self.about.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self._rows, self._catalogue = rows, catalogue
         self._row = rows["recipe"]
+        self.about = self._row.note
         assert isinstance(self._row.editor, RecipeEditor)
         self._editor = self._row.editor
         self._recipe = self._lent = ""
@@ -232,7 +228,7 @@ class RecipeFollower(QObject):
             text = "\n".join(map(str, broken.problems))
         else:
             text = gone if self._shown else _NONE
-        self.about.setText(text)
+        self._row.set_note(text)
         self.about.setToolTip(f"From {recipe.source}" if recipe is not None and recipe.source else "")
         self._editor.rename.setEnabled(recipe is not None and bool(recipe.path) and not self.paused)
         self._editor.delete.setEnabled(bool(self._path()) and not self.paused)
@@ -293,7 +289,7 @@ class RecipeFollower(QObject):
         try:
             delete_recipe(path)
         except OSError as error:
-            self.about.setText(f"The recipe cannot be deleted: {error}.")
+            self._row.set_note(f"The recipe cannot be deleted: {error}.")
             return
         self._chosen = False
         self._load_anew()

@@ -91,7 +91,7 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
         "model": lambda: ModelPicker(catalogue.models),
         "recipe": RecipeEditor,
         "dataset": lambda: PathEditor("the dataset folder", True, "Type a path, browse, or drop a folder"),
-        "weights_file": lambda: PathEditor("a weights file", False, "the pretrained ones, or none"),
+        "weights_file": lambda: PathEditor("a weights file", False, "none"),
         "resume_from": lambda: PathEditor("a checkpoint to continue from", False, "the beginning"),
         "cuts": CutsEditor,
         "encoder": lambda: TextEditor("resnet34", catalogue.encoders),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QComboBox, QLabel, QStyleOptionComboBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
@@ -306,3 +306,15 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
     form.rows["model"].set_value("mnist_cnn")
     qtbot.waitUntil(lambda: note.text() == "Weights: none are known for this model")
     assert "knows no pretrained weights" in row.problem_label.text()
+
+
+def test_that_a_choice_too_long_for_its_field_ends_with_an_ellipsis(form: JobForm) -> None:
+    box = form.rows["strategy"].editor.control
+    assert isinstance(box, QComboBox)
+    form.rows["strategy"].set_value("ddp")
+    form.judge()
+    for width, shown in ((400, "DistributedDataParallel"), (120, "…")):
+        box.resize(width, box.height())
+        option = QStyleOptionComboBox()
+        box.initStyleOption(option)
+        assert option.currentText.endswith(shown)

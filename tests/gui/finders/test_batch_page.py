@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from engine.contract import paths
 from engine.contract.finders import BatchFound, BatchTrial
 from engine.contract.job import Job
+from engine.contract.problems import Problem
 from gui.finders.batch import BatchPage, scaled_rate
 from gui.main_window import MainWindow
 
@@ -112,3 +113,11 @@ def test_that_the_form_leads_to_the_page_and_its_size_back_into_the_form(
     assert window.pages.currentWidget() is window.track.run
     assert window.form.rows["batch_size"].value() == 256
     assert window.form.find_buttons["batch_size"].hasFocus()
+
+
+def test_that_a_long_fault_is_told_in_full(page: BatchPage, qtbot: QtBot) -> None:
+    page.child.refused.emit(Problem("devices", "This is in the way. " * 20, "Do something about it."))
+    text = next(label for label in page.fault.findChildren(QLabel) if label.text())
+    qtbot.waitUntil(lambda: text.isVisible() and text.width() > 300)
+    assert text.height() >= text.heightForWidth(text.width())
+    assert page.fault.geometry().center().x() == pytest.approx(page.again.geometry().center().x(), abs=2)
