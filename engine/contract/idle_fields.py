@@ -4,6 +4,7 @@ checks tell of those that are set all the same."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from engine.contract.catalogue import OF_MODELS, Catalogue, StrategyEntry
@@ -58,7 +59,8 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
     return found
 
 
-def _by_strategy(strategy: StrategyEntry, strategies: Sequence[StrategyEntry]) -> dict[str, Idle]:
+@lru_cache
+def _by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...]) -> dict[str, Idle]:
     under, found = f"under {strategy.title}", {}
     for name in {name for each in strategies for name in each.fields} - set(strategy.fields):
         users = [each.title for each in strategies if name in each.fields]

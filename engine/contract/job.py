@@ -857,12 +857,11 @@ def _limits(meta: Meta) -> str:
     return ""
 
 
-FIELDS: dict[str, Field] = {
-    info.name: _describe(info) for info in msgspec.structs.fields(Job) if info.name != "version"
-}
-"""Every field of `Job` but its version, by name, in the form's order."""
+_INFO = msgspec.structs.fields(Job)
+_TYPES: dict[str, Any] = {info.name: info.type for info in _INFO}
 
-_TYPES: dict[str, Any] = {info.name: info.type for info in msgspec.structs.fields(Job)}
+FIELDS: dict[str, Field] = {info.name: _describe(info) for info in _INFO if info.name != "version"}
+"""Every field of `Job` but its version, by name, in the form's order."""
 
 
 def job_from_values(values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sys
 import time
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
-import psutil
 
 from engine.contract import paths
 from engine.contract.decoding import NOT_DECODED
@@ -112,6 +110,8 @@ def process_start(pid: int) -> float:
     `starttime`, and `btime` of /proc/stat). Seconds since the boot do not; which boot it was is added as a number that is
     far larger. Raises psutil.Error where there is no such process.
     """
+    import psutil  # which takes a while to import
+
     process = psutil.Process(pid)
     if sys.platform != "linux":
         return process.create_time()
@@ -137,6 +137,8 @@ def _boot() -> int:
 
 def process_alive(pid: int, start_time: float) -> bool:
     """Whether the process that had `pid` and was started at `start_time` still runs (a zombie does not)."""
+    import psutil
+
     try:
         return abs(process_start(pid) - start_time) < 1.0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -364,7 +366,7 @@ def create_run(job: Job) -> RunFolder:
     paths.make_home()
     runs = paths.private_folder(paths.runs_folder())
     while True:
-        folder = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}-{secrets.token_hex(2)}"
+        folder = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}-{os.urandom(2).hex()}"
         with suppress(FileExistsError):  # another of the same second has drawn the same
             folder.mkdir(mode=0o700)
             break
