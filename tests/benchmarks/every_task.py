@@ -152,7 +152,7 @@ ROWS: dict[str, Row] = {
 def job_of(row: Row, folder: Path, flags: str) -> Job:
     """The job that `footplate train` makes of the folder and the flags: what they leave open is the recipe's."""
     words = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
-    job, found = judge(parser().parse_args(["train", *words]))
+    job, found = judge(parser().parse_args(["train", *words], argparse.Namespace(unknown=[])))
     if job is None or errors(found):
         raise SystemExit("\n".join(problem.message for problem in found))
     return job
