@@ -107,7 +107,7 @@ def test_that_validation_images_are_cropped_as_they_were_when_the_weights_were_m
     assert values("fine-tune", seen(model="resnet50"))["val_crop"] == 0.966  # 224 of 232 px
     assert values("fine-tune", seen(model="timm:vit_base_patch16_224", image_size=224))["val_crop"] == 0.9
     assert values("fine-tune", seen(model="resnet50", image_size=64)).get("val_crop") is None
-    own = seen(model="timm:test_vit4", weights_file="mine.safetensors")
+    own = seen(model="timm:test_vit4", image_size=160, weights_file="mine.safetensors")
     assert values("fine-tune", msgspec.structs.replace(own, of_weights={}))["val_crop"] == 0.875
 
 
