@@ -16,6 +16,11 @@ Those that ship are `resources/recipes/*.toml`, a user's own lie in the `recipes
     [when.set]
     epochs = 40
 
+    [[when]]
+    weights = true
+    set = { val_crop = 0.875 }
+    of_weights = ["val_crop"]       # what the makers of the weights chose, where that is known, instead
+
     [scale]                         # values of [set] for a batch of so many images, which grow and shrink with the batch
     learning_rate = { batch = 16 }  # size; a rule that sets the field again has a [when.scale] of its own, or none
 """
@@ -41,7 +46,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.idle_fields import idle_by_entries, idle_by_needs
 from engine.contract.job import FIELDS, Job, job_from_values, read_toml
 from engine.contract.problems import Problem
-from engine.contract.weights import weights_known
+from engine.contract.weights import weights_of
 
 Family = Literal["cnn", "transformer"]
 Value = bool | int | float | str | tuple[int | str, ...] | None
@@ -86,13 +91,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     `weights` says whether Footplate knows pretrained weights for the model, `images` counts those of the training split,
     and `model_size` and `least_size` are the sides of the model's own images and of the smallest that it takes, in pixels.
-    `chosen` holds values that the user has set, which stay, by field; `idle` names the fields that the task, the model or the
-    strategy does not go by.
+    `of_weights` holds what the makers of these weights chose. `chosen` holds values that the user has set, which stay, by
+    field; `idle` names the fields that the task, the model or the strategy does not go by.
     """
 
     task: str
     family: Family = "cnn"
     weights: bool = False
+    of_weights: Mapping[str, Any] = {}
     images: int | None = None
     classes: int | None = None
     model_size: int | None = None
@@ -112,10 +118,12 @@ def see(values: Mapping[str, Any], catalogue: Catalogue, report: DatasetReport |
     job = Job(**right)
     model = catalogue.model(job.model)
     train = report.split("train") if report is not None else None
+    weights = weights_of(job, catalogue)
     return Seen(
         task=job.task,
         family=family_of(job.model, job.encoder if model is not None and model.encoder else ""),
-        weights=weights_known(job, catalogue),
+        weights=weights is not None,
+        of_weights={"val_crop": weights.crop} if weights is not None and weights.crop else {},
         images=train.pictures if train is not None and train.pictures else None,
         classes=len(report.classes) or None if report is not None else None,
         model_size=model.image_size or None if model is not None else None,
@@ -165,6 +173,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     epochs: Range | None = None
     steps: Range | None = None
     set: dict[str, Value] = {}
+    of_weights: tuple[Literal["val_crop"], ...] = ()
     scale: dict[str, Scale] = {}
 
     def holds(self, seen: Seen, found: Mapping[str, Any]) -> bool:
@@ -218,7 +227,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         found, scales = dict(self.set), dict(self.scale)
         for rule in self.when:
             if rule.holds(seen, found):
-                found |= rule.set
+                found |= rule.set | {name: seen.of_weights[name] for name in rule.of_weights if name in seen.of_weights}
                 scales = {name: scale for name, scale in scales.items() if name not in rule.set} | rule.scale
         batch = seen.chosen.get("batch_size", found.get("batch_size", FIELDS["batch_size"].default))
         for name, scale in scales.items():
@@ -233,7 +242,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @property
     def mentioned(self) -> frozenset[str]:
         """All fields that it may set."""
-        return frozenset(self.set).union(*(rule.set for rule in self.when))
+        return frozenset(self.set).union(*(rule.set for rule in self.when), *(rule.of_weights for rule in self.when))
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -420,6 +429,7 @@ _REMEDIES = {
     "task": "Give a task's id, or a list of ids.",
     "tasks": "Give a list of tasks' ids.",
     "model": "Give cnn or transformer.",
+    "of_weights": 'Give ["val_crop"].',
     "scale": "Give { batch = … } for each field.",
 }
 

@@ -34,7 +34,8 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """Where a model's weights come from: a `repository` of the Hugging Face hub at a `revision`, or the file at a `url`.
 
     `licence` is what the library that offers them says of it, in its own words; "" where it says nothing. `bytes` is the
-    file's size as far as it is known beforehand, 0 where it is not.
+    file's size as far as it is known beforehand, 0 where it is not. `crop` is the share of an image's short side that its
+    makers kept of it when they measured the weights, 0 where that is not known.
     """
 
     repository: str = ""
@@ -42,6 +43,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     url: str = ""
     licence: str = ""
     bytes: int = 0
+    crop: float = 0.0
 
     @property
     def title(self) -> str:

@@ -139,11 +139,12 @@ def weights() -> dict[str, Weights]:
 
 
 def _source(config: Any) -> Weights:
+    crop = min(1.0, config.crop_pct)  # a few are measured on more than the image, beyond its edges
     licence = "" if config.license in (None, "unknown") else config.license
     if config.hf_hub_id:
         repository, _, revision = config.hf_hub_id.partition("@")
-        return Weights(repository=repository, revision=revision or "main", licence=licence)
-    return Weights(url=config.url, licence=licence)
+        return Weights(repository=repository, revision=revision or "main", licence=licence, crop=crop)
+    return Weights(url=config.url, licence=licence, crop=crop)
 
 
 def by_own_names(name: str, state: dict[str, Tensor], **given: Any) -> dict[str, Tensor]:

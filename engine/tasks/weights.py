@@ -6,10 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum
 from torchvision.models.vision_transformer import interpolate_embeddings
+from torchvision.transforms._presets import ImageClassification
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
@@ -31,7 +33,11 @@ _STATES = ("model", "state_dict_ema", "state_dict")
 def of_torchvision(known: WeightsEnum) -> Weights:
     """What torchvision says of weights of its own: licences of the data they were trained on it leaves to the user."""
     licence = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
-    return Weights(url=known.url, licence=licence, bytes=round(known.meta["_file_size"] * 2**20))
+    found = Weights(url=known.url, licence=licence, bytes=round(known.meta["_file_size"] * 2**20))
+    measured = known.transforms()
+    if isinstance(measured, ImageClassification):
+        found = msgspec.structs.replace(found, crop=round(measured.crop_size[0] / measured.resize_size[0], 3))
+    return found
 
 
 def pretrained(job: Job, title: str) -> State:

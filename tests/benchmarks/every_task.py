@@ -1,6 +1,6 @@
 """What each task learns from scratch: `python tests/benchmarks/every_task.py [--only ROW ...]`.
 
-Trains each row's job on the CPU and prints a table: the measure that decides, on the validation split, of the fresh model
+Trains each row's job on the CPU by the recipe *From scratch* and prints a table: the measure that decides, on the validation split, of the fresh model
 and of the best epoch, beside that of something that learns nothing, which is named; and how long it took. Below stand the other
 measures of all three. The exit code is 1 where a row does not beat that by the row's `least`. Datasets that are missing are
 left out.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -17,7 +18,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -25,8 +25,11 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from engine.cli.main import parser
+from engine.cli.train import judge
 from engine.contract.events import Validation
 from engine.contract.job import Job
+from engine.contract.problems import errors
 from engine.contract.worker import WorkerSpec
 from engine.data.epochs import Batch
 from engine.data.opening import Splits, open_splits
@@ -50,9 +53,11 @@ Trivial = Callable[[Batch, Splits], Tensor]
 
 @dataclass(frozen=True)
 class Row:
-    """A job, what it is compared with, and how much better it has to be, in the measure that decides."""
+    """A dataset, the flags for `footplate train`, what it is compared with, and how much better it has to be, in the measure
+    that decides."""
 
-    job: Job
+    dataset: str
+    flags: str
     trivial: Trivial
     trivial_name: str
     least: float = 0.05
@@ -112,61 +117,45 @@ def _gridded(boxes: Tensor, classes: Tensor, side: int, pictures: int) -> Tensor
     return torch.tensor(found).expand(pictures, -1, -1)
 
 
-def job(dataset: str, task: str, **fields: object) -> Job:
-    return Job(dataset=dataset, task=task, picture_cache="memory", **fields)  # type: ignore[arg-type]
-
-
 ROWS: dict[str, Row] = {
     "hymenoptera": Row(
-        job(
-            "hymenoptera", "classification", model="resnet18", image_size=64, epochs=20, batch_size=24, optimizer="adamw",
-            learning_rate=0.001, augmentation="light", mixup=0.2,
-        ),
-        most_frequent, "the more frequent class",
+        "hymenoptera", "--model resnet18 --image-size 64 --epochs 20", most_frequent, "the more frequent class"
     ),
     "camvid": Row(
-        job(
-            "camvid_subset", "segmentation", model="unet", encoder="resnet18", image_size=96, epochs=20, batch_size=6,
-            optimizer="adam", learning_rate=0.001, augmentation="light", ignore_value=11,
-        ),
+        "camvid_subset",
+        "--task segmentation --model unet --encoder resnet18 --image-size 96 --epochs 20 --ignore-value 11",
         most_frequent, "the most frequent class everywhere",
     ),
     "roads": Row(
-        job(
-            "massachusetts_roads_tiles", "road_extraction", model="linknet18_mtl", image_size=128, epochs=30, batch_size=4,
-            optimizer="adam", learning_rate=0.001, schedule="none", augmentation="light",
-        ),
+        "massachusetts_roads_tiles", "--task road_extraction --model linknet18_mtl --image-size 128 --epochs 30",
         lines_everywhere, "lines everywhere",
     ),
     "points": Row(
-        job(
-            "pointcloud_mosd", "point_segmentation", model="pointcnn_x1", points=1024, epochs=4, batch_size=8,
-            optimizer="adam", learning_rate=0.01, augmentation="light",
-        ),
+        "pointcloud_mosd", "--task point_segmentation --model pointcnn_x1 --points 1024 --epochs 4",
         most_frequent, "one class everywhere",
     ),
     "bsds500": Row(
-        job(
-            "bsds500_subset", "edge_detection", model="hed_bn", image_size=112, epochs=14, batch_size=2, optimizer="adam",
-            learning_rate=0.001, augmentation="light",
-        ),
-        chance, "chance",
+        "bsds500_subset", "--task edge_detection --model hed_bn --image-size 112 --epochs 14", chance, "chance"
     ),
     "bccd": Row(
-        job(
-            "bccd", "detection", model="fasterrcnn_mobilenet_light", image_size=160, epochs=8, batch_size=4,
-            optimizer="adamw", learning_rate=0.0007, schedule="onecycle", clip_norm=5.0, augmentation="light",
-        ),
+        "bccd", "--task detection --model fasterrcnn_mobilenet_light --image-size 160 --epochs 8",
         boxes_on_a_grid, "boxes of the middle sizes on a grid",
     ),
     "nuclei": Row(
-        job(
-            "nuclei_subset", "instance_segmentation", model="maskrcnn_mobilenet_light", image_size=160, epochs=10,
-            batch_size=4, optimizer="adamw", learning_rate=0.0007, schedule="onecycle", clip_norm=5.0, augmentation="light",
-        ),
+        "nuclei_subset",
+        "--task instance_segmentation --model maskrcnn_mobilenet_light --image-size 160 --epochs 10",
         objects_on_a_grid, "objects of the middle size on a grid",
     ),
 }  # fmt: skip
+
+
+def job_of(row: Row, folder: Path, flags: str) -> Job:
+    """The job that `footplate train` makes of the folder and the flags: what they leave open is the recipe's."""
+    words = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
+    job, found = judge(parser().parse_args(["train", *words], argparse.Namespace(unknown=[])))
+    if job is None or errors(found):
+        raise SystemExit("\n".join(problem.message for problem in found))
+    return job
 
 
 def batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
@@ -194,9 +183,8 @@ def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch],
     return measures.compute()
 
 
-def trained(forker: Forker, row: Row, datasets: Path, folder: Path) -> tuple[str, bool]:
+def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool]:
     """A line of the table, and whether the row's aim is met."""
-    job = msgspec.structs.replace(row.job, dataset=str(datasets / row.job.dataset))
     task = TASKS[job.task]
     formats = task.entry.formats
     splits = task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats))
@@ -213,7 +201,7 @@ def trained(forker: Forker, row: Row, datasets: Path, folder: Path) -> tuple[str
     met = best[measure.id] >= trivial[measure.id] + row.least
     values = [f"{measures[measure.id]:.3f}" for measures in (before, best, trivial)]
     told = (
-        f"| `{row.job.dataset}` | {job.model}, {task.image_size(job) or job.points} | {job.epochs} | {measure.title} "
+        f"| `{row.dataset}` | {job.model}, {task.image_size(job) or job.points} | {job.epochs} | {measure.title} "
         f"| {values[0]} | {values[1]} | {values[2]} ({row.trivial_name}) | {minutes:.1f} min |{'' if met else ' MISSED'}"
     )
     for other in others:
@@ -222,10 +210,11 @@ def trained(forker: Forker, row: Row, datasets: Path, folder: Path) -> tuple[str
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--datasets", type=Path, default=DATASETS)
-    parser.add_argument("--only", nargs="+", choices=tuple(ROWS), default=tuple(ROWS))
-    chosen = parser.parse_args()
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--datasets", type=Path, default=DATASETS)
+    options.add_argument("--only", nargs="+", choices=tuple(ROWS), default=tuple(ROWS))
+    options.add_argument("--flags", default="", help='more for `footplate train`, e.g. "--augmentation light"')
+    chosen = options.parse_args()
     print(f"{where()}, load {os.getloadavg()[0]:.1f}")
     torch.set_num_threads(usable_cores())
     met = True
@@ -235,10 +224,11 @@ def main() -> int:
             os.environ |= {"FOOTPLATE_CACHE": f"{folder}/cache", "FOOTPLATE_HOME": f"{folder}/home"}
             for name in chosen.only:
                 row = ROWS[name]
-                if not (chosen.datasets / row.job.dataset).is_dir():
-                    print(f"{row.job.dataset} is missing and left out")
+                if not (chosen.datasets / row.dataset).is_dir():
+                    print(f"{row.dataset} is missing and left out")
                     continue
-                told, reached = trained(forker, row, chosen.datasets, Path(folder) / name)
+                job = job_of(row, chosen.datasets / row.dataset, chosen.flags)
+                told, reached = trained(forker, row, job, Path(folder) / name)
                 met &= reached
                 print(told, flush=True)
     finally:

@@ -1,7 +1,7 @@
-"""Is the model that comes out as good as an expert's? `python tests/benchmarks/outcome.py [--only DATASET ...]`
+"""Is the model that comes out as good as an expert's? `python tests/benchmarks/outcome.py [--only COMPARISON ...]`
 
 Trains through `footplate train` and, beside it, by the recipes of others (`tests/support/experts.py`), with the same
-images, size, epochs, batch and weights, once per seed. Prints a table per dataset: the mean of the measure over the
+images, size, epochs, batch and weights, once per seed. Prints a table per comparison: the mean of the measure over the
 seeds and its standard deviation, of the best epoch and of the last, and the ratio to the best of the others. The exit
 code is 1 where Footplate's mean is below the best of the others by more than two standard errors, or a training failed.
 
@@ -46,35 +46,47 @@ MODEL = "tf_efficientnet_lite0"
 STANDARD_ERRORS = 2.0
 CLASSIFIERS = ("fastai", "timm", "torchvision")
 SEGMENTER = ("--task", "segmentation", "--model", "unet", "--encoder", f"tu-{MODEL}")
-MODULES = {"smp": "segmentation_models_pytorch"}
+MODULES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A dataset, the settings that all sides share, and what `footplate train` is told beside them."""
+    """The settings that all sides share on the dataset in `folder`, or on one made here, and what `footplate train` is told
+    beside them. Without weights all train from scratch."""
 
+    folder: str
     measure: str
     size: int
     epochs: int
     batch: int
     others: tuple[str, ...]
     flags: tuple[str, ...]
+    model: str = MODEL
     weights: bool = True
     ignored: int | None = None
 
 
+FINE_TUNED = ("--model", f"timm:{MODEL}")
+RESNET18 = ("--model", "resnet18", "--recipe", "from-scratch")
 COMPARISONS = {
-    "hymenoptera": Comparison("top1", 160, 5, 32, CLASSIFIERS, ("--model", f"timm:{MODEL}")),
-    "fashion_mnist_small": Comparison("top1", 96, 5, 32, CLASSIFIERS, ("--model", f"timm:{MODEL}")),
-    "garments": Comparison("top1", 96, 5, 32, CLASSIFIERS, ("--model", f"timm:{MODEL}")),
-    "camvid_subset": Comparison("miou", 192, 10, 8, ("smp",), (*SEGMENTER, "--ignore-value", "11"), ignored=11),
-    "nuclei": Comparison("miou", 192, 10, 8, ("smp",), SEGMENTER),
-    "bccd": Comparison("map", 256, 10, 8, ("ultralytics",), ("--task", "detection"), weights=False),
+    "hymenoptera": Comparison("hymenoptera", "top1", 160, 5, 32, CLASSIFIERS, FINE_TUNED),
+    "fashion": Comparison("fashion_mnist_small", "top1", 96, 5, 32, CLASSIFIERS, FINE_TUNED),
+    "garments": Comparison("", "top1", 96, 5, 32, CLASSIFIERS, FINE_TUNED),
+    "mnist-scratch": Comparison(
+        "mnist", "top1", 28, 5, 64, ("pytorch", "fastai"), ("--model", "mnist_cnn"), "mnist_cnn", weights=False
+    ),
+    "fashion-scratch": Comparison(
+        "fashion_mnist_small", "top1", 64, 20, 32, CLASSIFIERS, RESNET18, "resnet18", weights=False
+    ),
+    "camvid": Comparison(
+        "camvid_subset", "miou", 128, 20, 8, ("smp",), (*SEGMENTER, "--ignore-value", "11"), ignored=11
+    ),
+    "nuclei": Comparison("nuclei_subset", "miou", 192, 10, 8, ("smp",), SEGMENTER),
+    "bccd": Comparison("bccd", "map", 256, 10, 8, ("ultralytics",), ("--task", "detection"), weights=False),
 }
-"""By their dataset's folder; garments and nuclei are made, by `garments` and `nuclei`."""
 
 
-def garments(folder: Path) -> None:
+def garments(folder: Path, _: Path) -> None:
     """The sample dataset's garments, tinted, at any place and size on a smooth ground of any colours, 96 px; four
     images of each."""
     random = np.random.default_rng(0)
@@ -91,15 +103,19 @@ def garments(folder: Path) -> None:
             ground.save(target, quality=90)
 
 
-def nuclei(folder: Path, datasets: Path) -> None:
+def nuclei(folder: Path, source: Path) -> None:
     """nuclei_subset with masks of nucleus and ground, which it has of each nucleus."""
-    for path in sorted((datasets / "nuclei_subset/masks").rglob("*.png")):
+    for path in sorted((source / "masks").rglob("*.png")):
         mask = folder / "masks" / path.parent.name / path.name
         mask.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray((np.asarray(Image.open(path)) > 0).astype(np.uint8)).save(mask)
         image = folder / "images" / path.parent.name / path.name
         image.parent.mkdir(parents=True, exist_ok=True)
-        image.symlink_to((datasets / "nuclei_subset/images" / path.parent.name / path.name).resolve())
+        image.symlink_to((source / "images" / path.parent.name / path.name).resolve())
+
+
+MADE = {"garments": garments, "nuclei": nuclei}
+"""What makes a comparison's dataset, of that in its folder."""
 
 
 class TrainingError(Exception):
@@ -186,8 +202,8 @@ def trained(name: str, options: argparse.Namespace, results: Results, folder: Pa
         cells = []
         for seed in options.seeds:
             setting = Setting(
-                str(folder), MODEL, str(options.weights), size, epochs, comparison.batch, seed, options.threads,
-                comparison.ignored,
+                str(folder), comparison.model, str(options.weights) if comparison.weights else "", size, epochs,
+                comparison.batch, seed, options.threads, comparison.ignored,
             )  # fmt: skip
             settings = {"dataset": name, "side": side, "measure": comparison.measure, "weights": comparison.weights}
             settings |= {field: getattr(setting, field) for field in ("model", "size", "epochs", "batch", "seed")}
@@ -219,7 +235,7 @@ def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespac
 
 
 def compare(name: str, options: argparse.Namespace, results: Results, folder: Path) -> bool:
-    """Prints the table of a dataset; whether Footplate is as good as the best of the others, and nothing failed."""
+    """Prints a comparison's table; whether Footplate is as good as the best of the others, and nothing failed."""
     rows = dict(trained(name, options, results, folder))
     whole = {side: cells for side, cells in rows.items() if cells and None not in cells}
     best = {side: [max(cell["values"]) for cell in cells] for side, cells in whole.items()}
@@ -254,7 +270,7 @@ def main() -> int:
     parser.add_argument("--datasets", type=Path, default=SHARED / "datasets")
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help=f"timm's weights of {MODEL}")
     parser.add_argument("--only", nargs="+", choices=tuple(COMPARISONS), default=tuple(COMPARISONS))
-    parser.add_argument("--sides", nargs="+", choices=("footplate", *CLASSIFIERS, "smp", "ultralytics"))
+    parser.add_argument("--sides", nargs="+", choices=("footplate", *CLASSIFIERS, "pytorch", "smp", "ultralytics"))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--size", type=int, help="the images' side in pixels")
@@ -269,14 +285,12 @@ def main() -> int:
     met = True
     with tempfile.TemporaryDirectory() as made:
         for name in options.only:
-            folder = options.datasets / name
-            if name == "garments":
-                garments(folder := Path(made) / name)
-            elif name == "nuclei" and (options.datasets / "nuclei_subset").is_dir():
-                nuclei(folder := Path(made) / name, options.datasets)
-            if not folder.is_dir():
-                print(f"{name} is missing and left out")
+            source = folder = options.datasets / COMPARISONS[name].folder
+            if not source.is_dir():
+                print(f"{source.name} is missing and left out.")
                 continue
+            if name in MADE:
+                MADE[name](folder := Path(made) / name, source)
             met &= compare(name, options, results, folder)
     return 0 if met else 1
 

@@ -10,6 +10,7 @@ first GPU where there is one.
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 import tempfile
@@ -21,18 +22,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 IGNORED = 255
+SPLITS = ("train", "val")
+MNIST_CNN = "mnist_cnn"
+"""The network of PyTorch's examples/mnist."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """`data` holds `train` and `val`: a folder per class, or for masks below `images` and `masks`; or VOC's folders.
+    """`data` holds `train` and `val`: a folder per class, or for masks below `images` and `masks`; or VOC's folders, or
+    MNIST's files.
 
-    `weights` is a file of timm's weights for `model`, `size` the images' side in pixels, `ignored` a mask's value of no
-    class.
+    `weights` is a file of timm's weights for `model`, "" where one of torchvision's models is trained from scratch, or
+    `MNIST_CNN`; `size` is the images' side in pixels, `ignored` a mask's value of no class.
     """
 
     data: str
@@ -49,15 +54,23 @@ class Setting:
 def fastai(setting: Setting) -> list[float]:
     """`vision_learner` and `fine_tune` by fastai's own defaults, with the presizing of its book (chapter 5).
 
-    The first of the epochs trains the head alone, as `fine_tune` does by itself.
+    The first of the epochs trains the head alone, as `fine_tune` does by itself. From scratch it is `fit_one_cycle`, without
+    augmentation for digits.
     """
     from fastai.vision import all as vision
 
     vision.set_seed(setting.seed, reproducible=True)
-    dls = vision.ImageDataLoaders.from_folder(
-        setting.data, train="train", valid="val", bs=setting.batch, num_workers=0, device=DEVICE,
-        item_tfms=vision.Resize(2 * setting.size), batch_tfms=vision.aug_transforms(size=setting.size, min_scale=0.75),
-    )  # fmt: skip
+    if setting.model == MNIST_CNN:
+        loaders = (DataLoader(digits(setting, split), setting.batch, shuffle=split == "train") for split in SPLITS)
+        dls = vision.DataLoaders(*loaders)
+    else:
+        changes = vision.aug_transforms(size=setting.size, min_scale=0.75)
+        if not setting.weights:  # where there are, `vision_learner` normalises as they want it
+            changes.append(vision.Normalize.from_stats(*vision.imagenet_stats))
+        dls = vision.ImageDataLoaders.from_folder(
+            setting.data, train="train", valid="val", bs=setting.batch, num_workers=0, device=DEVICE,
+            item_tfms=vision.Resize(2 * setting.size), batch_tfms=changes,
+        )  # fmt: skip
     accuracies: list[float] = []
 
     class Kept(vision.Callback):
@@ -66,6 +79,12 @@ def fastai(setting: Setting) -> list[float]:
         def after_epoch(self) -> None:
             accuracies.append(float(self.learn.recorder.values[-1][-1]))
 
+    if not setting.weights:
+        to_loss = {"loss_func": nn.CrossEntropyLoss(), "metrics": vision.accuracy}
+        learner = vision.Learner(dls, fresh_model(setting), cbs=Kept(), **to_loss)
+        with learner.no_bar(), learner.no_logging():
+            learner.fit_one_cycle(setting.epochs)
+        return accuracies
     learner = vision.vision_learner(
         dls, setting.model, metrics=vision.accuracy, cbs=Kept(), pretrained_cfg_overlay={"file": setting.weights}
     )
@@ -84,7 +103,7 @@ def timm(setting: Setting) -> list[float]:
     from timm.optim import create_optimizer_v2
     from timm.scheduler import create_scheduler_v2
 
-    model = timm_model(setting)
+    model = timm_model(setting) if setting.weights else fresh_model(setting)
     config = resolve_data_config({}, model=model)
     shape = (3, setting.size, setting.size)
     of_both = {"mean": config["mean"], "std": config["std"]}
@@ -112,7 +131,7 @@ def torchvision(setting: Setting) -> list[float]:
     from timm.data import resolve_data_config
     from torchvision import transforms
 
-    model = timm_model(setting)
+    model = timm_model(setting) if setting.weights else fresh_model(setting)
     config = resolve_data_config({}, model=model)
     to_input = [transforms.ToTensor(), transforms.Normalize(config["mean"], config["std"])]
     train, val = folder_loaders(
@@ -126,6 +145,21 @@ def torchvision(setting: Setting) -> list[float]:
     )  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * setting.batch / 256, momentum=0.9, weight_decay=1e-4)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=max(1, round(setting.epochs / 3)), gamma=0.1)
+
+    def measure() -> float:
+        scheduler.step()
+        return accuracy(model, val)
+
+    return fit(model, train, nn.CrossEntropyLoss(), optimizer, setting.epochs, measure=measure)
+
+
+def pytorch(setting: Setting) -> list[float]:
+    """PyTorch's examples/mnist/main.py by its defaults: Adadelta of 1.0, times 0.7 after each epoch, no augmentation."""
+    model = fresh_model(setting)
+    train = DataLoader(digits(setting, "train"), setting.batch, shuffle=True)
+    val = DataLoader(digits(setting, "val"), 1000)
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
 
     def measure() -> float:
         scheduler.step()
@@ -200,9 +234,39 @@ def timm_model(setting: Setting) -> nn.Module:
     import timm as models
 
     torch.manual_seed(setting.seed)
-    classes = sum(path.is_dir() for path in (Path(setting.data) / "train").iterdir())
     overlay = {"file": setting.weights}
-    return models.create_model(setting.model, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=classes)
+    return models.create_model(
+        setting.model, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=class_count(setting)
+    )
+
+
+def fresh_model(setting: Setting) -> nn.Module:
+    """With random weights."""
+    from torchvision import models
+
+    torch.manual_seed(setting.seed)
+    if setting.model == MNIST_CNN:
+        return nn.Sequential(
+            nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25),
+            nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10),
+        )  # fmt: skip
+    return models.get_model(setting.model, num_classes=class_count(setting))
+
+
+def class_count(setting: Setting) -> int:
+    return sum(path.is_dir() for path in (Path(setting.data) / "train").iterdir())
+
+
+def digits(setting: Setting, split: str) -> TensorDataset:
+    """MNIST's images, normalised as in PyTorch's example, and their classes."""
+    name = "train" if split == "train" else "t10k"
+
+    def values(file: str, header: int) -> Tensor:
+        content = gzip.decompress((Path(setting.data) / f"{name}-{file}-ubyte.gz").read_bytes())
+        return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=header)
+
+    images = values("images-idx3", 16).view(-1, 1, 28, 28)
+    return TensorDataset((images / 255 - 0.1307) / 0.3081, values("labels-idx1", 8).long())
 
 
 def folder_loaders(
@@ -303,8 +367,10 @@ def accuracy(model: nn.Module, val: DataLoader[Any]) -> float:
     return right / len(val.dataset)  # type: ignore[arg-type]
 
 
-RECIPES = {"fastai": fastai, "timm": timm, "torchvision": torchvision, "smp": smp, "ultralytics": ultralytics}
-PACKAGES = {"smp": "segmentation_models_pytorch"}
+RECIPES = {
+    "fastai": fastai, "timm": timm, "torchvision": torchvision, "pytorch": pytorch, "smp": smp, "ultralytics": ultralytics,
+}  # fmt: skip
+PACKAGES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
 
 
 def main() -> None:

@@ -105,6 +105,14 @@ def test_that_what_fine_tuning_does_goes_by_model_classes_and_number_of_steps() 
     assert values("fine-tune", seen(task="detection", model="retinanet_resnet50_fpn"))["clip_norm"] == 10
 
 
+def test_that_validation_images_are_cropped_as_they_were_when_the_weights_were_measured() -> None:
+    assert values("fine-tune", seen(model="resnet50"))["val_crop"] == 0.966  # 224 of 232 px
+    assert values("fine-tune", seen(model="timm:vit_base_patch16_224", image_size=224))["val_crop"] == 0.9
+    assert values("fine-tune", seen(model="resnet50", image_size=64)).get("val_crop") is None
+    own = seen(model="timm:test_vit4", image_size=160, weights_file="mine.safetensors")
+    assert values("fine-tune", msgspec.structs.replace(own, of_weights={}))["val_crop"] == 0.875
+
+
 def test_that_a_rate_grows_with_the_batch_unless_a_rule_sets_it_anew() -> None:
     assert values("torchvision-detection", seen(task="detection", batch_size=4))["learning_rate"] == 0.005
     scratch = {"model": "mnist_cnn", "batch_size": 64}
