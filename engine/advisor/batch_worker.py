@@ -91,7 +91,7 @@ def _batches(prepared: worker.Prepared, reporter: Reporter) -> Iterator[Batch | 
     train, val = feeds.train(), feeds.val()
     try:
         read = next(train.epoch(1))
-        next(val.epoch(1))
+        next(val.epoch(1), None)
     finally:
         train.close()
         val.close()
