@@ -128,6 +128,8 @@ def main() -> None:
         }
     finally:
         forker.close()
+    if not shares:
+        raise SystemExit(f"None of the datasets is in {chosen.shared / 'datasets'}. Set --shared.")
     if any(share < AIM for share in shares.values()):
         raise SystemExit(f"Below {AIM}: {', '.join(name for name, share in shares.items() if share < AIM)}")
 
