@@ -1,4 +1,9 @@
-"""The search for the largest batch size, by as few trials as may be: memory grows with it in a line, nearly."""
+"""The search for the largest batch size, by as few trials as may be.
+
+Memory grows with the batch in a line, nearly: fragments of it, a library's choice of algorithms and what threads take bend
+the line by some hundredths. So the line only says where to look. The answer lies between a size that fits and one that
+does not, which are near to each other.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,14 @@ FIRST = 4
 GROWTH = 4
 REACH = 8
 """A line through two sizes is believed so many times as far as they are apart."""
-BELOW = 0.9
-"""After a first failure where memory was foreseen to be full about there, the next size is so much of it."""
-SHARE = 0.97
-"""Of the batch size at which memory would be full, so much is aimed at: a few images of room are left to spare."""
-NEAR = 0.955
-"""A size that fits is the answer where it is at least so much of the least one that is known, or foreseen, not to."""
+ROOM = 0.98
+"""The answer is at most so much of the least size that is known, or foreseen, not to fit: what a run takes varies a little."""
+NEAR = 0.96
+"""A size that fits is near enough to one that does not where it is at least so much of it."""
+AIM = (NEAR + ROOM) / 2
+"""Of the size at which memory would be full, so much is tried, which is the answer where the line is right."""
+BACK = 0.3
+"""After a size that does not fit, the next one is at least so much of the way back to the largest that does."""
 FASTER = 0.05
 """Where no larger size is faster by more than this share, the knee of the speed is reached."""
 GAP = 4
@@ -45,65 +52,89 @@ class Searched(NamedTuple):
         return _knee(self.trials)
 
 
+class _Bracket(NamedTuple):
+    """What is known of the limit: the memory of the sizes that fit below `least_failed`, smallest first, and that size, the
+    least that does not fit. `full` is where the first thing is foreseen to run out. Both may be infinite."""
+
+    fits: list[tuple[int, Mapping[str, tuple[int, int]]]]
+    least_failed: float
+    full: float
+
+    @property
+    def largest(self) -> int:
+        return self.fits[-1][0] if self.fits else 0
+
+    def with_room(self, unit: int) -> int:
+        """The largest size that fits, or up to 1 - `ROOM` less, where there would be no room to spare."""
+        would_fail = min(self.least_failed, self.full // unit * unit + unit)
+        return min(self.largest, int(ROOM * max(would_fail, self.largest) // unit) * unit) or self.largest
+
+
 def search(probe: Callable[[int], Probe | None], *, unit: int, most: int) -> Searched:
     """Finds the largest multiple of `unit`, up to `most`, that fits, by `probe`, which is None of a size that does not.
 
     Makes `MOST_TRIALS` trials at most.
     """
     trials: dict[int, Probe | None] = {}
-    size = min(unit * FIRST, most // unit * unit)
-    while size and size not in trials and len(trials) < MOST_TRIALS - 1:
+    while len(trials) < MOST_TRIALS and (size := _next(trials, unit, most // unit * unit)):
         trials[size] = probe(size)
-        size = _next(trials, unit, most // unit * unit)
-    with_room = _with_room(trials, unit)
-    if with_room and with_room not in trials:
-        trials[with_room] = probe(with_room)
-    fits = [size for size, tried in trials.items() if tried is not None]
-    largest = max((size for size in fits if size <= with_room), default=max(fits, default=0))
+    bracket = _bracket(trials)
+    with_room = bracket.with_room(unit)
+    largest = with_room if trials.get(with_room) is not None else bracket.largest
     while largest and len(trials) < MOST_TRIALS and (between := _before_the_knee(trials, unit)):
         trials[between] = probe(between)
     return Searched(dict(sorted(trials.items())), largest)
 
 
-def _with_room(trials: Mapping[int, Probe | None], unit: int) -> int:
-    """The largest size that fits, or a little less where it all but fills the memory; 0 where none fits."""
-    fits = [(size, tried.memory) for size, tried in sorted(trials.items()) if tried is not None]
-    if not fits:
-        return 0
-    bound = min((size for size, tried in trials.items() if tried is None), default=math.inf)
-    room = SHARE * min(bound, _full_at(fits[-2:]))
-    return max(unit, int(min(fits[-1][0], room) // unit) * unit)
+def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
+    least_failed = min((size for size, tried in trials.items() if tried is None), default=math.inf)
+    fits = [(size, tried.memory) for size, tried in sorted(trials.items()) if tried is not None and size < least_failed]
+    return _Bracket(fits, least_failed, _full_at(fits))
 
 
 def _next(trials: Mapping[int, Probe | None], unit: int, most: int) -> int:
-    """The size to try next; one that was tried where there is nothing more to learn."""
-    fits = [(size, tried.memory) for size, tried in sorted(trials.items()) if tried is not None]
-    fails = sorted(size for size, tried in trials.items() if tried is None)
-    least_failed = min(fails, default=math.inf)
+    """The size to try next; 0 where there is nothing more to learn."""
+    fits, least_failed, full = bracket = _bracket(trials)
+    largest = bracket.largest
+    if not trials:
+        return min(unit * FIRST, most)
     if not fits:
-        return fails[0] // 2 // unit * unit
+        return int(least_failed / 2 // unit) * unit
+    if largest >= min(most, NEAR * least_failed, least_failed - unit):
+        with_room = bracket.with_room(unit)
+        # Where it did not fit, others have to be tried.
+        return with_room if with_room not in trials and len(trials) < MOST_TRIALS - 1 else 0
+    aim = _above(fits, full) if least_failed == math.inf else _between(trials, bracket)
+    return int(min(max(aim // unit * unit, largest + unit), most, least_failed - unit))
+
+
+def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
+    """Where to look while all that was tried fits."""
     largest = fits[-1][0]
-    full = _full_at(fits[-2:])
-    if largest >= min(most, NEAR * min(least_failed, full)):
-        return largest
-    aim: float
     if len(fits) == 1:
-        aim = GROWTH * largest
-    elif full - largest > REACH * (largest - fits[-2][0]):
-        aim = min(full / 2, GROWTH**2 * largest)
-    else:
-        aim = SHARE * full
-    if aim >= least_failed:
-        near = len(fails) == 1 and full < 2 * least_failed
-        aim = BELOW * least_failed if near and BELOW * least_failed > largest else math.sqrt(largest * least_failed)
-    return max(int(min(aim, most) // unit) * unit, largest)
+        return GROWTH * largest
+    if full - largest > REACH * (largest - fits[-2][0]):
+        return min(full / 2, GROWTH**2 * largest)
+    return max(AIM * full, largest / NEAR)
 
 
-def _full_at(points: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
-    """The size at which the first thing runs out, by a line through the last two points."""
-    if len(points) < 2:
+def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
+    """Where to look between the largest size that fits and the least that does not."""
+    largest, failed = bracket.largest, bracket.least_failed
+    if any(size > failed for size, tried in trials.items() if tried is not None):
+        return AIM * failed  # a larger one fits, so that the limit is near
+    if largest >= NEAR**2 * failed or bracket.full > 2 * failed:
+        return math.sqrt(largest * failed)
+    return min(max(AIM * bracket.full, largest / NEAR), AIM * failed, failed - BACK * (failed - largest))
+
+
+def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
+    """The size at which the first thing runs out, by a line through the last point and one of at most half its size, since
+    what bends the line would decide the slope between near ones."""
+    if len(fits) < 2:
         return math.inf
-    (small, before), (large, after) = points
+    large, after = fits[-1]
+    small, before = next((fit for fit in reversed(fits) if 2 * fit[0] <= large), fits[0])
     found = math.inf
     for name, (used, limit) in after.items():
         slope = (used - before[name][0]) / (large - small)

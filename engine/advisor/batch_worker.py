@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -18,7 +19,6 @@ from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.epochs import AHEAD, Batch
 from engine.data.sampler import divide
 from engine.strategies.base import Strategy
-from engine.tasks import TASKS
 from engine.training import worker
 from engine.training.feeds import Feeds
 from engine.training.report import Reporter
@@ -52,7 +52,8 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     if len(spec.devices) == spec.world_size:
         gpus = [device for device in gpus if device == strategy.device]
     batches = _batches(prepared, reporter)
-    ready = _read_ahead(strategy) if on_cpu else None
+    ready = _read_ahead(prepared)
+    saved: Any = None
     reporter.phase("training")
     warm_up = WARM_UP if on_cpu else WARM_UP_GPU
     seconds, timed = 0.0, 0
@@ -63,11 +64,13 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         strategy.step(batch, updater)
         took = strategy.clock() - begun
         reporter.progressed(number)
+        if number == 1:  # as a checkpoint, whose copy is written beside the next steps
+            saved = strategy.state_dict(), strategy.optimizer_state(updater)
         if number > warm_up:
             seconds, timed = seconds + took, timed + 1
         if strategy.agree([int(timed >= LEAST and seconds > ENOUGH_S)])[0]:
             break
-    del ready
+    del ready, saved
     slowest = strategy.agree([round(1e6 * seconds / timed)])[0] / 1e6
     found = Probe(spec.job.batch_size / slowest, memory.peak() if memory is not None else gpu_peaks(gpus))
     Path(spec.run_folder, probe_file(spec.rank)).write_bytes(msgspec.msgpack.encode(found))
@@ -76,27 +79,36 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 
 
 def _batches(prepared: worker.Prepared, reporter: Reporter) -> Iterator[Batch | None]:
-    """This rank's share of a batch of the job's size, again and again, of a few samples of the job's own."""
+    """This rank's share of a batch of the job's size, again and again, of a few samples of the job's own.
+
+    Those of validation are read, too, as what reads them keeps memory of its own.
+    """
     strategy = prepared.strategy
     job = strategy.spec.job
     few = msgspec.structs.replace(job, batch_size=min(job.batch_size, EXAMPLES * strategy.data_world))
     spec = msgspec.structs.replace(strategy.spec, job=few)
-    feed = Feeds(spec, strategy, prepared.task, prepared.splits, reporter, streams=prepared.streams).train()
+    feeds = Feeds(spec, strategy, prepared.task, prepared.splits, reporter, streams=prepared.streams)
+    train, val = feeds.train(), feeds.val()
     try:
-        read = next(feed.epoch(1))
+        read = next(train.epoch(1))
+        next(val.epoch(1), None)
     finally:
-        feed.close()
+        train.close()
+        val.close()
     share = divide(job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
     while True:
         yield None if read is None else _filled(strategy, replace(read, global_size=job.batch_size), share)
 
 
-def _read_ahead(strategy: Strategy) -> torch.Tensor:
-    """As much memory as the loader's next batches take, which lie there as bytes."""
-    job = strategy.spec.job
-    share = divide(job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank] * strategy.loads_data
-    example = TASKS[job.task].example_shape(job, 3)
-    return torch.ones((AHEAD + 1, share, *example), dtype=torch.uint8)
+def _read_ahead(prepared: worker.Prepared) -> torch.Tensor | None:
+    """As much memory on the device as the next batches of training and of validation take there, which wait as bytes."""
+    strategy, splits = prepared.strategy, prepared.splits
+    if not strategy.loads_data:
+        return None
+    share = divide(strategy.spec.job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
+    waiting = (AHEAD + 1) * (share + min(share, len(splits.val) // strategy.data_world))
+    example = prepared.task.example_shape(strategy.spec.job, splits.channels)
+    return torch.ones((waiting, *example), dtype=torch.uint8, device=strategy.device)
 
 
 def _filled(strategy: Strategy, batch: Batch, share: int) -> Batch:

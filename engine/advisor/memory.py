@@ -26,13 +26,15 @@ class MainMemory:
 
     def __init__(self, workers: int) -> None:
         free = min((psutil.virtual_memory().available, *_free_in_cgroups())) // workers
-        self._limit = psutil.Process().memory_info().rss + free
         if sys.platform == "linux":
             import resource
 
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            data = _of_process("VmData") + free
-            resource.setrlimit(resource.RLIMIT_DATA, (data if hard < 0 else min(data, hard), hard))
+            data = _of_process("VmData")
+            if hard >= 0:
+                free = min(free, max(0, hard - data))
+            resource.setrlimit(resource.RLIMIT_DATA, (data + free, hard))
+        self._limit = psutil.Process().memory_info().rss + free
 
     def peak(self) -> dict[str, tuple[int, int]]:
         """What was used at most and what there is, in bytes: of memory, and of address space where that is limited."""

@@ -22,8 +22,9 @@ from engine.training.report import Reporter
 from engine.training.stepping import Stepper
 
 ENOUGH_S = 150.0
-"""Where `STEPS` steps would take longer, fewer are made."""
+"""Where `STEPS` steps would take longer, fewer are made, by what the first ones took."""
 LEAST_STEPS = 40
+"""With fewer, a curve says too little: on a slow or busy machine they take longer than `ENOUGH_S`."""
 WARM_UP, TIMED = 1, 2
 """Steps at the lowest rate, which changes next to nothing, by which the others' time is known."""
 

@@ -3,6 +3,9 @@
 Each row's job is trained at the rate that `find-lr` suggests for it and at those of a sweep, all else alike, and the best
 validation measure of each training is printed; at last the suggestion's as a share of the sweep's best. The optimizer is
 AdamW with a cosine schedule. Datasets that are missing are left out.
+
+Every suggestion and every training is a cell of `--results`, a JSON file: one that stands there of the same job and commit
+is not made again, so that an interrupted benchmark goes on.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,6 +27,7 @@ from engine.contract.events import Failed, StepMetrics, Validation
 from engine.contract.finders import FinderOrder, RateFound
 from engine.contract.job import Job
 from engine.supervisor.environment import usable_cores
+from tests.benchmarks.outcome import Results, commit
 from tests.support.timed_runs import where
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -66,19 +72,39 @@ def trained(forker: Forker, job: Job, rate: float) -> float:
         return max((next(iter(validation.measures.values())) for validation in group.of(Validation)), default=0.0)
 
 
-def compare(forker: Forker, name: str, job: Job) -> float:
-    """Prints the row; the suggestion's measure as a share of the sweep's best."""
+def suggested(job: Job) -> dict[str, Any]:
+    """A cell: the rate that the finder suggests, None where it suggests none, and why."""
     begun = time.monotonic()
     found = find(FinderOrder("rate", job), lambda _progress: None)
-    if not isinstance(found, RateFound) or found.suggestion is None:
-        print(f"{name}: the finder suggests none: {found}", flush=True)
+    seconds = time.monotonic() - begun
+    if not isinstance(found, RateFound):
+        return {"rate": None, "why": str(found.problem), "seconds": seconds}
+    return {"rate": found.suggestion, "why": found.why, "steps": len(found.points), "seconds": seconds}
+
+
+def compare(forker: Forker, name: str, job: Job, results: Results) -> float:
+    """Prints the row; the suggestion's measure as a share of the sweep's best."""
+    row = {"row": name, "job": msgspec.to_builtins(job), "commit": commit()}
+
+    def kept(cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if (known := results.get(row | cell)) is None:
+            results.add(row | cell, {**make(), "machine": where()})
+            known = results.get(row | cell)
+        assert known is not None
+        return known
+
+    def value(rate: float) -> float:
+        return float(kept({"trained_at": rate}, lambda: {"value": trained(forker, job, rate)})["value"])
+
+    found = kept({"finder": "rate"}, lambda: suggested(job))
+    if found["rate"] is None:
+        print(f"{name}: the finder suggests none: {found['why']}", flush=True)
         return 0.0
-    took = time.monotonic() - begun
-    own = trained(forker, job, found.suggestion)
-    print(f"{name}: {found.suggestion:.2g} after {took:.0f} s: {own:.4f}", flush=True)
+    own = value(found["rate"])
+    print(f"{name}: {found['rate']:.2g} after {found['seconds']:.0f} s: {own:.4f}", flush=True)
     sweep = {}
     for rate in SWEEP:
-        sweep[rate] = trained(forker, job, rate)
+        sweep[rate] = value(rate)
         print(f"  {rate:.0e}: {sweep[rate]:.4f}", flush=True)
     best = max(sweep.values())
     print(f"{name}: {own:.4f} of {best:.4f} at {max(sweep, key=sweep.__getitem__):.0e}: {own / best:.3f}", flush=True)
@@ -89,17 +115,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, default=SHARED, help="the folder of datasets/ and weights/")
     parser.add_argument("--only", nargs="+", default=[])
+    parser.add_argument("--results", type=Path, default=Path("finders.json"))
     chosen = parser.parse_args()
-    print(where())
+    print(where(), flush=True)
+    results = Results(chosen.results)
     forker = Forker()
     try:
         shares = {
-            name: compare(forker, name, job)
+            name: compare(forker, name, job, results)
             for name, job in jobs(chosen.shared).items()
             if not chosen.only or name in chosen.only
         }
     finally:
         forker.close()
+    if not shares:
+        raise SystemExit(f"None of the datasets is in {chosen.shared / 'datasets'}. Set --shared.")
     if any(share < AIM for share in shares.values()):
         raise SystemExit(f"Below {AIM}: {', '.join(name for name, share in shares.items() if share < AIM)}")
 

@@ -1,10 +1,11 @@
-"""The batch-size finder under a cap of address space, against what a search by halves finds there."""
+"""The batch-size finder under caps of address space and of memory, against what a search by halves and a training find there."""
 
 from __future__ import annotations
 
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -13,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.advisor.batch_finder import job_of_trial
+from engine.advisor.batch_finder import WORKER, job_of_trial
 from engine.advisor.batch_search import MOST_TRIALS
 from engine.contract import paths
 from engine.contract.disk import model_file_sha256
@@ -21,6 +22,7 @@ from engine.contract.finders import FINDING, BatchFound, FinderOrder, FinderProg
 from engine.contract.job import Job
 
 ROOT = Path(__file__).parents[3]
+TRAINING = "engine.training.worker:run"
 BASE_BYTES = 4_060_000_000
 """Address space that a worker takes before any batch."""
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address space are kept by Linux alone")
@@ -57,23 +59,23 @@ def job(tmp_path: Path) -> Job:
     return msgspec.structs.replace(own, image_size=256, cpu_threads=1)
 
 
-def capped(words: list[str], given: bytes, cap: int, folder: Path) -> bytes:
+def capped(words: list[str], given: bytes, cap: int, folder: Path, kind: int = resource.RLIMIT_AS) -> bytes:
     result = subprocess.run(
         [sys.executable, *words],
         input=given,
         capture_output=True,
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder)},
-        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_AS, (cap, cap)),
+        preexec_fn=partial(resource.setrlimit, kind, (cap, cap)),
         check=True,
         timeout=400,
     )
     return result.stdout
 
 
-def found_under(cap: int, job: Job, folder: Path) -> BatchFound:
+def found_under(cap: int, job: Job, folder: Path, kind: int = resource.RLIMIT_AS) -> BatchFound:
     order = msgspec.json.encode(FinderOrder("batch", job))
-    *progress, found = map(FINDING.decode, capped(["-m", "engine.advisor"], order, cap, folder).splitlines())
+    *progress, found = map(FINDING.decode, capped(["-m", "engine.advisor"], order, cap, folder, kind).splitlines())
     assert all(isinstance(message, FinderProgress) for message in progress)
     assert isinstance(found, BatchFound)
     assert not list(folder.glob("footplate-*"))
@@ -81,8 +83,8 @@ def found_under(cap: int, job: Job, folder: Path) -> BatchFound:
     return found
 
 
-def fits(size: int, cap: int, job: Job, folder: Path) -> bool:
-    """Whether steps with batches of `size` can be made, by the worker itself."""
+def fits(job: Job, cap: int, folder: Path, kind: int, function: str = WORKER) -> bool:
+    """Whether `job` can be tried, or trained, by the worker itself."""
     code = """
 import json, sys, tempfile
 from pathlib import Path
@@ -92,12 +94,13 @@ from engine.contract.job import Job
 job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
 import_for(job)
 with tempfile.TemporaryDirectory() as folder:
-    failed = run_workers(job, "engine.advisor.batch_worker:run", Path(folder), lambda event: None)
+    Path(folder, "checkpoints").mkdir()
+    failed = run_workers(job, sys.argv[1], Path(folder), lambda event: None)
 print(json.dumps(failed.kind if failed else "fits"))
 """
-    kind = json.loads(capped(["-c", code], msgspec.json.encode(job_of_trial(job, size)), cap, folder))
-    assert kind in ("fits", "out_of_memory")
-    return bool(kind == "fits")
+    answer = json.loads(capped(["-c", code, function], msgspec.json.encode(job), cap, folder, kind))
+    assert answer in ("fits", "out_of_memory")
+    return bool(answer == "fits")
 
 
 def test_that_the_largest_size_is_found_with_memory_and_speed_and_nothing_is_left(job: Job, tmp_path: Path) -> None:
@@ -118,18 +121,31 @@ def test_that_the_largest_size_is_found_with_memory_and_speed_and_nothing_is_lef
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_that_the_found_size_is_within_a_twentieth_of_what_a_search_by_halves_finds(job: Job, tmp_path: Path) -> None:
-    cap = BASE_BYTES + 4_000_000_000  # threads of the loader may take 64 MB of it or not
-    found = found_under(cap, job, tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "cap"),
+    [(resource.RLIMIT_AS, BASE_BYTES + 4_000_000_000), (resource.RLIMIT_DATA, 5_400_000_000)],
+    ids=["address_space", "memory"],
+)
+def test_that_the_found_size_is_within_a_twentieth_of_what_a_search_by_halves_finds_and_trains(
+    kind: int, cap: int, job: Job, tmp_path: Path
+) -> None:
+    many = tmp_path / "many"
+    for image in paths.sample_dataset().rglob("*.png"):
+        for number in range(3):
+            copy = many / image.relative_to(paths.sample_dataset()).with_name(f"{image.stem}-{number}.png")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(image, copy)
+    job = msgspec.structs.replace(job, dataset=str(many), epochs=2)
+    found = found_under(cap, job, tmp_path, kind)
     assert len(found.trials) <= MOST_TRIALS
     assert found.largest is not None
-    low, high = round(0.9 * found.largest), round(1.2 * found.largest)
-    assert fits(low, cap, job, tmp_path)
-    assert not fits(high, cap, job, tmp_path)
+    assert fits(msgspec.structs.replace(job, batch_size=found.largest), cap, tmp_path, kind, TRAINING)
+    low, high = found.largest, round(1.2 * found.largest)
+    assert not fits(job_of_trial(job, high), cap, tmp_path, kind)
     while high - low > 0.01 * low:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle, cap, job, tmp_path) else (low, middle)
-    assert 0.95 * low <= found.largest <= low
+        low, high = (middle, high) if fits(job_of_trial(job, middle), cap, tmp_path, kind) else (low, middle)
+    assert 0.95 * low <= found.largest
 
 
 @pytest.mark.long

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,20 +13,38 @@ from engine.advisor.batch_search import MOST_TRIALS, Probe, Searched, search
 
 
 class Machine:
-    """One of `limit` bytes, of which `fixed` and then `each` image take some; `curved` adds to large sizes."""
+    """One of `limit` bytes, of which `fixed` and then `each` image take some.
 
-    def __init__(self, limit: int, fixed: int, each: int, *, curved: float = 0.0, tells: bool = True) -> None:
+    `curved` adds to large sizes, so much of the line's at its limit; what images take is a whole number of `step`s, and
+    differs by up to the share `noise` from size to size, always alike at the same one, as fragments of a heap do.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        fixed: int,
+        each: int,
+        *,
+        curved: float = 0.0,
+        step: int = 1,
+        noise: float = 0.0,
+        seed: int = 0,
+        tells: bool = True,
+    ) -> None:
         self.limit, self.fixed, self.each, self.curved, self.tells = limit, fixed, each, curved, tells
+        self.step, self.noise, self.seed = step, noise, seed
         self.tried: list[int] = []
 
-    def used(self, size: int) -> int:
-        return round(self.fixed + self.each * size + self.curved * self.each * size * size / self.true_limit_of_line())
+    def used(self, size: int, *, noisy: bool = True) -> int:
+        straight = self.each * size * (1 + self.curved * size / max(1.0, (self.limit - self.fixed) / self.each))
+        noise = random.Random(f"{self.seed} {size}").uniform(-self.noise, self.noise) if noisy else 0.0
+        return round(self.fixed + math.ceil(straight / self.step) * self.step * (1 + noise))
 
-    def true_limit_of_line(self) -> float:
-        return max(1.0, (self.limit - self.fixed) / self.each)
-
-    def true_limit(self, unit: int, most: int) -> int:
-        return max((size for size in range(unit, most + 1, unit) if self.used(size) <= self.limit), default=0)
+    def limits(self, unit: int, most: int) -> tuple[int, int]:
+        """The largest size up to which every size fits, and the largest that would without noise."""
+        sizes = range(unit, most + 1, unit)
+        surely = next((size for size in sizes if self.used(size) > self.limit), most // unit * unit + unit) - unit
+        return surely, max((size for size in sizes if self.used(size, noisy=False) <= self.limit), default=0)
 
     def probe(self, size: int) -> Probe | None:
         self.tried.append(size)
@@ -33,36 +54,79 @@ class Machine:
 
 
 def searched(machine: Machine, unit: int = 1, most: int = 4000) -> Searched:
-    return search(machine.probe, unit=unit, most=most)
+    found = search(machine.probe, unit=unit, most=most)
+    assert len(machine.tried) <= MOST_TRIALS
+    assert machine.tried == list(dict.fromkeys(machine.tried))
+    assert found.largest % unit == 0
+    assert not found.largest or found.trials[found.largest] is not None
+    return found
+
+
+LINES = {
+    "limit": st.integers(50_000, 3_000_000),
+    "share": st.floats(0.0, 0.9),
+    "each": st.integers(300, 20_000),
+    "unit": st.sampled_from([1, 2, 3, 8]),
+}
 
 
 @settings(deadline=None)
-@given(
-    limit=st.integers(50_000, 3_000_000),
-    share=st.floats(0.0, 0.9),
-    each=st.integers(300, 20_000),
-    unit=st.sampled_from([1, 2, 3, 8]),
-    curved=st.sampled_from([0.0, 0.1, 0.2]),
-)
+@given(**LINES, curved=st.sampled_from([0.0, 0.1, 0.2]))
 def test_that_the_found_size_is_within_a_twentieth_of_the_limit_after_eight_trials_at_most(
     limit: int, share: float, each: int, unit: int, curved: float
 ) -> None:
     machine = Machine(limit, round(share * limit), each, curved=curved)
     found = searched(machine, unit)
-    true = machine.true_limit(unit, 4000)
-    assert len(machine.tried) <= MOST_TRIALS
-    assert machine.tried == list(dict.fromkeys(machine.tried))
-    assert found.largest % unit == 0
+    true, _ = machine.limits(unit, 4000)
     assert 0.95 * true - unit < found.largest <= true
-    full = machine.true_limit(unit, 5000)  # beyond what the dataset has
-    assert found.largest <= max(unit, 0.98 * (full + unit))  # with room to spare
+    full, _ = machine.limits(unit, 5000)  # beyond what the dataset has
+    assert found.largest <= max(unit, 0.995 * (full + unit))  # with room to spare
+
+
+@settings(deadline=None)
+@given(
+    **LINES,
+    curved=st.sampled_from([-0.1, 0.0, 0.1, 0.2]),
+    noise=st.sampled_from([0.0, 0.02]),
+    steps=st.sampled_from([100, 40]),
+    seed=st.integers(0, 1000),
+)
+def test_that_noise_of_two_hundredths_and_steps_in_the_memory_do_not_mislead(
+    *, limit: int, share: float, each: int, unit: int, curved: float, noise: float, steps: int, seed: int
+) -> None:
+    fixed = round(share * limit)
+    step = max(1, (limit - fixed) // steps)
+    machine = Machine(limit, fixed, each, curved=curved, step=step, noise=noise, seed=seed)
+    found = searched(machine, unit, 20_000)
+    surely, in_the_mean = machine.limits(unit, 20_000)
+    assert 0.95 * surely - unit < found.largest <= in_the_mean / (1 - noise) + unit * bool(noise)
+
+
+@pytest.mark.parametrize(("limit", "most_trials"), [(4_000_000, 6), (800_000, 6), (400_000, 5)])
+def test_that_where_the_line_is_right_two_trials_at_its_end_prove_it(limit: int, most_trials: int) -> None:
+    machine = Machine(limit, 100_000, 1000)
+    full = (limit - 100_000) // 1000
+    searched(machine, most=5000)
+    near = [size for size in machine.tried if size > 0.6 * full]
+    assert [size <= full for size in near] == [True, False]
+    assert len(machine.tried[: machine.tried.index(near[-1]) + 1]) <= most_trials
+
+
+@pytest.mark.parametrize("true", [740, 850, 930])
+def test_that_a_limit_below_the_foreseen_one_is_found(true: int) -> None:
+    class Misled(Machine):
+        def probe(self, size: int) -> Probe | None:
+            probe = super().probe(size)
+            return probe if size <= true else None
+
+    found = searched(Misled(1_000_000, 0, 1000))
+    assert 0.95 * true <= found.largest <= true
 
 
 @pytest.mark.parametrize("limit", [30_000, 400_000, 1_000_000])
 def test_that_a_limit_is_found_that_no_measure_foretells(limit: int) -> None:
     machine = Machine(limit, 0, 1000, tells=False)
     found = searched(machine)
-    assert len(machine.tried) <= MOST_TRIALS
     assert 0.7 * limit / 1000 <= found.largest <= limit / 1000
 
 
