@@ -19,7 +19,8 @@ GROWTH = 4
 REACH = 8
 """A line through two sizes is believed so many times as far as they are apart."""
 ROOM = 0.98
-"""The answer is at most so much of the least size that is known, or foreseen, not to fit: what a run takes varies a little."""
+"""The answer is at most so much of the least size that is known, or foreseen, not to fit, while there are trials left to try
+it: what a run takes varies a little."""
 NEAR = 0.96
 """A size that fits is near enough to one that does not where it is at least so much of it."""
 AIM = (NEAR + ROOM) / 2
@@ -66,7 +67,10 @@ class _Bracket(NamedTuple):
 
     def with_room(self, unit: int) -> int:
         """The largest size that fits, or up to 1 - `ROOM` less, where there would be no room to spare."""
-        would_fail = min(self.least_failed, self.full // unit * unit + unit)
+        foreseen = (self.full // unit + 1) * unit if self.full < math.inf else math.inf
+        would_fail = min(self.least_failed, foreseen)
+        if would_fail == math.inf:
+            return self.largest
         return min(self.largest, int(ROOM * max(would_fail, self.largest) // unit) * unit) or self.largest
 
 
