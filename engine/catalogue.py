@@ -48,9 +48,8 @@ def describe(task: Task, name: str) -> ModelEntry:
     job = Job(task=task.entry.id, model=name)
     model = on_meta(lambda: task.build_model(job, about.classes, about.channels))
     places, uncuttable = _cuts(model)
-    batch_norm = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     has = {field: field in task.entry.fields and _takes(task, job, about, field) for field in DROPPED}
-    has |= {"head_rate": bool(heads_of(model)), "freeze_batchnorm": batch_norm}
+    has["head_rate"] = bool(heads_of(model))
     return ModelEntry(
         id=name,
         title=about.title,
@@ -64,7 +63,7 @@ def describe(task: Task, name: str) -> ModelEntry:
         blocks=len(blocks(model)),
         tied=tied_views(model),
         fields=tuple(field for field in OF_MODELS if has[field]),
-        batch_norm=batch_norm,
+        batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
         encoder=about.encoder,
         weights=about.weights,
     )

@@ -95,7 +95,7 @@ def _batches(prepared: worker.Prepared, reporter: Reporter) -> Iterator[Batch | 
     finally:
         train.close()
         val.close()
-    share = divide(job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
+    share = _share(strategy)
     while True:
         yield None if read is None else _filled(strategy, replace(read, global_size=job.batch_size), share)
 
@@ -105,10 +105,15 @@ def _read_ahead(prepared: worker.Prepared) -> torch.Tensor | None:
     strategy, splits = prepared.strategy, prepared.splits
     if not strategy.loads_data:
         return None
-    share = divide(strategy.spec.job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
+    share = _share(strategy)
     waiting = (AHEAD + 1) * (share + min(share, len(splits.val) // strategy.data_world))
     example = prepared.task.example_shape(strategy.spec.job, splits.channels)
     return torch.ones((waiting, *example), dtype=torch.uint8, device=strategy.device)
+
+
+def _share(strategy: Strategy) -> int:
+    """How many images of a batch of the job's size this rank has."""
+    return divide(strategy.spec.job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
 
 
 def _filled(strategy: Strategy, batch: Batch, share: int) -> Batch:

@@ -17,8 +17,8 @@ from engine.contract.weights import Weights
 
 DROPPED = ("dropout", "stochastic_depth")
 """The job's fields of what is dropped in training."""
-OF_MODELS = (*DROPPED, "head_rate", "freeze_batchnorm")
-"""The job's fields that not all models go by."""
+OF_MODELS = (*DROPPED, "head_rate")
+"""The job's fields that not all models go by, beside those of encoders and of BatchNorm."""
 
 DeviceKind = Literal["cuda", "cpu"]
 

@@ -46,8 +46,9 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
         special = {name for each in catalogue.tasks for name in each.fields}
         found |= dict.fromkeys((special - set(task.fields)) | set(task.without), Idle(f"for the task {task.title}"))
     if model is not None:
-        has = {*model.fields, *(("encoder",) if model.encoder else ())}
-        found |= dict.fromkeys({"encoder", *OF_MODELS} - has, Idle(f"with {model.title}"))
+        has = {"encoder": model.encoder, "freeze_batchnorm": model.batch_norm}
+        has |= {name: name in model.fields for name in OF_MODELS}
+        found |= {name: Idle(f"with {model.title}") for name in has if not has[name]}
     strategy = catalogue.strategy(value["strategy"])
     if strategy is not None:
         found |= _by_strategy(strategy, catalogue.strategies)

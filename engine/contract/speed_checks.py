@@ -19,10 +19,8 @@ def cpp_compiler() -> str:
 
 def speed_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     """What stands against the job's `compile`."""
-    return _compiling(job, strategy) if job.compile == "on" and strategy.keeps_model_whole else []
-
-
-def _compiling(job: Job, strategy: StrategyEntry) -> list[Problem]:
+    if job.compile != "on" or not strategy.keeps_model_whole:
+        return []
     found = []
     if CPU in job.devices and shutil.which(cpp_compiler()) is None:
         found.append(

@@ -98,11 +98,6 @@ def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
     return catalogue.encoder_weights.get(job.encoder)
 
 
-def weights_known(job: Job, catalogue: Catalogue) -> bool:
-    """Whether pretrained weights are known for the job's model, or for the encoder that it stands on."""
-    return weights_of(job, catalogue) is not None
-
-
 def timm_weights(name: str, catalogue: Catalogue) -> Weights | None:
     """The weights of a model of timm's, by its name alone ("resnet50"), which has its default ones, or with a tag
     ("resnet50.a2_in1k")."""

@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum
@@ -33,11 +32,11 @@ _STATES = ("model", "state_dict_ema", "state_dict")
 def of_torchvision(known: WeightsEnum) -> Weights:
     """What torchvision says of weights of its own: licences of the data they were trained on it leaves to the user."""
     licence = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
-    found = Weights(url=known.url, licence=licence, bytes=round(known.meta["_file_size"] * 2**20))
     measured = known.transforms()
+    crop = {}
     if isinstance(measured, ImageClassification):
-        found = msgspec.structs.replace(found, crop=round(measured.crop_size[0] / measured.resize_size[0], 3))
-    return found
+        crop["crop"] = round(measured.crop_size[0] / measured.resize_size[0], 3)
+    return Weights(url=known.url, licence=licence, bytes=round(known.meta["_file_size"] * 2**20), **crop)
 
 
 def pretrained(job: Job, title: str) -> State:

@@ -52,25 +52,11 @@ class Setting:
 
 
 def fastai(setting: Setting) -> list[float]:
-    """`vision_learner` and `fine_tune` by fastai's own defaults, with the presizing of its book (chapter 5).
-
-    The first of the epochs trains the head alone, as `fine_tune` does by itself. From scratch it is `fit_one_cycle`, without
-    augmentation for digits.
-    """
+    """`vision_learner` and `fine_tune` by fastai's own defaults, with the presizing of its book (chapter 5); the first of the
+    epochs trains the head alone, as `fine_tune` does by itself. From scratch: `Learner` and `fit_one_cycle`."""
     from fastai.vision import all as vision
 
     vision.set_seed(setting.seed, reproducible=True)
-    if setting.model == MNIST_CNN:
-        loaders = (DataLoader(digits(setting, split), setting.batch, shuffle=split == "train") for split in SPLITS)
-        dls = vision.DataLoaders(*loaders)
-    else:
-        changes = vision.aug_transforms(size=setting.size, min_scale=0.75)
-        if not setting.weights:  # where there are, `vision_learner` normalises as they want it
-            changes.append(vision.Normalize.from_stats(*vision.imagenet_stats))
-        dls = vision.ImageDataLoaders.from_folder(
-            setting.data, train="train", valid="val", bs=setting.batch, num_workers=0, device=DEVICE,
-            item_tfms=vision.Resize(2 * setting.size), batch_tfms=changes,
-        )  # fmt: skip
     accuracies: list[float] = []
 
     class Kept(vision.Callback):
@@ -79,18 +65,34 @@ def fastai(setting: Setting) -> list[float]:
         def after_epoch(self) -> None:
             accuracies.append(float(self.learn.recorder.values[-1][-1]))
 
-    if not setting.weights:
-        to_loss = {"loss_func": nn.CrossEntropyLoss(), "metrics": vision.accuracy}
-        learner = vision.Learner(dls, fresh_model(setting), cbs=Kept(), **to_loss)
-        with learner.no_bar(), learner.no_logging():
-            learner.fit_one_cycle(setting.epochs)
-        return accuracies
-    learner = vision.vision_learner(
-        dls, setting.model, metrics=vision.accuracy, cbs=Kept(), pretrained_cfg_overlay={"file": setting.weights}
-    )
+    dls, told = fastai_loaders(setting), {"metrics": vision.accuracy, "cbs": Kept()}
+    if setting.weights:
+        overlay = {"file": setting.weights}
+        learner = vision.vision_learner(dls, setting.model, pretrained_cfg_overlay=overlay, **told)
+    else:
+        learner = vision.Learner(dls, fresh_model(setting), loss_func=nn.CrossEntropyLoss(), **told)
     with learner.no_bar(), learner.no_logging():
-        learner.fine_tune(setting.epochs - 1)
+        if setting.weights:
+            learner.fine_tune(setting.epochs - 1)
+        else:
+            learner.fit_one_cycle(setting.epochs)
     return accuracies
+
+
+def fastai_loaders(setting: Setting) -> Any:
+    """fastai's `DataLoaders`, augmented by its defaults; digits are left as they are."""
+    from fastai.vision import all as vision
+
+    if setting.model == MNIST_CNN:
+        loaders = (DataLoader(digits(setting, split), setting.batch, shuffle=split == "train") for split in SPLITS)
+        return vision.DataLoaders(*loaders)
+    changes = vision.aug_transforms(size=setting.size, min_scale=0.75)
+    if not setting.weights:  # where there are, `vision_learner` normalises as they want it
+        changes.append(vision.Normalize.from_stats(*vision.imagenet_stats))
+    return vision.ImageDataLoaders.from_folder(
+        setting.data, train="train", valid="val", bs=setting.batch, num_workers=0, device=DEVICE,
+        item_tfms=vision.Resize(2 * setting.size), batch_tfms=changes,
+    )  # fmt: skip
 
 
 def timm(setting: Setting) -> list[float]:
@@ -103,7 +105,7 @@ def timm(setting: Setting) -> list[float]:
     from timm.optim import create_optimizer_v2
     from timm.scheduler import create_scheduler_v2
 
-    model = timm_model(setting) if setting.weights else fresh_model(setting)
+    model = classifier(setting)
     config = resolve_data_config({}, model=model)
     shape = (3, setting.size, setting.size)
     of_both = {"mean": config["mean"], "std": config["std"]}
@@ -131,7 +133,7 @@ def torchvision(setting: Setting) -> list[float]:
     from timm.data import resolve_data_config
     from torchvision import transforms
 
-    model = timm_model(setting) if setting.weights else fresh_model(setting)
+    model = classifier(setting)
     config = resolve_data_config({}, model=model)
     to_input = [transforms.ToTensor(), transforms.Normalize(config["mean"], config["std"])]
     train, val = folder_loaders(
@@ -228,6 +230,11 @@ def ultralytics(setting: Setting) -> list[float]:
             device=str(DEVICE), pretrained=False, plots=False, workers=0, project=folder, verbose=False,
         )  # fmt: skip
     return values[: setting.epochs]  # the best is measured once more at the end
+
+
+def classifier(setting: Setting) -> nn.Module:
+    """With the setting's weights, or with random ones."""
+    return timm_model(setting) if setting.weights else fresh_model(setting)
 
 
 def timm_model(setting: Setting) -> nn.Module:

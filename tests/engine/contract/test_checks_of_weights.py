@@ -11,7 +11,7 @@ from engine.contract.checks import problems
 from engine.contract.disk import RealDisk
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.contract.weights import Weights, place, weights_known, weights_of
+from engine.contract.weights import Weights, place, weights_of
 from engine.contract.weights_checks import weights_line, weights_problems
 from tests.support.weights_server import WeightsServer
 
@@ -67,7 +67,6 @@ def test_that_where_a_models_weights_come_from_is_known_without_torch(
 ) -> None:
     weights = weights_of(job(**fields), CATALOGUE)
     assert (weights.title if weights is not None else None) == source
-    assert weights_known(job(**fields), CATALOGUE) == (source is not None)
     unknown = [problem for problem in told(job(**fields)) if "knows no pretrained weights" in problem.message]
     assert [problem.severity for problem in unknown] == ([] if source is not None else ["error"])
 
