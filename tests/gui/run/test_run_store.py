@@ -334,8 +334,10 @@ def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
     qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.word == "Running", timeout=20_000)
     assert store.active
     with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        one.process.send_signal(signal.SIGSTOP)  # so that it has not paused before it hears that it is to stop
         store.pause()
         store.stop()
+        one.process.send_signal(signal.SIGCONT)
         assert store.status.word == "Stopping"
     assert ended.args == ["stopped"]
     told = [event for event in one.run.events() if isinstance(event, StepMetrics)]
