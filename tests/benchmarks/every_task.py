@@ -31,6 +31,7 @@ from engine.contract.events import Validation
 from engine.contract.job import Job
 from engine.contract.problems import errors
 from engine.contract.worker import WorkerSpec
+from engine.data.boxed_pictures import BoxedPictures
 from engine.data.epochs import Batch
 from engine.data.opening import Splits, open_splits
 from engine.data.orientation import DIRECTIONS, LINE
@@ -93,7 +94,9 @@ def chance(batch: Batch, splits: Splits) -> Tensor:
 def boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
     """Boxes of each class's middle size side by side over the whole picture, the more likely the more there are of it."""
     side = batch.inputs.shape[-1]
-    rows = splits.train.targets
+    train = splits.train
+    assert isinstance(train, BoxedPictures)
+    rows = train.targets_of(np.arange(len(train)))
     return _gridded(rows[..., :4][rows[..., 4] >= 0] * side, rows[..., 4][rows[..., 4] >= 0], side, len(batch.inputs))
 
 
