@@ -204,7 +204,11 @@ def style_sheet(scheme: Colors) -> str:
     )
 
 
+# Names come from anywhere, and Qt takes what looks like HTML for it: an <img> of a FIFO would stop the window for good. So
+# labels and tool tips, Qt's own ones too, draw plain text, which is set before their text is first laid out.
 _STYLE = """
+QLabel, QToolTip { qproperty-textFormat: PlainText; }
+RichLabel { qproperty-textFormat: RichText; }
 QWidget { color: $text; }
 QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
 QMainWindow, QWidget#window { background: $window; }

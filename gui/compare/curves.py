@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from html import escape
 
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
 from engine.contract.measures import find_measure
 from gui import theme
@@ -19,6 +17,7 @@ from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.run.data import Steps, Validations
+from gui.widgets.rich_label import RichLabel, Span
 
 _AXES: dict[Over, AxisKind] = {"step": "count", "epoch": "epochs", "time": "elapsed"}
 _VALIDATION = "validation/"
@@ -46,8 +45,7 @@ class CompareCurves(QWidget):
         self._runs: Sequence[ComparedRun] = ()
         self._weight = 0.0
         self._log = False
-        self._names = QLabel(wordWrap=True)
-        self._names.setTextFormat(Qt.TextFormat.RichText)
+        self._names = RichLabel(wordWrap=True)
         self._names.hide()
         self._grid = QGridLayout()
         self._grid.setSpacing(6)
@@ -107,7 +105,7 @@ class CompareCurves(QWidget):
     @contextmanager
     def named(self) -> Iterator[None]:
         """Names the runs above the curves for as long as it takes to make a picture of them."""
-        self._names.setText("&nbsp;&nbsp; ".join(_named(run) for run in self._runs))
+        self._names.show_spans(span for run in self._runs for span in _named(run))
         self._names.show()
         self._layout.activate()
         yield
@@ -171,9 +169,9 @@ def _heading(measure: str) -> str:
     return measure if measure.startswith("Validation") else f"Validation {measure[:1].lower()}{measure[1:]}"
 
 
-def _named(run: ComparedRun) -> str:
+def _named(run: ComparedRun) -> tuple[Span, Span]:
     line = "╍" if theme.series_is_dashed(run.place) else "━"
-    return f'<span style="color:{theme.series_color(run.place)}">{line}</span>&nbsp;{escape(run.title)}'
+    return Span(line, color=theme.series_color(run.place)), Span(f"\u00a0{run.title}\u00a0\u00a0 ")
 
 
 def _percent_plot(title: str, group: PlotGroup) -> LinePlot:

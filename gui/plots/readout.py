@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from html import escape
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
@@ -13,9 +12,11 @@ from gui import theme
 from gui.plots.axes import elapsed
 from gui.plots.group import PlotGroup
 from gui.plots.line import Line
+from gui.widgets.rich_label import RichLabel, Span
 
 _FIGURE_SPACE = "\u2007"
-_GAP = "&nbsp;&nbsp; "
+_NO_BREAK_SPACE = "\u00a0"
+_GAP = Span(f"{_NO_BREAK_SPACE}{_NO_BREAK_SPACE} ")
 
 
 class Readout(QWidget):
@@ -30,9 +31,8 @@ class Readout(QWidget):
         self._heading.setObjectName("heading")
         units = QLabel(unit)
         units.setObjectName("muted")
-        self._values = QLabel(wordWrap=True)
+        self._values = RichLabel(wordWrap=True)
         self._values.setFont(theme.tabular(self._values.font()))
-        self._values.setTextFormat(Qt.TextFormat.RichText)
         self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 10, 0)
@@ -50,10 +50,11 @@ class Readout(QWidget):
 
     def show_values(self, lines: Iterable[Line], cursor: float | None, place: str) -> None:
         """Reads the lines at `cursor`, which is `place` in words, or their newest values where it is None."""
-        entries = [self._entry(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
-        text = (f"<b>{escape(place)}</b>{_GAP}" if place else "") + _GAP.join(entries)
-        if text != self._values.text():
-            self._values.setText(text)
+        spans = [Span(place, bold=True)] if place else []
+        for line in lines:
+            spans += [_GAP] if spans else []
+            spans += self._entry(line, line.latest if cursor is None else line.value_at(cursor))
+        self._values.show_spans(spans)
 
     def describe(self, lines: Iterable[Line], cursor: float | None, place: str) -> str:
         """The newest values in words, and those at the crosshair where there is one; "" where there are none."""
@@ -74,15 +75,21 @@ class Readout(QWidget):
         own = line.style.write
         return own(value) if own is not None else self._write(value * self._scale)
 
-    def _entry(self, line: Line, value: float | None) -> str:
+    def _entry(self, line: Line, value: float | None) -> list[Span]:
+        """The line's mark, its label and its value, between which no line is broken."""
         written = self.write(line, value)
         label = line.style.label
         longest = self._longest[label] = max(self._longest.get(label, 0), len(written))
-        words = escape(label), f"<b>{escape(written.rjust(longest, _FIGURE_SPACE))}</b>"
-        mark = (
-            f'<span style="color:{line.style.color()}">{"╍" if line.style.markers or line.style.dashed else "━"}</span>'
-        )
-        return "&nbsp;".join((mark, *(word.replace(" ", "&nbsp;") for word in words)))
+        mark = "╍" if line.style.markers or line.style.dashed else "━"
+        return [
+            Span(mark, color=line.style.color()),
+            Span(_unbroken(f" {label} ")),
+            Span(_unbroken(written.rjust(longest, _FIGURE_SPACE)), bold=True),
+        ]
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", _NO_BREAK_SPACE)
 
 
 def place_words(group: PlotGroup, place: float) -> str:

@@ -47,7 +47,7 @@ class Two:
         return self.plots[number]._view.grab().toImage()
 
     def values(self, number: int = 0) -> str:
-        return self.plots[number]._readout.text.replace("&nbsp;", " ")
+        return self.plots[number]._readout.text.replace("\u00a0", " ")
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ class Shown:
 
     @property
     def values(self) -> str:
-        return self.plot._readout.text.replace("&nbsp;", " ")
+        return self.plot._readout.text.replace("\u00a0", " ")
 
 
 @pytest.fixture
