@@ -9,6 +9,7 @@ import time
 import msgspec
 
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.terminal import say
 from engine.cli.words import duration, size, table
 from engine.contract.protocol import ENCODE
 from engine.data import cache_space
@@ -30,21 +31,21 @@ def cache(options: argparse.Namespace) -> int:
             cache_space.set_limit(int(options.limit * cache_space.GIB))
         if options.clear:
             removed, left = cache_space.clear()
-            print(f"Removed {removed}." + (f" {left} in use by runs are left." if left else ""), file=sys.stderr)
+            say(f"Removed {removed}." + (f" {left} in use by runs are left." if left else ""), to=sys.stderr)
         limit = cache_space.limit_bytes()
     except CacheRefused as refused:
-        print(f"footplate: {refused}", file=sys.stderr)
+        say(f"footplate: {refused}", to=sys.stderr)
         return BAD_REQUEST
     sets = cache_space.sets()
     if options.json:
         for one in sets:
-            print(ENCODE.encode(_values(one)).decode())
+            say(ENCODE.encode(_values(one)).decode())
     else:
         if sets:
             head = ("DATASET", "PICTURES", "OF", "ON DISK", "LAST USED")
-            print(table(head, [_row(one) for one in reversed(sets)]))
+            say(*table(head, [_row(one) for one in reversed(sets)]))
         used = size(sum(one.used_bytes for one in sets))
-        print(f"{used} of at most {size(limit)} in {cache_space.root()}.")
+        say(f"{used} of at most {size(limit)} in {cache_space.root()}.")
     return COMPLETED
 
 

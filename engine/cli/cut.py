@@ -9,7 +9,7 @@ import msgspec
 
 from engine.cli import children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.progress import Line
+from engine.cli.terminal import Line, say
 from engine.cli.words import size, table
 from engine.contract.cut import Cut, Stage, stages
 from engine.contract.job import Job
@@ -47,7 +47,7 @@ def cut(options: argparse.Namespace) -> int:
     train.tell(found)
     if isinstance(answer, PlanningFailed):
         return BAD_REQUEST
-    print(_json(answer.cut) if options.json else _shown(answer.cut))
+    say(*([_json(answer.cut)] if options.json else _shown(answer.cut)))
     return COMPLETED
 
 
@@ -68,12 +68,12 @@ def _json(cut: Cut) -> str:
     return msgspec.json.encode(_Answer(cut, stages(cut))).decode()
 
 
-def _shown(cut: Cut) -> str:
+def _shown(cut: Cut) -> list[str]:
     rows = [_row(number, stage) for number, stage in enumerate(stages(cut))]
     names = ",".join(cut.cuts)
     found = "Cut by measuring" if cut.chosen else "Cut as asked"
     batch = f"{cut.microbatches} microbatches of {cut.microbatch_size}"
-    return f"{table(_HEAD, rows)}\n{found}, for {batch}. To keep it: --cuts {names}"
+    return [*table(_HEAD, rows), f"{found}, for {batch}. To keep it: --cuts {names}"]
 
 
 def _row(number: int, stage: Stage) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from engine.cli import children
 from engine.cli.exit_codes import COMPLETED, FAILED
 from engine.cli.gpus.remarks import remarks
 from engine.cli.gpus.table import gpu_numbers
+from engine.cli.terminal import say
 from engine.cli.words import size
 from engine.contract import paths
 from engine.contract.devices import NvmlStatus, Snapshot
@@ -62,14 +63,14 @@ def doctor(_options: argparse.Namespace) -> int:
     """Prints all findings; 0 if a training would work, and on some GPU where there are any."""
     grades: set[Grade] = set()
     for finding in _findings():
-        print(f"{_MARKS[finding.grade]}  {finding.topic}: {finding.text}", flush=True)
+        say(f"{_MARKS[finding.grade]}  {finding.topic}: {finding.text}")
         grades.add(finding.grade)
     if "broken" in grades:
-        print("Training will not work; see BAD above.")
+        say("Training will not work; see BAD above.")
     elif "cpu_only" in grades:
-        print("Training works on the CPU alone; see BAD above.")
+        say("Training works on the CPU alone; see BAD above.")
     else:
-        print("Training works here.")
+        say("Training works here.")
     return FAILED if grades & {"broken", "cpu_only"} else COMPLETED
 
 

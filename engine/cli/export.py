@@ -10,6 +10,7 @@ from pathlib import Path
 
 from engine.cli import doctor, tensorboard
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.terminal import say
 from engine.cli.watching import find_or_say
 from engine.contract.run_export import ExportRefused, check_target, export_folder, export_zip
 from engine.contract.runs import RunFolder
@@ -34,13 +35,13 @@ def export(options: argparse.Namespace) -> int:
     try:
         if options.tensorboard is not None:
             written = tensorboard.write(run, options.tensorboard)
-            print(
+            say(
                 f"Wrote TensorBoard's event files to {written}. Look at them with: tensorboard --logdir {written.parent}"
             )
         if options.zip is not None or options.folder is not None or options.tensorboard is None:
             _write(run, options)
     except (ExportRefused, tensorboard.NoTensorBoard) as refused:
-        print(f"footplate: {refused}", file=sys.stderr)
+        say(f"footplate: {refused}", to=sys.stderr)
         return BAD_REQUEST
     return COMPLETED
 
@@ -57,11 +58,11 @@ def _write(run: RunFolder, options: argparse.Namespace) -> None:
     texts, checkpoints = {"doctor.txt": _doctor()}, options.checkpoints
     if folder is not None:
         names = export_folder(run, folder, texts, checkpoints=checkpoints)
-        print(f"Wrote {folder}: {', '.join(names)}.")
+        say(f"Wrote {folder}: {', '.join(names)}.")
     if zipped is not None:
         names = export_zip(run, zipped, texts, checkpoints=checkpoints, replace=options.replace)
-        print(f"Wrote {zipped}: {', '.join(names)}.")
-    print("Paths in your home folder are written as ~ in it. Look through it before you give it to others.")
+        say(f"Wrote {zipped}: {', '.join(names)}.")
+    say("Paths in your home folder are written as ~ in it. Look through it before you give it to others.")
 
 
 def _doctor() -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.cli import arguments, children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.progress import Line
+from engine.cli.terminal import Line, say
 from engine.cli.words import duration, size, table
 from engine.contract.finders import (
     BatchFound,
@@ -47,7 +47,7 @@ def find_rate(options: argparse.Namespace) -> int:
     found = _find("rate", options)
     if not isinstance(found, RateFound):
         return found
-    print(msgspec.json.encode(found).decode() if options.json else _rate_shown(found))
+    say(*([msgspec.json.encode(found).decode()] if options.json else _rate_shown(found)))
     return COMPLETED if found.suggestion is not None else FAILED
 
 
@@ -56,7 +56,7 @@ def find_batch(options: argparse.Namespace) -> int:
     found = _find("batch", options)
     if not isinstance(found, BatchFound):
         return found
-    print(msgspec.json.encode(found).decode() if options.json else _batch_shown(found))
+    say(*([msgspec.json.encode(found).decode()] if options.json else _batch_shown(found)))
     return COMPLETED if found.largest is not None else FAILED
 
 
@@ -84,23 +84,24 @@ def _find(finder: Finder, options: argparse.Namespace) -> Any:
     return answer
 
 
-def _rate_shown(found: RateFound) -> str:
-    text = curve(found.points, found.suggestion) if found.points else ""
+def _rate_shown(found: RateFound) -> list[str]:
+    drawn = curve(found.points, found.suggestion) if found.points else []
     if found.suggestion is None:
-        return f"{text}{found.why}\n{found.remedy}"
+        return [*drawn, found.why, found.remedy]
     marks = f"Steepest fall: {_rate(found.steepest)}. A tenth of the rate with the least loss: {_rate(found.minimum_tenth)}."
-    return (
-        f"{text}Suggested learning rate: {_rate(found.suggestion)}\n{found.why}\n{marks} "
-        f"Losses are smoothed by {found.smoothing:.2f} per step.\nTo train with it: --learning-rate {_rate(found.suggestion)}"
-    )
+    return [
+        *drawn,
+        f"Suggested learning rate: {_rate(found.suggestion)}",
+        found.why,
+        f"{marks} Losses are smoothed by {found.smoothing:.2f} per step.",
+        f"To train with it: --learning-rate {_rate(found.suggestion)}",
+    ]
 
 
-def _batch_shown(found: BatchFound) -> str:
+def _batch_shown(found: BatchFound) -> list[str]:
     rows = [_row(trial, found) for trial in found.trials]
-    shown = f"{table(('batch size', 'memory', 'of', 'images/s', ''), rows)}\n{found.why}"
-    if found.largest is None:
-        return f"{shown}\n{found.remedy}"
-    return f"{shown}\nTo train with the fastest of few: --batch-size {found.knee}"
+    rest = found.remedy if found.largest is None else f"To train with the fastest of few: --batch-size {found.knee}"
+    return [*table(("batch size", "memory", "of", "images/s", ""), rows), found.why, rest]
 
 
 def _row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
@@ -111,7 +112,7 @@ def _row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     return f"{trial.size:,}", size(trial.memory_bytes), limit, f"{trial.images_per_second or 0:,.1f}", ", ".join(marks)
 
 
-def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> str:
+def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
     """The smoothed losses over the learning rates, on a logarithmic axis, with a line at the `suggestion`. Those that are
     above the first one stand at the upper edge."""
     least = min(point.smoothed for point in points)
@@ -130,9 +131,9 @@ def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> str:
         rows[round((1 - share) * (_HEIGHT - 1))][column(point.rate)] = "•"
     labels = [f"{most:.4g}", *[""] * (_HEIGHT - 2), f"{least:.4g}"]
     margin = max(map(len, labels))
-    lines = [f"{label:>{margin}} {''.join(row).rstrip()}\n" for label, row in zip(labels, rows, strict=True)]
+    lines = [f"{label:>{margin}} {''.join(row).rstrip()}" for label, row in zip(labels, rows, strict=True)]
     ends = f"{_rate(points[0].rate)}{_rate(points[-1].rate):>{_WIDTH - len(_rate(points[0].rate))}}"
-    return f"{''.join(lines)}{'':>{margin}} {ends}\n"
+    return [*lines, f"{'':>{margin}} {ends}"]
 
 
 def _rate(rate: float | None) -> str:

@@ -12,6 +12,7 @@ from engine.checks.gpu_support import gpu_problems
 from engine.checks.torch_build import installed_torch
 from engine.cli import arguments, children, train, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.terminal import say
 from engine.contract.catalogue import load_catalogue
 from engine.contract.checks import problems
 from engine.contract.devices import Snapshot
@@ -47,10 +48,10 @@ def resume(options: argparse.Namespace) -> int:
     except OSError as error:
         return train.unwritable(error)
     if options.detach:
-        print(run.run_id)
+        say(run.run_id)
         return COMPLETED
     if not options.json:
-        print(f"Run {run.run_id} goes on from {checkpoint or 'its start'}", file=sys.stderr)
+        say(f"Run {run.run_id} goes on from {checkpoint or 'its start'}", to=sys.stderr)
     return watching.follow(run, json=options.json, stop_on_interrupt=True, execution=execution, from_n=from_n)
 
 

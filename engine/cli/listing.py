@@ -8,6 +8,7 @@ import sys
 import msgspec
 
 from engine.cli.exit_codes import COMPLETED
+from engine.cli.terminal import say
 from engine.cli.words import duration, table
 from engine.contract import paths
 from engine.contract.catalogue import load_catalogue
@@ -20,16 +21,16 @@ from engine.contract.runs import RunSummary
 def runs(options: argparse.Namespace) -> int:
     """Lists all runs, newest first."""
     summaries = list(
-        RunIndex().summaries(lambda run_id, error: print(f"{run_id} cannot be read: {error}", file=sys.stderr))
+        RunIndex().summaries(lambda run_id, error: say(f"{run_id} cannot be read: {error}", to=sys.stderr))
     )
     if options.json:
         for summary in summaries:
-            print(ENCODE.encode(summary).decode())
+            say(ENCODE.encode(summary).decode())
     elif summaries:
         head = ("RUN", "NAME", "MODEL", "STRATEGY", "DEVICES", "BEST", "TIME", "STATE", "TAGS")
-        print(table(head, [_run_row(summary) for summary in summaries]))
+        say(*table(head, [_run_row(summary) for summary in summaries]))
     else:
-        print(f"There are no runs in {paths.runs_folder()} yet. `footplate train DATASET` makes one.")
+        say(f"There are no runs in {paths.runs_folder()} yet. `footplate train DATASET` makes one.")
     return COMPLETED
 
 
@@ -47,13 +48,13 @@ def catalogue(options: argparse.Namespace) -> int:
     """Lists tasks, models and strategies."""
     entries = load_catalogue()
     if options.json:
-        print(msgspec.json.format(ENCODE.encode(entries), indent=1).decode())
+        say(*msgspec.json.format(ENCODE.encode(entries), indent=1).decode().split("\n"))
         return COMPLETED
-    print(table(("TASK", "TITLE"), [(task.id, task.title) for task in entries.tasks]))
-    print()
+    say(*table(("TASK", "TITLE"), [(task.id, task.title) for task in entries.tasks]))
+    say("")
     rows = [(entry.id, entry.title, entry.summary) for entry in entries.strategies]
-    print(table(("STRATEGY", "TITLE", "WHAT IT DOES"), rows))
-    print()
+    say(*table(("STRATEGY", "TITLE", "WHAT IT DOES"), rows))
+    say("")
     models = [
         (
             m.id,
@@ -65,5 +66,5 @@ def catalogue(options: argparse.Namespace) -> int:
         )
         for m in entries.models
     ]
-    print(table(("MODEL", "FAMILY", "PARAMETERS", "PICTURES", "PRETRAINED", "PLACES TO CUT"), models))
+    say(*table(("MODEL", "FAMILY", "PARAMETERS", "PICTURES", "PRETRAINED", "PLACES TO CUT"), models))
     return COMPLETED

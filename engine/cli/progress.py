@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Sequence
 from typing import TextIO
 
+from engine.cli.terminal import Line, say
 from engine.cli.words import duration, in_short, size
 from engine.contract.command import flags, resume_line
 from engine.contract.events import (
@@ -40,28 +40,6 @@ STEADY = 5
 """Times that the same has to be advised before it is printed in the middle of an epoch."""
 
 
-class Line:
-    """The line at the bottom of a terminal; silent where `stream` is none."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._alive = stream.isatty()
-        self._shown = False
-
-    def show(self, text: str) -> None:
-        if self._alive:
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"\r\x1b[K{text[:width]}")
-            self._stream.flush()
-            self._shown = True
-
-    def clear(self) -> None:
-        if self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._shown = False
-
-
 class Progress:
     """Shows events in words on `out` and progress on `err`."""
 
@@ -85,9 +63,7 @@ class Progress:
             self._fetching = (*self._fetching[:1], event)
             self._line.show(_fetched(self._fetching))
             return
-        text = self._words(event)
-        if text:
-            self.say(text)
+        self.say(*self._lines(event))
         if isinstance(event, TimeSpent) and event.advice is not None:
             same = self._advice is not None and _change(event.advice) == _change(self._advice)
             self._advised = self._advised + 1 if same else 1
@@ -103,9 +79,10 @@ class Progress:
             field = FIELDS.get(advice.field)
             self.say(advice.sentence + (f" Next time: {field.flag} {advice.value}" if field is not None else ""))
 
-    def say(self, text: str) -> None:
-        self._line.clear()
-        print(text, file=self._out, flush=True)
+    def say(self, *lines: str) -> None:
+        if lines:
+            self._line.clear()
+            say(*lines, to=self._out)
 
     def _bar(self, event: StepMetrics) -> str:
         if self._first is None:
@@ -119,6 +96,17 @@ class Progress:
             f"epoch {event.epoch}/{self._epochs or '?'} {_drawn(share)} {share:4.0%}  step {event.step}"
             f"  loss {event.loss:.4f}  {event.images_per_second:,.0f} images/s  {duration(left)} left"
         )
+
+    def _lines(self, event: AnyEvent) -> Sequence[str]:
+        match event:
+            case Restarting():
+                return _restarted(event)
+            case Verdict():
+                return _judged(event, self._run.run_id)
+            case RunFinished():
+                return self._finished(event)
+        text = self._words(event)
+        return (text,) if text else ()
 
     def _words(self, event: AnyEvent) -> str:  # noqa: PLR0911, PLR0912  (one sentence per event)
         match event:
@@ -162,22 +150,16 @@ class Progress:
                 return f"{event.count} events were lost: {event.reason}"
             case Failed():
                 return f"Failed: {event.cause}"
-            case Restarting():
-                return _restarted(event)
-            case Verdict():
-                return _judged(event, self._run.run_id)
             case DevicesFree():
                 return "The devices are free." if event.verified else "The devices were not seen to be free again."
-            case RunFinished():
-                return self._finished(event)
         return ""
 
-    def _finished(self, event: RunFinished) -> str:
+    def _finished(self, event: RunFinished) -> list[str]:
         best = f" Best ({'epoch ' + str(event.best_epoch)}): {_measures(event.best)}." if event.best else ""
         text = f"{event.outcome.capitalize()} after {duration(event.seconds)}.{best}"
         if event.cause and event.outcome != "failed":
             text += f" {event.cause}"
-        return text + "".join(f"\n{self._run.path / path}" for path in event.checkpoints)
+        return [text, *(str(self._run.path / path) for path in event.checkpoints)]
 
 
 def _fetched(told: Sequence[Fetching]) -> str:
@@ -201,21 +183,21 @@ def _in_line(event: Waiting) -> str:
     return f"{', '.join((f'In line at place {event.place}', *held, *behind, *event.others))} (`footplate queue` shows the line)."
 
 
-def _restarted(event: Restarting) -> str:
+def _restarted(event: Restarting) -> tuple[str, str]:
     """ "Rank 1 was ended by SIGKILL. Starting again from the last checkpoint (1 of 3 in a row)."."""
     changes = ", ".join(f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS)
     such = f" with {changes}" if changes else ""
     count = f" ({event.attempt} of {event.most} in a row)" if event.kind != "out_of_memory" else ""
-    return f"{event.cause}\nStarting again from the last checkpoint{such}{count}."
+    return event.cause, f"Starting again from the last checkpoint{such}{count}."
 
 
-def _judged(event: Verdict, run_id: str) -> str:
+def _judged(event: Verdict, run_id: str) -> tuple[str, ...]:
     """The sentence, and below it how to do as it says; of fields that this Footplate does not know nothing."""
     if not event.changes or not event.changes.keys() <= FIELDS.keys():
-        return event.sentence
+        return (event.sentence,)
     if event.code == "falling":
-        return f"{event.sentence}\n  {resume_line(run_id, event.changes)}"
-    return f"{event.sentence}\n  Next time: {shlex.join(flags(event.changes))}"
+        return event.sentence, f"  {resume_line(run_id, event.changes)}"
+    return event.sentence, f"  Next time: {shlex.join(flags(event.changes))}"
 
 
 def _change(advice: Advice) -> tuple[str, int | str]:

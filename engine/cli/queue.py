@@ -12,6 +12,7 @@ import msgspec
 
 from engine.cli import watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.terminal import say
 from engine.cli.words import duration, in_short, table
 from engine.contract import queue as line
 from engine.contract.connection import RunConnection
@@ -60,7 +61,7 @@ def queue(options: argparse.Namespace) -> int:
     try:
         return _act(options.action, options.run) if options.action else _list(json=options.json)
     except CannotQueue as error:
-        print(f"footplate: {error}", file=sys.stderr)
+        say(f"footplate: {error}", to=sys.stderr)
         return BAD_REQUEST
 
 
@@ -68,11 +69,11 @@ def _list(*, json: bool) -> int:
     rows = [_row(ticket) for ticket in line.waiting()]
     if json:
         for row in rows:
-            print(ENCODE.encode(row).decode())
+            say(ENCODE.encode(row).decode())
     elif rows:
-        print(table(("PLACE", "RUN", "NAME", "DEVICES", "WAITING", "WAITS FOR"), [_cells(row) for row in rows]))
+        say(*table(("PLACE", "RUN", "NAME", "DEVICES", "WAITING", "WAITS FOR"), [_cells(row) for row in rows]))
     else:
-        print("No run waits for its devices.")
+        say("No run waits for its devices.")
     return COMPLETED
 
 
@@ -117,11 +118,11 @@ def _act(action: str, name: str) -> int:
     tickets = line.waiting()
     here = next((ticket for ticket in tickets if ticket.run_id == run.run_id), None)
     if here is None:
-        print(f"{run.run_id} has its devices by now.")
+        say(f"{run.run_id} has its devices by now.")
     elif action == "hold":
-        print(f"{run.run_id} is held until `footplate queue release {run.run_id}`.")
+        say(f"{run.run_id} is held until `footplate queue release {run.run_id}`.")
     else:
-        print(f"{run.run_id} is at place {here.place} of {len(tickets)}{', held' if here.held else ''}.")
+        say(f"{run.run_id} is at place {here.place} of {len(tickets)}{', held' if here.held else ''}.")
     return COMPLETED
 
 
@@ -149,7 +150,7 @@ def _remove(run: RunFolder) -> int:
         while not connection.closed:
             select.select([connection], [], [])
             connection.receive_lines()
-    print(f"{run.run_id} is out of the line; it is {run.state()}.")
+    say(f"{run.run_id} is out of the line; it is {run.state()}.")
     return COMPLETED
 
 
@@ -161,5 +162,5 @@ def _find(name: str) -> RunFolder | None:
 
 
 def _does_not_wait(run: RunFolder) -> int:
-    print(f"footplate: {run.run_id} does not wait for its devices; it is {run.state()}.", file=sys.stderr)
+    say(f"footplate: {run.run_id} does not wait for its devices; it is {run.state()}.", to=sys.stderr)
     return BAD_REQUEST

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.terminal import say
 from engine.cli.words import table
 from engine.contract.protocol import ENCODE
 from engine.contract.recipes import Recipe, load_recipes
@@ -29,14 +30,14 @@ def recipes(options: argparse.Namespace) -> int:
     known = load_recipes()
     if options.json:
         for one in (*known.all, *known.broken):
-            print(ENCODE.encode(msgspec.to_builtins(one)).decode())
+            say(ENCODE.encode(msgspec.to_builtins(one)).decode())
         return COMPLETED
     rows = [(one.id, one.title, ", ".join(one.tasks) or "all", one.about) for one in known.all]
-    print(table(("RECIPE", "TITLE", "TASKS", "ABOUT"), rows))
+    say(*table(("RECIPE", "TITLE", "TASKS", "ABOUT"), rows))
     for broken in known.broken:
-        print(f"\n{broken.path} cannot be used:", file=sys.stderr)
+        say("", f"{broken.path} cannot be used:", to=sys.stderr)
         for problem in broken.problems:
-            print(f"  {problem}", file=sys.stderr)
+            say(f"  {problem}", to=sys.stderr)
     return COMPLETED
 
 
@@ -45,10 +46,10 @@ def show(options: argparse.Namespace) -> int:
     recipe, problems = load_recipes().find(options.recipe)
     if recipe is None:
         for problem in problems:
-            print(f"footplate: {problem}", file=sys.stderr)
+            say(f"footplate: {problem}", to=sys.stderr)
         return BAD_REQUEST
     path = _file(recipe)
-    print(f"# {path}\n{path.read_text(encoding='utf-8')}", end="")
+    say(f"# {path}", *path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     return COMPLETED
 
 

@@ -11,7 +11,7 @@ from engine.checks.gpu_support import gpu_problems
 from engine.checks.torch_build import installed_torch
 from engine.cli import arguments, children, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.progress import Line
+from engine.cli.terminal import Line, say
 from engine.contract.catalogue import TaskEntry, load_catalogue
 from engine.contract.checks import REAL_DISK, problems
 from engine.contract.dataset import DatasetReport, InspectionProgress, channels_in_words
@@ -36,17 +36,17 @@ def train(options: argparse.Namespace) -> int:
     except OSError as error:
         return unwritable(error)
     if options.detach:
-        print(run.run_id)
+        say(run.run_id)
         return COMPLETED
     if not options.json:
-        print(f"Run {run.run_id} in {run.path}", file=sys.stderr)
+        say(f"Run {run.run_id} in {run.path}", to=sys.stderr)
     return watching.follow(run, json=options.json, stop_on_interrupt=True)
 
 
 def unwritable(error: OSError) -> int:
     """Says that a run's folder cannot be written; the exit code."""
-    print(f"footplate: the run's folder cannot be written: {error}.", file=sys.stderr)
-    print("  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", file=sys.stderr)
+    say(f"footplate: the run's folder cannot be written: {error}.", to=sys.stderr)
+    say("  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", to=sys.stderr)
     return BAD_REQUEST
 
 
@@ -55,7 +55,7 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     values, found = arguments.gather(options)
     recognised = _fill_in(values)
     if recognised is not None and not options.json:
-        print(f"Task: {recognised.title}. Choose another with --task.", file=sys.stderr)
+        say(f"Task: {recognised.title}. Choose another with --task.", to=sys.stderr)
     machine: Snapshot | None = None
     if arguments.needs_gpus(values):
         try:
@@ -78,11 +78,11 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     wrong += gpu_problems(judged, machine, installed_torch(), os.environ)
     found += [problem for problem in wrong if problem.field not in bad]
     if report is not None and not options.json:
-        print(_findings(report), file=sys.stderr)
+        say(*_findings(report), to=sys.stderr)
     if fits and recipe is not None and not options.json:
-        print(f"Recipe: {recipe.title}. Choose another with --recipe.", file=sys.stderr)
+        say(f"Recipe: {recipe.title}. Choose another with --recipe.", to=sys.stderr)
     if judged.pretrained and not judged.weights_file and not options.json:
-        print(weights_line(judged, load_catalogue(), REAL_DISK), file=sys.stderr)
+        say(weights_line(judged, load_catalogue(), REAL_DISK), to=sys.stderr)
     return job_from_values(values)[0], found
 
 
@@ -146,25 +146,25 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
         line.clear()
 
 
-def _findings(report: DatasetReport) -> str:
+def _findings(report: DatasetReport) -> list[str]:
     splits = ", ".join(
         f"{split.pictures} {split.name}" + (" (drawn from the rest)" if split.made else "") for split in report.splits
     )
     kind = "" if report.format in ("points", "files") else f", {channels_in_words(report.channels)}"
     classes = "" if report.format == "files" else f", {len(report.classes)} classes"
-    text = f"{report.folder}: {report.format or 'no known format'}{classes}{kind}; {splits}"
+    lines = [f"{report.folder}: {report.format or 'no known format'}{classes}{kind}; {splits}"]
     if report.unreadable_count:
-        text += f"\n{report.unreadable_count} files cannot be used and are left out:"
-        text += "".join(f"\n  {file.path}: {file.reason}" for file in report.unreadable[:5])
+        lines.append(f"{report.unreadable_count} files cannot be used and are left out:")
+        lines += [f"  {file.path}: {file.reason}" for file in report.unreadable[:5]]
         if report.unreadable_count > 5:
-            text += f"\n  … and {report.unreadable_count - 5} more"
-    return text
+            lines.append(f"  … and {report.unreadable_count - 5} more")
+    return lines
 
 
 def tell(found: list[Problem]) -> None:
     """Tells the user what is wrong, each with its flag and the remedy."""
     for problem in found:
         kind = "warning: " if problem.severity == "warning" else ""
-        print(f"footplate: {kind}{arguments.flag_of(problem)}: {problem.message}", file=sys.stderr)
+        say(f"footplate: {kind}{arguments.flag_of(problem)}: {problem.message}", to=sys.stderr)
         if problem.remedy:
-            print(f"  {problem.remedy}", file=sys.stderr)
+            say(f"  {problem.remedy}", to=sys.stderr)

@@ -14,6 +14,7 @@ from types import FrameType
 
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED
 from engine.cli.progress import Progress
+from engine.cli.terminal import say
 from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, DevicesFree, RunFinished
@@ -160,7 +161,7 @@ def follow(
     third one leaves it to end by itself. Otherwise Ctrl-C only ends the showing.
     """
     progress = Progress(run, sys.stdout, sys.stderr)
-    on_line = _print_line if json else lambda line: progress.show(EVENT.decode(line))
+    on_line = (lambda line: say(line.decode())) if json else (lambda line: progress.show(EVENT.decode(line)))
     watcher = Watcher(run, on_line, execution=execution, from_n=from_n)
 
     def interrupted(count: int) -> None:
@@ -175,12 +176,12 @@ def follow(
         with _on_interrupt(watcher):
             watcher.follow(interrupted)
     except Detached:
-        print(f"\nThe run goes on by itself: footplate attach {run.run_id}", file=sys.stderr)
+        say("", f"The run goes on by itself: footplate attach {run.run_id}", to=sys.stderr)
         return INTERRUPTED if stop_on_interrupt else COMPLETED
     finally:
         watcher.close()
     if watcher.finished is None:
-        print(f"footplate: {_why_silent(run)}", file=sys.stderr)
+        say(f"footplate: {_why_silent(run)}", to=sys.stderr)
     outcome = watcher.finished.outcome if watcher.finished is not None else run.state()
     return _AFTER_RUN.get(outcome, FAILED)
 
@@ -207,7 +208,7 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     try:
         connection = RunConnection(run)
     except NotRunning as error:
-        print(f"{run.run_id} does not run; it is {run.state()}. ({error})")
+        say(f"{run.run_id} does not run; it is {run.state()}. ({error})")
         return COMPLETED
     try:
         with connection:
@@ -222,7 +223,7 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
         watcher.close()
     state = watcher.finished.outcome if watcher.finished is not None else run.state()
     free = watcher.freed is not None and watcher.freed.verified
-    print(f"{run.run_id} is {state}; its devices {'are free' if free else 'were not seen to be free again'}.")
+    say(f"{run.run_id} is {state}; its devices {'are free' if free else 'were not seen to be free again'}.")
     return COMPLETED
 
 
@@ -242,18 +243,13 @@ def _on_interrupt(watcher: Watcher) -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def _print_line(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
-
-
 def find_or_say(name: str) -> RunFolder | None:
     """The run of that name, or None once it has been said that there is none."""
     run = find_run(name)
     if run is None:
         known = ", ".join(run.run_id for run in list_runs()[:3])
         hint = f"The newest are {known}." if known else "There are no runs yet."
-        print(f"footplate: there is no run “{name}”. {hint} `footplate runs` lists them.", file=sys.stderr)
+        say(f"footplate: there is no run “{name}”. {hint} `footplate runs` lists them.", to=sys.stderr)
     return run
 
 

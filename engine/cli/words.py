@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.contract.plain_text import escaped
+
 _KIB = 1024
 _NAMED = 2
 
@@ -39,8 +41,9 @@ def in_short(names: Sequence[str]) -> str:
     return " and ".join(names)
 
 
-def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns set flush left, two spaces apart."""
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines with columns set flush left, two spaces apart."""
+    rows = [tuple(map(escaped, row)) for row in rows]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows])
-    return "\n".join(line.rstrip() for line in lines)
+    return [line.rstrip() for line in lines]

@@ -11,6 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
+from engine.contract.plain_text import encodable
+
 Answer = TypeVar("Answer")
 
 PROC_PID_INIT_INO = 0xEFFFFFFC  # include/linux/proc_ns.h: the host's own pid namespace
@@ -110,8 +112,8 @@ def _meet(process: psutil.Process) -> HostProcess:
     """What does not change while a process lives."""
     return HostProcess(
         user=_or_none(process.username),
-        name=_or_none(process.name),
-        command=_one_line(_or_none(process.cmdline) or []),
+        name=_or_none(lambda: encodable(process.name())),
+        command=encodable(_one_line(_or_none(process.cmdline) or [])),
         started=_or_none(process.create_time),
     )
 

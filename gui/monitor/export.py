@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import time
@@ -17,6 +16,7 @@ import numpy as np
 from PySide6.QtCore import QBuffer, QIODevice, QObject
 from PySide6.QtWidgets import QWidget
 
+from engine.contract.csv_writer import CsvWriter
 from gui.background import Background, in_background
 from gui.devices.history import DeviceHistory
 from gui.devices.timeline import Values
@@ -106,9 +106,9 @@ def write_csv(path: Path, part: Table) -> Path:
     temporary = _beside(path)
     try:
         with temporary.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream)
+            writer = CsvWriter(stream)
             for number, line in enumerate(part.lines()):
-                writer.writerow(line)
+                writer.row(line)
                 if number % BREATHE_EVERY == 0:
                     time.sleep(0)
             _settle(stream.fileno(), stream.flush)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from functools import partial
 
@@ -23,7 +24,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from engine.contract.csv_writer import CsvWriter
 from engine.contract.devices import Snapshot, gpu_title
+from engine.contract.plain_text import encodable
 from gui.devices.history import device_key
 from gui.devices.parts import ElidedLabel
 from gui.devices.words import card_order
@@ -331,7 +334,11 @@ class ProcessesView(QWidget):
         lines = [line for index in chosen if (line := self.rows.line(index)) is not None]
         if lines:
             table = [[COLUMNS[n].title for n in columns], *([COLUMNS[n].text(line) for n in columns] for line in lines)]
-            QGuiApplication.clipboard().setText("\n".join("\t".join(cells) for cells in table))
+            text = io.StringIO()
+            writer = CsvWriter(text, delimiter="\t", line_end="\n")
+            for cells in table:
+                writer.row(cells)
+            QGuiApplication.clipboard().setText(text.getvalue().removesuffix("\n"))
 
     def _copy_command(self) -> None:
         line = self.selected()
@@ -393,6 +400,6 @@ def _in_order(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:
 
 def _name_of(pid: int) -> str | None:
     try:
-        return psutil.Process(pid).name()
+        return encodable(psutil.Process(pid).name())
     except psutil.Error:
         return None

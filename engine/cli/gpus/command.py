@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from engine.cli import children
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.gpus.layout import Line
-from engine.cli.gpus.screen import Screen, in_colours, painted
+from engine.cli.gpus.screen import Screen, print_lines
 from engine.cli.gpus.table import snapshot_lines
+from engine.cli.terminal import say
 from engine.contract.devices import Nvml, Shown, Snapshot
 from engine.gpus import sentences
 
@@ -38,7 +39,7 @@ def add_gpus(parser: argparse.ArgumentParser) -> None:
 def gpus(options: argparse.Namespace) -> int:
     """Shows this machine's devices, once or until Ctrl-C."""
     if options.interval is not None and not options.watch and options.prometheus is None:
-        print("footplate: --interval says how often: add --watch, or --prometheus PORT.", file=sys.stderr)
+        say("footplate: --interval says how often: add --watch, or --prometheus PORT.", to=sys.stderr)
         return BAD_REQUEST
     try:
         if options.prometheus is not None:
@@ -52,33 +53,30 @@ def gpus(options: argparse.Namespace) -> int:
         else:
             _print_tables(options)
     except children.ChildFailed as error:
-        print(f"footplate: the devices could not be read: {error}", file=sys.stderr)
+        say(f"footplate: the devices could not be read: {error}", to=sys.stderr)
         return BAD_REQUEST
     return COMPLETED
 
 
 def _print_json(options: argparse.Namespace) -> None:
     for line in children.snapshot_lines(once=not options.watch, interval_s=options.interval or INTERVAL_S):
-        sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+        say(line.decode().removesuffix("\n"))
 
 
 def _print_csv(options: argparse.Namespace) -> None:
     from engine.cli.gpus import csv_lines
 
-    print(csv_lines.header(), end="", flush=True)
+    say(csv_lines.header())
     trouble = Trouble()
     for snapshot in _snapshots(options, Shown(processes=False)):
         trouble.consider(snapshot.nvml)
-        print(csv_lines.lines(snapshot), end="", flush=True)
+        say(*csv_lines.lines(snapshot))
 
 
 def _print_tables(options: argparse.Namespace) -> None:
-    coloured = in_colours(sys.stdout)
     for number, snapshot in enumerate(_snapshots(options, _on_table(options))):
-        between = "\n" if number else ""
-        lines = _table(snapshot, options)
-        print(between + "\n".join(painted(line, coloured=coloured) for line in lines), flush=True)
+        between = [Line("")] if number else []
+        print_lines(sys.stdout, [*between, *_table(snapshot, options)])
 
 
 def _redraw(options: argparse.Namespace) -> None:
@@ -93,10 +91,10 @@ def _serve(port: int, interval_s: float) -> int:
     try:
         metrics = MetricsServer(port, interval_s)
     except OSError as error:
-        print(f"footplate: {_why_not(port, error)}", file=sys.stderr)
+        say(f"footplate: {_why_not(port, error)}", to=sys.stderr)
         return BAD_REQUEST
     with metrics:
-        print(f"Metrics at {metrics.url} until Ctrl-C.", file=sys.stderr, flush=True)
+        say(f"Metrics at {metrics.url} until Ctrl-C.", to=sys.stderr)
         trouble = Trouble()
         for snapshot in children.snapshots(interval_s=interval_s, shown=Shown(processes=False)):
             metrics.put(snapshot)
@@ -123,7 +121,7 @@ class Trouble:
             return  # it has just begun
         trouble = (nvml.status, nvml.message if nvml.status == "ok" else "")  # other messages count the seconds
         if trouble != self._told and nvml.message:
-            print(f"footplate: {nvml.message}", file=sys.stderr, flush=True)
+            say(f"footplate: {nvml.message}", to=sys.stderr)
         self._told = trouble
 
 

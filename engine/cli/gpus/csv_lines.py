@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from engine.contract.csv_writer import CsvWriter
 from engine.contract.devices import Gpu, Snapshot
 from engine.contract.quantities import QUANTITIES
 
@@ -15,17 +15,18 @@ COLUMNS = ("time", "host", "index", "uuid", "name", *(quantity.id for quantity i
 
 
 def header() -> str:
-    """The columns' names, with a newline."""
-    return _written([COLUMNS])
+    """The columns' names."""
+    return _line(COLUMNS)
 
 
-def lines(snapshot: Snapshot) -> str:
+def lines(snapshot: Snapshot) -> list[str]:
     """A line for each GPU. A quantity is empty where it is not known now, as all are of a GPU that is lost."""
     moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="milliseconds")
     current = snapshot.nvml.status == "ok"
-    return _written(
-        (moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, *_values(gpu, current)) for gpu in snapshot.gpus
-    )
+    return [
+        _line((moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, *_values(gpu, current)))
+        for gpu in snapshot.gpus
+    ]
 
 
 def _values(gpu: Gpu, current: bool) -> Iterable[str]:
@@ -35,7 +36,7 @@ def _values(gpu: Gpu, current: bool) -> Iterable[str]:
         yield "" if value is None else f"{value:.15g}"
 
 
-def _written(rows: Iterable[Iterable[object]]) -> str:
+def _line(cells: Iterable[object]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    CsvWriter(text, line_end="").row(cells)
     return text.getvalue()

@@ -44,10 +44,6 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
-def printable(text: str) -> str:
-    return text if text.isprintable() else "".join(sign if sign.isprintable() else "?" for sign in text)
-
-
 def _written(column: Column, bar: int) -> list[str]:
     """The head and the cells of `column`, all equally wide."""
     texts = [UNKNOWN if cell is None else cell for cell in column.cells]

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from engine.cli.gpus.layout import Line, Tone
+from engine.contract.plain_text import escaped
 
 # Of xterm's control sequences (ctlseqs), which all terminals of today know; an unknown private mode is passed over.
 _BEGIN = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, lines that are cut rather than wrapped
@@ -64,10 +65,17 @@ def in_colours(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def print_lines(stream: TextIO, lines: Sequence[Line]) -> None:
+    """Prints `lines` below what `stream` has said before."""
+    coloured = in_colours(stream)
+    stream.writelines(f"{painted(line, coloured=coloured)}\n" for line in lines)
+    stream.flush()
+
+
 def painted(line: Line, *, coloured: bool) -> str:
-    """The line in its tone, where `coloured`."""
-    tone = _TONES[line.tone] if coloured else ""
-    return f"{tone}{line.text}{_PLAIN}" if tone else line.text
+    """The line in its tone, where `coloured`; what a terminal would obey of its text is shown in place."""
+    tone, text = _TONES[line.tone] if coloured else "", escaped(line.text)
+    return f"{tone}{text}{_PLAIN}" if tone else text
 
 
 class _Echo:

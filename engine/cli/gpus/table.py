@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from engine.cli.gpus.details import gpu_details, topology_lines
-from engine.cli.gpus.layout import UNKNOWN, Column, Line, Tone, aligned, printable, shortened, table_width
+from engine.cli.gpus.layout import UNKNOWN, Column, Line, Tone, aligned, shortened, table_width
 from engine.cli.gpus.processes import process_lines
 from engine.cli.gpus.remarks import clock, remarks
 from engine.contract.devices import Gpu, Snapshot
@@ -37,7 +37,7 @@ def snapshot_lines(snapshot: Snapshot, width: int = 100, *, details: bool = Fals
     if snapshot.nvml.message:
         tone: Tone = "plain" if snapshot.nvml.status == "ok" else "warning"
         lines += [Line(""), *(Line(text, tone) for text in textwrap.wrap(snapshot.nvml.message, width))]
-    return [Line(printable(line.text), line.tone) for line in lines]
+    return lines
 
 
 def gpu_numbers(gpus: Sequence[Gpu]) -> dict[str, str]:

@@ -58,4 +58,4 @@ def test_that_sizes_are_in_binary_units_and_missing_is_a_dash() -> None:
         "5.0 GiB",
         "2048.0 TiB",
     ]
-    assert table(("A", "B"), [("xx", "y")]) == "A   B\nxx  y"
+    assert table(("A", "B"), [("xx", "y")]) == ["A   B", "xx  y"]

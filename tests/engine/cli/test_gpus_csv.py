@@ -14,7 +14,7 @@ from tests.engine.cli.machines import GIB, NOON, gpu, machine, telling_gpu
 
 
 def rows(snapshot: Snapshot) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(csv_lines.header() + csv_lines.lines(snapshot))))
+    return list(csv.DictReader(io.StringIO("\n".join((csv_lines.header(), *csv_lines.lines(snapshot))))))
 
 
 def test_that_a_line_holds_every_quantity_in_its_basic_unit() -> None:
