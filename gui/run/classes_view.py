@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QItemSelection, QRegularExpression, Qt, Signal
-from PySide6.QtGui import QResizeEvent, QShowEvent
+from PySide6.QtGui import QAction, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
@@ -197,7 +197,9 @@ class ClassesView(QWidget):
         menu = QMenu(button)
         measures = menu.addAction("Measures of each class as CSV …")
         measures.triggered.connect(lambda: self._ask("classes", self.save_measures))
-        self._confusion_action = menu.addAction("Confusion matrix as CSV …")
+        # Made in Python, as what C++ makes may be taken for an object that has ended.
+        self._confusion_action = QAction("Confusion matrix as CSV …", self)
+        menu.addAction(self._confusion_action)
         self._confusion_action.triggered.connect(lambda: self._ask("confusion", self.save_confusion))
         button.setMenu(menu)
         return button

@@ -1,0 +1,358 @@
+"""What anybody may call a class, a run, a process or a GPU, shown on every page of the real window."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+import tomli_w
+from msgspec import structs
+from PySide6.QtCore import QAbstractItemModel, QModelIndex, QPoint, Qt
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QApplication,
+    QLabel,
+    QMessageBox,
+    QToolTip,
+    QWidget,
+)
+from pytestqt.qtbot import QtBot
+
+from engine.contract.dataset import DatasetReport, Example, SplitReport, Unreadable
+from engine.contract.devices import GpuProcess, Snapshot, Xid
+from engine.contract.events import (
+    AnyEvent,
+    LogLine,
+    Outcome,
+    PhaseChanged,
+    Planned,
+    Predicted,
+    RunFinished,
+    RunStarted,
+    Warned,
+)
+from engine.contract.legend import LegendEntry
+from engine.contract.problems import Problem
+from engine.contract.recipes import path_of
+from engine.contract.run_notes import change_notes
+from engine.contract.runs import RunFolder, create_run
+from gui import theme
+from gui.launcher import Launcher
+from gui.main_window import MONITOR, RUNS, TRAIN, MainWindow
+from gui.monitor.bar import VIEWS
+from gui.widgets.rich_label import RichLabel
+from tests.attacks.hostile_names import NAMES, trap
+from tests.gui.conftest import OFFSCREEN_NOISE
+from tests.gui.cut.example import a_cut
+from tests.gui.devices.snapshots import snapshot
+from tests.gui.monitor.machines import see
+from tests.gui.monitor.watching import full_gpu
+from tests.gui.run.looked import CLASSES, draw, events
+from tests.gui.run.written import job, write
+from tests.support.pulse import waited_for_a_core_s
+
+pytestmark = [
+    pytest.mark.attacks,
+    pytest.mark.qt_log_ignore(OFFSCREEN_NOISE),
+    pytest.mark.skipif(sys.platform != "linux", reason="FIFOs and the time waited for a core are Linux' own here"),
+]
+
+MOST_S = 0.1
+"""How much longer than with ordinary names the window may stand still because of one."""
+MOST_OF_ENDLESS_S = 2.0
+"""The same of names of thousands of characters or lines, which no file system has: laying them out takes that long."""
+PATIENCE_MS = 30_000
+STEPS = 8
+START = 1_700_000_000.0
+
+
+class Tour:
+    """Goes through the window with `names` in every place, and keeps how long each stop took, in seconds."""
+
+    def __init__(self, window: MainWindow, qtbot: QtBot, names: Sequence[str]) -> None:
+        assert window.track is not None
+        self.window, self.track, self.qtbot, self.names = window, window.track, qtbot, tuple(names)
+        self.took: dict[str, float] = {}
+
+    @contextmanager
+    def stop(self, where: str) -> Iterator[None]:
+        began = _now()
+        yield
+        QApplication.processEvents()
+        self.window.grab()
+        self.took[where] = max(self.took.get(where, 0.0), _now() - began)
+
+    def devices(self) -> None:
+        hosts, monitor = self.track.hosts, self.track.monitor
+        self.window.header.show_page(MONITOR)
+        for second in range(3):
+            seen = machine(self.names, second)
+            with self.stop(f"snapshot {second}"):
+                see(hosts, seen)
+            with self.stop(f"another host's snapshot {second}"):
+                see(hosts, structs.replace(seen, host=self.names[0], gpus=seen.gpus[:1]), "box")
+                hosts.trouble.emit("box", self.names[0] if second == 1 else "")
+        for number, view in enumerate(VIEWS):
+            with self.stop(view):
+                monitor.show_view(number)
+            self._tips()
+        for gpu in seen.gpus:
+            with self.stop("detail"):
+                monitor.show_gpu(gpu.uuid)
+        with self.stop("compact"):
+            monitor.show_view(0)
+            monitor.bar.compact.click()
+        self._tips()
+        monitor.bar.compact.click()
+
+    def runs(self) -> None:
+        runs = [a_run(name, None if number % 2 else "failed") for number, name in enumerate(self.names)]
+        for run, name in zip(runs, self.names, strict=True):
+            change_notes(run.path, tags=(name,), text=name)
+        page = self.track.runs
+        self.window.header.show_page(RUNS)
+        page.refresh()
+        self.qtbot.waitUntil(lambda: all(page.model.find(run.run_id) for run in runs), timeout=PATIENCE_MS)
+        with self.stop("runs"):
+            page.table.selectAll()
+        for row in range(page.model.rowCount()):
+            with self.stop("details"):
+                page.table.selectRow(row)
+        with self.stop("deleting"):
+            page.deleting.ask(page.selected())
+        self._tips()
+        page.deleting.dismiss()
+        with self.stop("comparing"):
+            self.window._compare([run.run_id for run in runs])
+        compare = self.track.compare
+        assert compare is not None
+        self.qtbot.waitUntil(lambda: len(compare.runs) == len(runs), timeout=PATIENCE_MS)
+        with self.stop("compared"), compare.curves.named():
+            self.window.grab()
+        self._tips()
+        for run in runs:
+            self._run(run)
+
+    def _run(self, run: RunFolder) -> None:
+        with self.stop("opening"):
+            self.window.show_run(run)
+        self.qtbot.waitUntil(lambda: not self.track.store.loading, timeout=PATIENCE_MS)
+        tabs = self.track.run.header.tabs
+        for view in (*range(1, tabs.count()), 0):
+            with self.stop(f"run {tabs.tabText(view)}"):
+                tabs.setCurrentIndex(view)
+            self._tips()
+
+    def dataset(self) -> None:
+        self.window.header.show_page(TRAIN)
+        with self.stop("card"):
+            self.window.form.card.show_report(report(self.names))
+        with self.stop("dataset"):
+            self.track.dataset.show_report(report(self.names))
+            self.window.pages.setCurrentWidget(self.track.dataset)
+        for place in range(len(self.names)):
+            with self.stop("example"):
+                self.track.dataset.choose(place)
+        self._tips()
+
+    def cut(self) -> None:
+        cut, names = a_cut(), cycle(self.names)
+        segments = tuple(
+            structs.replace(each, module=name, first_module=name)
+            for each, name in zip(cut.segments, names, strict=False)
+        )
+        with self.stop("cut"):
+            self.track.cut._show_cut(structs.replace(cut, segments=segments))
+            self.window.pages.setCurrentWidget(self.track.cut)
+        self._tips()
+
+    def form(self) -> None:
+        form = self.window.form
+        self.window.header.show_page(TRAIN)
+        for name in self.names:
+            with self.stop("message"):
+                self.window.message.say(name)
+            with self.stop("problems"):
+                form.set_start_problems([Problem(field, name, name) for field in ("dataset", "model", "")])
+            with self.stop("consent"):
+                form.consent.ask(f"/models/{name}", "0" * 64, "")
+            with self.stop("recipe"):
+                self._offer_recipe(name)
+        with self.stop("box"):
+            form.recipes._ask_to_delete()
+        self._tips()
+        for box in form.findChildren(QMessageBox):
+            box.close()
+        form.consent.ask("", None, "")
+        self.window.message.hide()
+
+    def _offer_recipe(self, name: str) -> None:
+        own = {"title": name, "about": name, "source": name, "tasks": ["classification"], "set": {}}
+        path_of("evil").parent.mkdir(parents=True, exist_ok=True)
+        path_of("evil").write_text(tomli_w.dumps(own))
+        self.window.form.recipes._load_anew()
+        self.window.form.rows["recipe"].set_value("evil")
+
+    def _tips(self) -> None:
+        """Has every tool tip there is shown, of widgets and of cells, and looks at every label."""
+        tips = {widget.toolTip(): widget for widget in self.window.findChildren(QWidget) if widget.isVisible()}
+        for view in self.window.findChildren(QAbstractItemView):
+            if view.isVisible():
+                tips |= dict.fromkeys(cell_tips(view.model()), view)
+        for text, widget in tips.items():
+            if any(name in text for name in self.names):
+                began = _now()
+                QToolTip.showText(QPoint(5, 5), text, widget)
+                self.took["tip"] = max(self.took.get("tip", 0.0), _now() - began)
+        drawn_as_rich_text = [
+            label.text()
+            for label in QApplication.allWidgets()
+            if isinstance(label, QLabel)
+            and label.isVisible()
+            and label.textFormat() != Qt.TextFormat.PlainText
+            and not isinstance(label, RichLabel)
+        ]
+        assert drawn_as_rich_text == []
+        QToolTip.hideText()
+
+
+def cell_tips(model: QAbstractItemModel) -> set[str]:
+    """The tool tips of the first cells of `model` and of its heads."""
+    cells = [model.index(row, column) for row in range(20) for column in range(40) if model.hasIndex(row, column)]
+    told = {model.data(cell, Qt.ItemDataRole.ToolTipRole) for cell in cells}
+    for way, section in ((Qt.Orientation.Horizontal, QModelIndex.column), (Qt.Orientation.Vertical, QModelIndex.row)):
+        told |= {model.headerData(section(cell), way, Qt.ItemDataRole.ToolTipRole) for cell in cells}
+    return {tip for tip in told if isinstance(tip, str)}
+
+
+def _now() -> float:
+    return time.monotonic() - waited_for_a_core_s()
+
+
+def machine(names: Sequence[str], second: int) -> Snapshot:
+    """A GPU of each name, which is too hot and has an Xid error of late, with processes of that name."""
+    gpus = tuple(
+        structs.replace(
+            full_gpu(n, temperature_c=99.0),
+            name=name,
+            xids=(Xid(START, 31), *((Xid(START + second, 79),) if second else ())),
+            processes=tuple(
+                GpuProcess(100 + p, memory_used_bytes=1 << 30, user=name, name=name, command=name, ancestors=(1,))
+                for p in (2 * n, 2 * n + 1)
+            ),
+        )
+        for n, name in enumerate(names)
+    )
+    return structs.replace(snapshot(*gpus, time=START + 5 * second), host=names[0])
+
+
+def a_run(name: str, outcome: Outcome | None) -> RunFolder:
+    """A run that says `name` wherever it says anything, with pictures of its predictions."""
+    chosen = job(name=name[:120], dataset=f"/data/{name}")  # a run whose name is longer is not read
+    run = create_run(chosen)
+    told = [_named(event, name, outcome) for event in events(chosen, STEPS)]
+    write(run.events_file, [event for event in told if event is not None])
+    os.utime(run.job_file, (0, 0))  # long ago, so that one without an end is no run that is starting
+    for event in told:
+        for sample in event.samples if isinstance(event, Predicted) else ():
+            draw(run.path / sample.truth_png, "#00ff00")
+            draw(run.path / sample.prediction_png, "#ff0000")
+    return run
+
+
+def _named(event: AnyEvent, name: str, outcome: Outcome | None) -> AnyEvent | None:  # noqa: PLR0911  (one an event)
+    match event:
+        case RunStarted():
+            devices = tuple(structs.replace(device, name=name) for device in event.devices)
+            return structs.replace(event, devices=devices, environment={"torch": name, name: name})
+        case PhaseChanged(phase="preparing"):
+            return structs.replace(event, detail=name)
+        case Planned():
+            return structs.replace(event, classes=(name, f"{name}2", "cedar"))
+        case Warned():
+            return structs.replace(event, message=name)
+        case LogLine():
+            return structs.replace(event, text=name)
+        case Predicted():
+            samples = tuple(
+                structs.replace(each, name=name, truth_words=name, prediction_words=name) for each in event.samples
+            )
+            return structs.replace(event, samples=samples, legend=tuple(LegendEntry(name, "#ff0000") for _ in CLASSES))
+        case RunFinished():
+            return structs.replace(event, outcome=outcome, cause=name) if outcome is not None else None
+    return event
+
+
+def report(names: Sequence[str]) -> DatasetReport:
+    """A dataset with a class of each name, and a problem, an example and an unreadable file."""
+    counts = dict.fromkeys(names, 4)
+    return DatasetReport(
+        folder=f"/data/{names[0]}",
+        format="imagefolder",
+        classes=tuple(names),
+        splits=(SplitReport("train", counts), SplitReport(names[0], counts)),
+        examples=tuple(Example(name, "train", b"no picture", place) for place, name in enumerate(names)),
+        legend=tuple(LegendEntry(name, "#ff0000") for name in names),
+        unreadable=tuple(Unreadable(name, name) for name in names),
+        unreadable_count=len(names),
+        problems=tuple(Problem("dataset", name, name, "warning") for name in names),
+    )
+
+
+@pytest.fixture
+def window(qapp: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
+    """The real window, whose machine is what the test says."""
+    monkeypatch.setattr(Launcher, "touch", lambda _launcher: None)
+    theme.apply(qapp)
+    made = MainWindow()
+    qtbot.addWidget(made)
+    with qtbot.waitSignal(made.completed, timeout=PATIENCE_MS):
+        made.show()
+    assert made.track is not None
+    made.track.hosts.stop()
+    made.track.hosts.add("box")
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["devices", "runs", "dataset", "cut", "form"])
+def tour(
+    request: pytest.FixtureRequest, window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Sequence[str]], dict[str, float]]:
+    """Goes through some pages with such names, without a trap sprung; returns how much longer than with ordinary ones each
+    stop took at most, in seconds."""
+    monkeypatch.chdir(tmp_path)
+
+    def go(names: Sequence[str]) -> dict[str, float]:
+        ordinary = [f"flowers {number}" for number in range(len(names))]
+        usual, hostile = Tour(window, qtbot, ordinary), Tour(window, qtbot, names)
+        getattr(Tour(window, qtbot, ordinary[:1]), request.param)()  # makes the pages, which takes longer
+        getattr(usual, request.param)()
+        with trap(tmp_path) as sprung:
+            getattr(hostile, request.param)()
+            assert not sprung.exists()
+        return {where: took - usual.took.get(where, 0.0) for where, took in hostile.took.items()}
+
+    return go
+
+
+def test_that_no_name_is_drawn_as_html_or_holds_the_window_up(
+    tour: Callable[[Sequence[str]], dict[str, float]],
+) -> None:
+    longer = tour([NAMES["image"], NAMES["long"]])
+    assert {where: took for where, took in longer.items() if took > MOST_S} == {}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_that_no_name_at_all_is_drawn_as_html_or_stops_the_window(
+    tour: Callable[[Sequence[str]], dict[str, float]],
+) -> None:
+    longer = tour(tuple(NAMES.values()))
+    assert {where: took for where, took in longer.items() if took > MOST_OF_ENDLESS_S} == {}
