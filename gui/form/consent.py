@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout
 
 from engine.contract.disk import model_file_sha256
+from engine.contract.plain_text import escaped
 from gui.background import in_background, raise_again
 
 SHOWN_BYTES = 200_000
+_BLOCK_BYTES = 1 << 20
+_LINE_END = re.compile(r"\r\n|\r|\n")
+"""What ends a line for Python (the Python language reference, 2.1.2)."""
+
+
+class _Program(NamedTuple):
+    """The beginning of a file's text, with what could hide a part of it shown in place; and what is left of the file."""
+
+    path: str
+    text: str
+    left_bytes: int = 0
+    left_lines: int = 0
 
 
 class ConsentBar(QFrame):
@@ -42,8 +57,11 @@ class ConsentBar(QFrame):
         self._text.setTabChangesFocus(True)
         self._text.setAccessibleName("Text of the model file")
         self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self._text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-        self._text.setFixedHeight(180)
+        self._text.setFixedHeight(180)  # its lines are wrapped, so that nothing stands out of sight at their ends
+        self._cut = QLabel()
+        self._cut.setObjectName("warning")
+        self._cut.setWordWrap(True)
+        self._cut.hide()
         self._text.hide()
         buttons = QHBoxLayout()
         buttons.addStretch(1)
@@ -53,6 +71,7 @@ class ConsentBar(QFrame):
         layout.addWidget(self._question)
         layout.addLayout(buttons)
         layout.addWidget(self._text)
+        layout.addWidget(self._cut)
         self.hide()
 
     def ask(self, path: str, sha256: str | None, trusted_sha256: str) -> None:
@@ -74,13 +93,20 @@ class ConsentBar(QFrame):
 
     def _show_text(self, shown: bool) -> None:
         self._text.setVisible(shown)
+        self._cut.hide()
         if shown:
             in_background(partial(_text_of, self._path), self, self._fill, raise_again)
 
-    def _fill(self, found: tuple[str, str]) -> None:
-        path, text = found
-        if path == self._path:
-            self._text.setPlainText(text)
+    def _fill(self, found: _Program) -> None:
+        if found.path != self._path:
+            return
+        self._text.setPlainText(found.text)
+        lines = "1 line is" if found.left_lines == 1 else f"{found.left_lines:,} lines are"
+        self._cut.setText(
+            f"Only the first {SHOWN_BYTES:,} bytes are shown; {lines} left ({found.left_bytes:,} bytes). "
+            "Read them in an editor before you allow the file."
+        )
+        self._cut.setVisible(found.left_bytes > 0 and self._show.isChecked())
 
     def _agree(self) -> None:
         """The user agrees to what the question was about, which may not be what is in the file by now."""
@@ -100,9 +126,14 @@ def _hash_of(path: str) -> tuple[str, str | None]:
     return path, model_file_sha256(path)
 
 
-def _text_of(path: str) -> tuple[str, str]:
+def _text_of(path: str) -> _Program:
     try:
         with Path(path).expanduser().open("rb") as stream:
-            return path, stream.read(SHOWN_BYTES).decode(errors="replace")
+            shown = stream.read(SHOWN_BYTES).decode(errors="replace")
+            left_bytes, left_lines, last = 0, 0, b"\n"
+            while block := stream.read(_BLOCK_BYTES):
+                left_bytes, left_lines, last = left_bytes + len(block), left_lines + block.count(b"\n"), block[-1:]
     except OSError as error:
-        return path, f"The file cannot be read: {error.strerror}."
+        return _Program(path, f"The file cannot be read: {error.strerror}.")
+    text = "\n".join(map(escaped, _LINE_END.split(shown)))
+    return _Program(path, text, left_bytes, left_lines + (last != b"\n"))
