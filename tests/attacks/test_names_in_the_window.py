@@ -42,13 +42,13 @@ from engine.contract.problems import Problem
 from engine.contract.recipes import path_of
 from engine.contract.run_notes import change_notes
 from engine.contract.runs import RunFolder, create_run
-from gui import theme
 from gui.launcher import Launcher
 from gui.main_window import MONITOR, RUNS, TRAIN, MainWindow
 from gui.monitor.bar import VIEWS
 from gui.widgets.rich_label import RichLabel
 from tests.attacks.hostile_names import NAMES, trap
 from tests.gui.conftest import OFFSCREEN_NOISE
+from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)
 from tests.gui.cut.example import a_cut
 from tests.gui.devices.snapshots import snapshot
 from tests.gui.monitor.machines import see
@@ -306,10 +306,9 @@ def report(names: Sequence[str]) -> DatasetReport:
 
 
 @pytest.fixture
-def window(qapp: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
+def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
     """The real window, whose machine is what the test says."""
     monkeypatch.setattr(Launcher, "touch", lambda _launcher: None)
-    theme.apply(qapp)
     made = MainWindow()
     qtbot.addWidget(made)
     with qtbot.waitSignal(made.completed, timeout=PATIENCE_MS):

@@ -85,6 +85,21 @@ def test_that_a_zip_holds_the_same_in_a_folder_of_its_own(run: RunFolder, user_h
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_that_texts_beside_the_run_do_not_tell_where_the_user_s_home_is(
+    run: RunFolder, user_home: Path, tmp_path: Path, kind: str
+) -> None:
+    target, texts = tmp_path / "report", {"doctor.txt": f"ok    Runs: {user_home}/.footplate/runs"}
+    if kind == "folder":
+        export_folder(run, target, texts)
+        told = (target / "doctor.txt").read_text()
+    else:
+        export_zip(run, target, texts)
+        with zipfile.ZipFile(target) as archive:
+            told = archive.read(f"{run.run_id}/doctor.txt").decode()
+    assert told == "ok    Runs: ~/.footplate/runs"
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_that_checkpoints_come_along_unchanged_when_asked_for(run: RunFolder, tmp_path: Path, kind: str) -> None:
     target = tmp_path / "report"
     if kind == "folder":

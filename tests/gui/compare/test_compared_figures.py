@@ -101,6 +101,11 @@ def test_that_only_fields_that_differ_are_told_by_their_labels_and_in_words() ->
     }
 
 
+def test_that_a_field_differs_where_only_the_third_run_s_does() -> None:
+    table = rows([compared(run_of(batch_size=size), place) for place, size in enumerate((32, 32, 64))])
+    assert row(table, "Batch size").texts == ("32", "32", "64")
+
+
 def test_that_jobs_that_are_alike_but_for_their_names_are_the_same() -> None:
     table = rows([compared(run_of(name="a")), compared(run_of(name="b"), 1)])
     assert table[-1].title == "The jobs are the same"

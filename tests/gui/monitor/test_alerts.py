@@ -47,6 +47,17 @@ def test_that_an_alert_ends_once_nothing_has_been_found_for_a_while(watched: Wat
     assert watched.alerts.history == (alert,)
 
 
+def test_that_a_relapse_begins_the_calm_anew(watched: Watched) -> None:
+    watched.feed(hot(), seconds=15)
+    watched.feed(hot(60), seconds=int(CALM_S) // 2)
+    watched.feed(hot())
+    watched.feed(hot(60), seconds=int(CALM_S))
+    assert watched.kinds == ["temperature"]
+    watched.feed(hot(60))
+    (alert,) = watched.cleared
+    assert alert.ended == START + 15 + CALM_S // 2 + 2
+
+
 def test_that_a_value_that_hovers_about_its_threshold_is_one_alert(watched: Watched) -> None:
     watched.feed(hot(91), seconds=15)
     for _ in range(40):

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtCore import QModelIndex, QPointF, Qt
+from PySide6.QtGui import QColor
 from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Planned
+from gui import theme
 from gui.run.class_table import ClassTable, class_names
 from gui.run.classes_view import ClassesView
 from gui.run.confusion import ConfusionPicture
@@ -129,6 +131,19 @@ def test_that_a_matrix_of_many_classes_keeps_cells_that_can_be_told_apart(styled
     picture.resize(picture.minimumSize())
     assert picture.cell_rect(63, 63).right() <= picture.width()
     assert not picture.grab().isNull()
+
+
+def test_that_a_cell_is_as_full_as_its_share_of_its_row(styled: QApplication, qtbot: QtBot) -> None:
+    picture = ConfusionPicture()
+    qtbot.addWidget(picture)
+    picture.show_counts(["frequent", "rare"], np.array([[90, 10], [4, 6]]))
+    assert picture.most_confused() == (1, 0)  # of the columns, 10 of 16 would be more than 4 of 94
+    drawn = picture.grab().toImage()
+    near_the_corner = QPointF(4, 4)  # where no number stands
+    over, under = QColor(theme.colors().accent), QColor(theme.colors().panel)
+    for (row, column), share in {(0, 0): 0.9, (0, 1): 0.1, (1, 0): 0.4, (1, 1): 0.6}.items():
+        seen = drawn.pixelColor((picture.cell_rect(row, column).topLeft() + near_the_corner).toPoint())
+        assert seen.red() == pytest.approx(share * over.red() + (1 - share) * under.red(), abs=2)
 
 
 def test_that_both_tables_are_saved_as_csv(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
