@@ -30,11 +30,11 @@ NAMES = {
 
 @contextmanager
 def trap(folder: Path) -> Iterator[Path]:
-    """A FIFO below `folder` that a shell writes to as often as it is opened to be read; yields the file that is there once
-    it was. A reader gets an empty file, so that it fails the test and does not stand still."""
+    """A FIFO in `folder`, for all names that lead there; yields the file that is there once it has been opened. Who opens it
+    finds it empty and gone the next time, so that the test fails and does not stand still."""
     fifo, sprung = folder / FIFO, folder / "sprung"
     os.mkfifo(fifo)
-    shell = subprocess.Popen(["/bin/sh", "-c", 'while : > "$0"; do : > "$1"; done', str(fifo), str(sprung)])
+    shell = subprocess.Popen(["/bin/sh", "-c", 'exec 3> "$0"; rm "$0"; : > "$1"', str(fifo), str(sprung)])
     try:
         yield sprung
     finally:
