@@ -1,0 +1,175 @@
+"""What names may do to the terminal that a command prints them on: nothing."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+import engine.cli
+from engine.cli import train
+from engine.cli.gpus import csv_lines
+from engine.cli.gpus.screen import print_lines
+from engine.cli.gpus.table import snapshot_lines
+from engine.cli.main import main
+from engine.cli.progress import Line, Progress
+from engine.cli.terminal import say
+from engine.contract.dataset import DatasetReport, Unreadable
+from engine.contract.devices import Gpu, GpuProcess, Snapshot
+from engine.contract.events import CheckpointSaved, Failed, LogLine, Planned, RunFinished, Warned
+from engine.contract.plain_text import escaped
+from engine.contract.problems import Problem
+from engine.contract.recipes import path_of
+from engine.contract.run_notes import change_notes
+from engine.contract.runs import RunFolder
+from tests.attacks.hostile_names import NAMES
+from tests.engine.cli.machines import gpu, machine
+from tests.gui.run.written import a_run, write
+
+pytestmark = pytest.mark.attacks
+
+EVIL = "\x1b[2J\x1b]0;title\x07\x9b31m\rroot\x08\n\u2028FORGED\u202e\u2066\x7f\0\udcff"
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+Out = pytest.CaptureFixture[str]
+
+
+def nothing_obeyed(text: str, lines: int | None = None) -> None:
+    """Nothing in `text` acts on a terminal, no name begins a line of its own, and there are so many lines."""
+    assert OBEYED.findall(text) == []
+    assert all(not line.startswith("FORGED") for line in text.split("\n"))
+    assert "FORGED" in text
+    if lines is not None:
+        assert len(text.splitlines()) == lines
+
+
+def hostile_run() -> RunFolder:
+    """A run that is called, and says, what acts on terminals, as far as its files can hold it."""
+    name = EVIL.removesuffix("\udcff")
+    run = a_run(4, "failed", cause=name, name=name, dataset=f"/data/{name}")
+    change_notes(run.path, tags=(name,), text=name)
+    write(run.events_file, [LogLine(text=name), Warned(code="x", message=name)], 100)
+    return run
+
+
+def test_that_everything_a_terminal_obeys_is_shown(capsys: Out) -> None:
+    say(EVIL, "\tFORGED, indented")
+    told = capsys.readouterr().out
+    nothing_obeyed(told, 2)
+    assert told.startswith(r"\u001b[2J\u001b]0;title\u0007\u009b31m\u000droot\u0008\u000a\u2028FORGED")
+    assert told.endswith("\n\tFORGED, indented\n")
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_that_json_means_the_same_as_before(name: str) -> None:
+    assert json.loads(escaped(json.dumps(name, ensure_ascii=False))) == name
+
+
+@pytest.mark.parametrize("command", [["runs"], ["runs", "--json"], ["attach", "last"], ["attach", "last", "--json"]])
+def test_that_a_run_can_print_nothing_that_is_obeyed(command: list[str], capsys: Out) -> None:
+    hostile_run()
+    main(command)
+    told = capsys.readouterr()
+    nothing_obeyed(told.out)
+    assert OBEYED.findall(told.err) == []
+
+
+def test_that_a_recipe_can_print_nothing_that_is_obeyed(capsys: Out) -> None:
+    path_of("evil").parent.mkdir(parents=True)
+    path_of("evil").write_text('title = "\\u001b[2JFORGED"\nabout = "\\nFORGED"\ntasks = ["classification"]\n# \x9b\n')
+    path_of("broken").write_text('title = "FORGED"\nabout = "x"\ntasks = ["\\u001b\\nFORGED"]\n')
+    main(["recipes"])
+    told = capsys.readouterr()
+    nothing_obeyed(told.out)
+    assert OBEYED.findall(told.err) == []
+    main(["recipes", "show", "evil"])
+    assert OBEYED.findall(capsys.readouterr().out) == []
+
+
+def test_that_a_dataset_can_print_nothing_that_is_obeyed(capsys: Out) -> None:
+    report = DatasetReport(
+        folder=EVIL, format="imagefolder", unreadable=(Unreadable(EVIL, EVIL),), unreadable_count=1
+    )  # fmt: skip
+    say(*train._findings(report))
+    nothing_obeyed(capsys.readouterr().out, 3)
+    train.tell([Problem("dataset", EVIL, EVIL)])
+    nothing_obeyed(capsys.readouterr().err, 2)
+
+
+def test_that_a_run_s_progress_can_print_nothing_that_is_obeyed(tmp_path: Path) -> None:
+    out = io.StringIO()
+    progress = Progress(RunFolder(tmp_path), out, io.StringIO())
+    for event in (
+        Planned(
+            epochs=1, from_step=0, steps_per_epoch=1, train_pictures=1, val_pictures=1, classes=(EVIL,), image_size=8,
+            parameters=1, trainable_parameters=1,
+        ),
+        LogLine(text=EVIL, rank=0),
+        Warned(code="x", message=EVIL),
+        Failed(cause=EVIL),
+        CheckpointSaved(kind="best", path=EVIL, epoch=1, step=1, bytes=1, seconds=0.1),
+        RunFinished(outcome="failed", cause=EVIL, checkpoints=(EVIL,)),
+    ):  # fmt: skip
+        progress.show(event)
+    nothing_obeyed(out.getvalue(), 7)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_that_the_line_that_moves_shows_what_would_be_obeyed() -> None:
+    terminal = Terminal()
+    Line(terminal).show(EVIL)
+    own = "\r\x1b[K"
+    assert terminal.getvalue().startswith(own)
+    assert OBEYED.findall(terminal.getvalue().removeprefix(own)) == []
+
+
+def hostile_gpu() -> Gpu:
+    process = GpuProcess(7, memory_used_bytes=1 << 30, user=EVIL, name=EVIL, command=EVIL)
+    return structs.replace(gpu(0), name=f"FORGED {EVIL}", processes=(process,))
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        lambda seen, out: print_lines(out, snapshot_lines(seen, 2000, details=True)),
+        lambda seen, out: say(*csv_lines.lines(seen), to=out),
+    ],
+    ids=["table", "csv"],
+)
+def test_that_a_gpu_and_its_processes_can_print_nothing_that_is_obeyed(
+    printed: Callable[[Snapshot, io.StringIO], None],
+) -> None:
+    out = io.StringIO()
+    printed(structs.replace(machine(hostile_gpu()), host=EVIL), out)
+    nothing_obeyed(out.getvalue())
+
+
+OWN_WRITERS = {"terminal.py", "gpus/screen.py"}
+"""Where text goes out."""
+NO_TEXT = {"probe.py": "says one line to its parent", "gpus/metrics.py": "answers over a socket"}
+
+
+def test_that_commands_print_in_one_place() -> None:
+    root = Path(engine.cli.__file__).parent
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if name in OWN_WRITERS | NO_TEXT.keys():
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = node.func if isinstance(node, ast.Call) else None
+            own = isinstance(called, ast.Name) and called.id == "print"
+            writes = isinstance(called, ast.Attribute) and called.attr in ("write", "writelines")
+            if own or (writes and "std" in ast.unparse(called) and "stdin" not in ast.unparse(called)):
+                found.append(f"{name}, line {node.lineno}")
+    assert found == []
