@@ -30,7 +30,7 @@ from engine.contract.run_notes import change_notes
 from engine.contract.runs import RunFolder
 from tests.attacks.hostile_names import NAMES
 from tests.engine.cli.machines import gpu, machine
-from tests.gui.run.written import a_run, write
+from tests.gui.run.written import a_run
 
 pytestmark = pytest.mark.attacks
 
@@ -54,7 +54,6 @@ def hostile_run() -> RunFolder:
     name = EVIL.removesuffix("\udcff")
     run = a_run(4, "failed", cause=name, name=name, dataset=f"/data/{name}")
     change_notes(run.path, tags=(name,), text=name)
-    write(run.events_file, [LogLine(text=name), Warned(code="x", message=name)], 100)
     return run
 
 

