@@ -98,6 +98,13 @@ def test_that_a_process_is_told_by_its_user_name_command_and_start(
     assert seen.ancestors[1:] == tuple(parent.pid for parent in psutil.Process().parents())
 
 
+def test_that_a_command_that_is_not_utf_8_is_told_all_the_same(here: HostProcesses, start_child: StartChild) -> None:
+    child = start_child("input()", os.fsdecode(b"caf\xe9"))
+    seen = here.look(child.pid)
+    assert seen.command.endswith(r"caf\udce9")
+    assert msgspec.json.decode(msgspec.json.encode(seen), type=HostProcess) == seen  # what the reader prints
+
+
 def test_that_load_is_told_of_one_core_from_the_second_look_on(here: HostProcesses, start_child: StartChild) -> None:
     child = start_child("while True: pass")
     assert here.look(child.pid).cpu_percent is None
