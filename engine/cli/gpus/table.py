@@ -10,6 +10,7 @@ from engine.cli.gpus.layout import UNKNOWN, Column, Line, Tone, aligned, shorten
 from engine.cli.gpus.processes import process_lines
 from engine.cli.gpus.remarks import clock, remarks
 from engine.contract.devices import Gpu, Snapshot
+from engine.contract.plain_text import escaped
 from engine.contract.quantities import GIB
 
 LONGEST_BAR = 12
@@ -37,7 +38,7 @@ def snapshot_lines(snapshot: Snapshot, width: int = 100, *, details: bool = Fals
     if snapshot.nvml.message:
         tone: Tone = "plain" if snapshot.nvml.status == "ok" else "warning"
         lines += [Line(""), *(Line(text, tone) for text in textwrap.wrap(snapshot.nvml.message, width))]
-    return lines
+    return [_as_shown(line, width) for line in lines]
 
 
 def gpu_numbers(gpus: Sequence[Gpu]) -> dict[str, str]:
@@ -63,6 +64,12 @@ def gib_of(used: int | None, total: int | None) -> str | None:
     amount = UNKNOWN if used is None else f"{used / GIB:.1f}"
     whole = "" if total is None else f"{total / GIB:.1f}"
     return f"{amount.rjust(len(whole))}{f' / {whole}' if whole else ''} GiB"
+
+
+def _as_shown(line: Line, width: int) -> Line:
+    """The line as it is printed, which is longer where a name holds what a terminal would obey, within `width` again."""
+    text = escaped(line.text)
+    return line if text == line.text else Line(shortened(text, width), line.tone)
 
 
 def _title(snapshot: Snapshot) -> str:

@@ -41,7 +41,7 @@ def test_that_a_bad_request_is_told_at_its_flag_without_training(command: str) -
 
 def test_that_the_curve_in_the_terminal_has_its_line_at_the_suggestion_and_its_ends_at_the_axis() -> None:
     points = tuple(RatePoint(10.0**power, 1.0, 2.0 - abs(power + 3) / -4) for power in range(-7, 2))
-    lines = curve(points, 1e-3).splitlines()
+    lines = curve(points, 1e-3)
     assert lines[-1].split() == ["1e-07", "10"]
     middle = len("3 ") + 32  # of 64 columns
     assert all(line[middle] in "│•" for line in lines[:-1])
