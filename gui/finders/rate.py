@@ -55,6 +55,7 @@ class RatePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self.setMouseEnabled(False, False)
         self.setLogMode(x=True)
         self.setLabel("bottom", "Learning rate")
+        self.getAxis("bottom").enableAutoSIPrefix(False)
         self.setLabel("left", "Loss")
         self.scene().sigMouseClicked.connect(self._clicked)
         theme.notifier.changed.connect(self._paint)
