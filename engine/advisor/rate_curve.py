@@ -1,5 +1,5 @@
-"""What a curve of losses over rising learning rates suggests: a rate between that where the loss falls fastest and that where
-it is least."""
+"""What a curve of losses over rising learning rates suggests: a tenth of the rate where the loss is least, the rule of fastai's
+`minimum` (fastai/callback/schedule.py, 2.8), on a curve that smoothing does not shift."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNNING = 0.98
 """The decay per step of the running average that ends the training, for `STEPS` steps, and by which fastai reads its valley."""
 DIVERGED = 4.0
 """A running average so many times its best one ends the training."""
-WIDTH = 0.4
+WIDTH = 0.25
 """The standard deviation, in decades of the rate, of the Gaussian that smooths the curve. Unlike a running average it does not
 shift the fall to higher rates."""
 CAP = 2.0
@@ -108,10 +108,10 @@ def read_curve(curve: Curve) -> RateFound:
         why, remedy = NEVER_FALLS
         return msgspec.structs.replace(found, why=why, remedy=remedy)
     steepest = begin + int(np.gradient(smoothed, decades)[begin : least + 1].argmin())
-    suggestion = math.sqrt(points[steepest].rate * points[least].rate)
+    suggestion = points[least].rate / 10
     why = (
-        f"The smoothed loss falls fastest at a rate of {shown(points[steepest].rate)} and is least at "
-        f"{shown(points[least].rate)}; {shown(suggestion)} is their geometric mean."
+        f"The smoothed loss is least at a rate of {shown(points[least].rate)}; {shown(suggestion)}, a tenth of it, stays clear "
+        "of where it rises again."
     )
     return msgspec.structs.replace(
         found,
@@ -119,7 +119,6 @@ def read_curve(curve: Curve) -> RateFound:
         why=why,
         steepest=points[steepest].rate,
         valley=_valley(curve),
-        minimum_tenth=points[least].rate / 10,
     )
 
 

@@ -88,7 +88,7 @@ def _rate_shown(found: RateFound) -> str:
     text = curve(found.points, found.suggestion) if found.points else ""
     if found.suggestion is None:
         return f"{text}{found.why}\n{found.remedy}"
-    marks = f"Steepest fall: {_rate(found.steepest)}. A tenth of the rate with the least loss: {_rate(found.minimum_tenth)}."
+    marks = f"Steepest fall: {_rate(found.steepest)}."
     if found.valley is not None:
         marks += f" fastai's valley: {_rate(found.valley)}."
     return (

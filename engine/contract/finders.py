@@ -43,8 +43,8 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
     """A training with a rising learning rate. `points` are its steps in order.
 
     `suggestion` is None where the curve suggests none; `why` says in a sentence where it comes from, or why there is none,
-    and `remedy` what to do then. `steepest` is where the smoothed loss falls fastest, `minimum_tenth` a tenth of the rate
-    where it is least, `valley` what fastai would suggest. `smoothing` is the standard deviation, in decades of the rate, of the
+    and `remedy` what to do then. `steepest` is where the smoothed loss falls fastest, `valley` what fastai suggests by
+    default. `smoothing` is the standard deviation, in decades of the rate, of the
     Gaussian that smooths. `diverged`: the loss rose so far that the training was broken off.
     """
 
@@ -54,7 +54,6 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
     remedy: str = ""
     steepest: float | None = None
     valley: float | None = None
-    minimum_tenth: float | None = None
     smoothing: float
     diverged: bool
 

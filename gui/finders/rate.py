@@ -26,12 +26,7 @@ STEP = 0.05
 HEADROOM = 1.3
 """The axis ends at so many times the first smoothed loss, above which a curve only says that it diverges."""
 
-MARKS = {
-    "suggestion": "Suggested",
-    "steepest": "Steepest",
-    "valley": "fastai's valley",
-    "minimum_tenth": "Minimum / 10",
-}
+MARKS = {"suggestion": "Minimum / 10", "steepest": "Steepest", "valley": "fastai's valley"}
 
 
 class RatePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]

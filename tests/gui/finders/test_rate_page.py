@@ -33,7 +33,7 @@ def a_curve(**fields: object) -> RateFound:
         "suggestion": 2.5e-3,
         "why": "It falls there.",
         "steepest": 1e-2,
-        "minimum_tenth": 1e-2,
+        "valley": 1e-3,
         "smoothing": 0.4,
         "diverged": False,
     }
@@ -116,7 +116,7 @@ def test_that_arrow_keys_and_the_marks_choose_a_rate_within_the_curve(found: Rat
     assert found.chosen() == 0.0028
     found.marks["steepest"].click()
     assert found.chosen() == 0.01
-    assert found.marks["minimum_tenth"].text() == "Minimum / 10 0.01"
+    assert found.marks["suggestion"].text() == "Minimum / 10 0.0025"
     found.plot.choose(1e3)
     assert found.chosen() == pytest.approx(10**-0.1, rel=0.01)
 
@@ -131,7 +131,7 @@ def test_that_a_curve_without_a_suggestion_says_why_and_still_lets_a_rate_be_cli
     page.show_job(JOB, [])
     page.child.cancel()
     page.child.done.emit(
-        a_curve(suggestion=None, why="It never falls.", remedy="Look at the labels.", steepest=None, minimum_tenth=None)
+        a_curve(suggestion=None, why="It never falls.", remedy="Look at the labels.", steepest=None, valley=None)
     )
     assert page.none.text() == "It never falls. Look at the labels."
     assert not page.use.isEnabled()
