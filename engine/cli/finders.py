@@ -88,12 +88,14 @@ def _rate_shown(found: RateFound) -> list[str]:
     drawn = curve(found.points, found.suggestion) if found.points else []
     if found.suggestion is None:
         return [*drawn, found.why, found.remedy]
-    marks = f"Steepest fall: {_rate(found.steepest)}. A tenth of the rate with the least loss: {_rate(found.minimum_tenth)}."
+    marks = f"Steepest fall: {_rate(found.steepest)}."
+    if found.valley is not None:
+        marks += f" fastai's valley: {_rate(found.valley)}."
     return [
         *drawn,
         f"Suggested learning rate: {_rate(found.suggestion)}",
         found.why,
-        f"{marks} Losses are smoothed by {found.smoothing:.2f} per step.",
+        f"{marks} The curve is smoothed by a Gaussian of {found.smoothing:g} decades.",
         f"To train with it: --learning-rate {_rate(found.suggestion)}",
     ]
 

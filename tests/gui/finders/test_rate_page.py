@@ -33,8 +33,8 @@ def a_curve(**fields: object) -> RateFound:
         "suggestion": 2.5e-3,
         "why": "It falls there.",
         "steepest": 1e-2,
-        "minimum_tenth": 1e-2,
-        "smoothing": 0.98,
+        "valley": 1e-3,
+        "smoothing": 0.4,
         "diverged": False,
     }
     return RateFound(**(own | fields))  # type: ignore[arg-type]
@@ -116,16 +116,22 @@ def test_that_arrow_keys_and_the_marks_choose_a_rate_within_the_curve(found: Rat
     assert found.chosen() == 0.0028
     found.marks["steepest"].click()
     assert found.chosen() == 0.01
-    assert found.marks["minimum_tenth"].text() == "Minimum / 10 0.01"
+    assert found.marks["suggestion"].text() == "Minimum / 10 0.0025"
     found.plot.choose(1e3)
     assert found.chosen() == pytest.approx(10**-0.1, rel=0.01)
+
+
+def test_that_the_axis_tells_rates_as_they_are(found: RatePage) -> None:
+    found.plot.setXRange(-5.0, -1.2)
+    found.grab()  # it is scaled when it is drawn
+    assert "(x" not in found.plot.getAxis("bottom").labelString()
 
 
 def test_that_a_curve_without_a_suggestion_says_why_and_still_lets_a_rate_be_clicked(page: RatePage) -> None:
     page.show_job(JOB, [])
     page.child.cancel()
     page.child.done.emit(
-        a_curve(suggestion=None, why="It never falls.", remedy="Look at the labels.", steepest=None, minimum_tenth=None)
+        a_curve(suggestion=None, why="It never falls.", remedy="Look at the labels.", steepest=None, valley=None)
     )
     assert page.none.text() == "It never falls. Look at the labels."
     assert not page.use.isEnabled()
