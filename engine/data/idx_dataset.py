@@ -7,6 +7,7 @@ import os
 import numpy as np
 
 from engine.contract.problems import Problem
+from engine.contract.regular_files import UnusableFile
 from engine.data.found import IdxSplit, Recognised, draw_validation, shown, warn, wrong
 from engine.data.idx import Bytes, IdxError, IdxFiles, read_idx
 
@@ -70,6 +71,8 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
             raise IdxError(f"its array is {shape}, not {'a list' if dimensions == 1 else 'pictures x rows x columns'}")
     except IdxError as error:
         problems.append(wrong(f"{name} cannot be used: {error}.", "Fetch the file again."))
+    except UnusableFile as error:
+        problems.append(wrong(f"{name} {error.words}.", error.remedy))
     except PermissionError:
         problems.append(wrong(f"{name} may not be read.", "Give yourself permission to read it."))
     except OSError as error:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem, errors
@@ -17,7 +19,7 @@ from engine.data.drawing import frame_legend, mask_legend
 from engine.data.edges import EdgeSplit
 from engine.data.edges_inspection import look_through_edges
 from engine.data.file_inspection import look_through_files
-from engine.data.formats import PICTURES_BY_CLASS, recognise
+from engine.data.formats import PICTURES_BY_CLASS, recognise, too_much
 from engine.data.found import AnySplit, FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, warn
 from engine.data.idx_inspection import look_through_idx
 from engine.data.ignoring import without_class
@@ -93,6 +95,31 @@ def inspect(
     quieten_pillow()
     folder = os.path.abspath(os.path.expanduser(folder))
     progress(0, 0)
+    try:
+        report = _inspected(
+            folder,
+            val_fraction=val_fraction,
+            seed=seed,
+            progress=progress,
+            formats=formats,
+            ignored=ignored,
+            threads=threads,
+        )
+    except MemoryError:
+        report = DatasetReport(folder=shown(folder), format="", problems=(too_much(folder),))
+    return msgspec.structs.replace(report, seconds=time.perf_counter() - begun)
+
+
+def _inspected(
+    folder: str,
+    *,
+    val_fraction: float,
+    seed: int,
+    progress: Progress,
+    formats: Sequence[str],
+    ignored: int | None,
+    threads: int | None,
+) -> DatasetReport:
     found = without_class(recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats), folder, ignored)
     left_out = _LeftOut(folder)
     numbered = (
@@ -122,7 +149,6 @@ def inspect(
         legend=_legend(found),
         sizes=picture_sizes(getattr(found.train, "files", ())),
         problems=tuple(looked.problems),
-        seconds=time.perf_counter() - begun,
     )
 
 
