@@ -78,16 +78,19 @@ def recognise(folder: str, *, val_fraction: float, seed: int, formats: Sequence[
         found = _recognised(folder, val_fraction, seed, formats)
         return _with_circles(_judged(found), folder)
     except (OSError, UnusableFile, MemoryError) as error:
-        return nothing(_why_not(error, folder))
+        return nothing(why_not(error, folder))
 
 
-def _why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem:
+def why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem:
     """Why a folder cannot be looked through."""
     match error:
         case UnusableFile():
             return wrong(f"{shown(os.path.relpath(error.path, folder))} {error.words}.", error.remedy)
         case MemoryError():
-            return too_much(folder)
+            return wrong(
+                f"Looking through {shown(folder)} takes more memory than there is for it.",
+                "Leave out files that are much larger than the others, or divide the dataset.",
+            )
         case FileNotFoundError():
             return wrong(f"There is no folder {shown(folder)}.", "Check the spelling, or browse for it.")
         case NotADirectoryError():
@@ -96,14 +99,6 @@ def _why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Proble
             where = shown(os.fsdecode(error.filename or folder))
             return wrong(f"{where} may not be read.", "Give yourself permission to read it, or choose another.")
     return wrong(f"{shown(folder)} cannot be read: {error.strerror}.", "Check the disk, or choose another.")
-
-
-def too_much(folder: str) -> Problem:
-    """That a folder takes more memory than there is."""
-    return wrong(
-        f"Looking through {shown(folder)} takes more memory than there is for it.",
-        "Leave out files that are much larger than the others, or divide the dataset.",
-    )
 
 
 def _judged(found: Recognised) -> Recognised:

@@ -10,6 +10,12 @@ from engine.contract.problems import Problem
 from engine.contract.regular_files import UnusableFile
 from engine.data.found import IdxSplit, Recognised, draw_validation, shown, warn, wrong
 from engine.data.idx import Bytes, IdxError, IdxFiles, read_idx
+from engine.data.memory import allow
+
+MOST_LABELS = 20_000_000
+"""The largest of such datasets, infinite MNIST's, has eight million."""
+OF_LABEL_BYTES = 128
+"""What dividing them takes for each."""
 
 
 def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised:
@@ -55,6 +61,11 @@ def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised
 
 def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
     labels = _read_or_explain(path, 1, problems)
+    if labels is not None and len(labels) > MOST_LABELS:
+        message = f"{shown(os.path.basename(path))} holds {len(labels):,} labels; there may be {MOST_LABELS:,} at most."
+        problems.append(wrong(message, "Divide the dataset."))
+        return None
+    allow(OF_LABEL_BYTES * (0 if labels is None else len(labels)))
     if labels is not None and not len(labels):
         problems.append(wrong(f"{shown(os.path.basename(path))} holds no labels.", "Fetch the file again."))
         return None

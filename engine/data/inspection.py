@@ -12,6 +12,7 @@ import msgspec
 from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem, errors
+from engine.contract.regular_files import UnusableFile
 from engine.data.any_files import look_through_any
 from engine.data.box_inspection import look_through_boxes
 from engine.data.boxes import BoxSplit
@@ -19,7 +20,7 @@ from engine.data.drawing import frame_legend, mask_legend
 from engine.data.edges import EdgeSplit
 from engine.data.edges_inspection import look_through_edges
 from engine.data.file_inspection import look_through_files
-from engine.data.formats import PICTURES_BY_CLASS, recognise, too_much
+from engine.data.formats import PICTURES_BY_CLASS, recognise, why_not
 from engine.data.found import AnySplit, FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, warn
 from engine.data.idx_inspection import look_through_idx
 from engine.data.ignoring import without_class
@@ -105,8 +106,8 @@ def inspect(
             ignored=ignored,
             threads=threads,
         )
-    except MemoryError:
-        report = DatasetReport(folder=shown(folder), format="", problems=(too_much(folder),))
+    except (UnusableFile, MemoryError) as error:
+        report = DatasetReport(folder=shown(folder), format="", problems=(why_not(error, folder),))
     return msgspec.structs.replace(report, seconds=time.perf_counter() - begun)
 
 
@@ -132,7 +133,7 @@ def _inspected(
         if numbered:  # how rare the classes are says nothing where they are none
             looked.problems = errors(looked.problems)
         looked.problems += [problem for split in looked.splits[:1] for problem in imbalance(split)]
-        looked.problems += leaks(found, folder)
+        looked.problems += leaks(found, folder) if not errors(looked.problems) else []
         bands = learn_bands(folder, getattr(found.train, "files", ()))
         looked.channels = looked.channels if bands is None else bands.count
     looked.problems[:0] = [*numbered, *found.problems]

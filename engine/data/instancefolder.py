@@ -14,7 +14,7 @@ from engine.data.found import Recognised, counted, first, spread_evenly, warn, w
 from engine.data.imagefolder import is_picture
 from engine.data.instances import MOST_INSTANCES, ClassedMask, InstanceSplit, NumberedMasks, Outlines, Polygons
 from engine.data.maskfolder import find_masks, join_masks
-from engine.data.masks import NO_CLASS, learn_meaning, read_values
+from engine.data.masks import NO_CLASS, learn_meaning, read_values, values_in
 from engine.data.outlines import Points
 from engine.data.pairing import PICTURES, classes_of, named
 from engine.data.reading import read_image
@@ -100,7 +100,7 @@ def _most_in_one(masks: Sequence[str]) -> int:
     most = 0
     for path in masks:
         try:
-            values = np.unique(read_values(read_image(path)))
+            values = values_in(read_values(read_image(path)))
         except Exception:
             continue  # a decoder may raise nearly anything; whoever loads the picture names it
         most = max(most, int(np.count_nonzero(values)))

@@ -14,15 +14,16 @@ import numpy.typing as npt
 
 from engine.data.found import MaskCode, shown
 from engine.data.idx import Bytes
-from engine.data.masks import NO_CLASS, Values, class_plane, read_values
+from engine.data.masks import NO_CLASS, Values, class_plane, read_values, values_in
 from engine.data.outlines import Points, Window, fill, read_outline
 from engine.data.reading import Unfit, open_image, read_image
 
 MOST_INSTANCES = 255
 """Instances of one picture that are used, as many as a byte can number; of more the largest."""
 
-MOST_PAINTED = 1 << 29
-"""Pixels of the rectangles around all things in one image, which take a byte each: seconds, and half a gigabyte."""
+MOST_PAINTED = 1 << 28
+MOST_LAYERS = 4
+"""So many pixels, or so many times those of the image, the rectangles around all things in it may have: each takes a byte."""
 
 MOST_NUMBERS = 0xFFFF
 """Masks with larger values are numbered anew before each value is searched for."""
@@ -79,7 +80,7 @@ class Outlines:
             if window is not None:
                 found.append(Instance(window, label, crowd))
                 painted += window.pixels.size
-                _check_painted(painted)
+                _check_painted(painted, (height, width))
         return found
 
     def labels(self) -> list[int]:
@@ -106,7 +107,7 @@ class Polygons:
             if window is not None:
                 found.append(Instance(window, label))
                 painted += window.pixels.size
-                _check_painted(painted)
+                _check_painted(painted, (height, width))
         return found
 
     def labels(self) -> list[int]:
@@ -135,7 +136,7 @@ class NumberedMasks:
         found = []
         for path, label in self._masks:
             try:
-                values = np.unique(read_values(read_image(path)))
+                values = values_in(read_values(read_image(path)))
             except Exception:
                 continue  # a decoder may raise nearly anything; whoever loads the picture names it
             found += [label] * int(np.count_nonzero(values))
@@ -231,7 +232,7 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
         if (count := int(values.max(initial=0))) > MOST_NUMBERS:
             raise Unfit(f"its mask {shown(os.path.basename(path))} holds {count:,} values, as an image does")
     objects = find_objects(values)
-    _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for found in objects if found for y, x in [found]))
+    _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for found in objects if found for y, x in [found]), size)
     return [
         Window(found[0].start, found[1].start, values[found] == number)
         for number, found in enumerate(objects, 1)
@@ -239,10 +240,10 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
     ]
 
 
-def _check_painted(pixels: int) -> None:
-    """Raises Unfit where the rectangles around the things in an image have more pixels than are looked into."""
-    if pixels > MOST_PAINTED:
-        raise Unfit(f"the rectangles around its things have more than {MOST_PAINTED:,} pixels")
+def _check_painted(pixels: int, size: tuple[int, int]) -> None:
+    """Raises Unfit where the rectangles around the things in an image of that size have more pixels than are looked into."""
+    if pixels > max(MOST_PAINTED, MOST_LAYERS * size[0] * size[1]):
+        raise Unfit(f"the rectangles around its things have {pixels:,} pixels and more, which is too much")
 
 
 def _values(path: str, size: tuple[int, int]) -> Values:

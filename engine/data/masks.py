@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,10 @@ NO_CLASS = 255
 PASCAL VOC."""
 MOST_CLASSES = NO_CLASS
 _AT_ONCE = 1 << 20
-"""Pixels whose classes are looked up in one go: what that takes besides is 50 times as much as they."""
+"""Pixels that are looked up in one go, of many bytes each."""
+_SHORT = (np.uint8, np.uint16)
+"""Kinds of numbers of which all that there are fit into a table."""
+_MOST_LINES = 100_000
 _MOST_VALUES = 1 << 17
 """With more the masks are no masks, however many more there are."""
 LOOKED_AT = 400
@@ -76,19 +79,41 @@ def class_plane(values: Values, code: MaskCode) -> Bytes:
     grey = code.colours and values.max(initial=0) <= 255  # a grey mask among coloured ones
     known = np.array([*code.values, *code.ignored], np.int64)
     order = np.argsort(known)
-    plane: Bytes = np.empty(values.shape, np.uint8)
-    rows = max(1, _AT_ONCE // max(values.shape[1], 1))
-    for first in range(0, len(values), rows):
-        part = values[first : first + rows].astype(np.int64) * (0x010101 if grey else 1)
-        place = np.minimum(np.searchsorted(known[order], part), len(known) - 1)
-        found = order[place]
-        strange = known[found] != part
-        if strange.any():
-            value = int(part[strange][0])
-            told = f"#{value:06x}" if code.colours else str(value)
-            raise Unfit(f"its mask holds the value {told}, which is of no class")
-        plane[first : first + rows] = np.where(found < len(code.values), found, NO_CLASS)
+
+    def classes(part: Values) -> tuple[Bytes, npt.NDArray[np.bool_]]:
+        wide = part.astype(np.int64) * (0x010101 if grey else 1)
+        found = order[np.minimum(np.searchsorted(known[order], wide), len(known) - 1)]
+        return np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8), known[found] != wide
+
+    plane: Bytes
+    if values.dtype in _SHORT:
+        by_value, strange_values = classes(np.arange(np.iinfo(values.dtype).max + 1))
+        plane, strange = by_value[values], strange_values[values]
+    else:
+        plane, strange = np.empty(values.shape, np.uint8), np.empty(values.shape, bool)
+        for part in _in_parts(values):
+            plane[part], strange[part] = classes(values[part])
+    if strange.any():
+        value = int(values[strange][0]) * (0x010101 if grey else 1)
+        told = f"#{value:06x}" if code.colours else str(value)
+        raise Unfit(f"its mask holds the value {told}, which is of no class")
     return plane
+
+
+def values_in(values: Values) -> Values:
+    """The different values in a mask, sorted."""
+    if values.dtype not in _SHORT:
+        return np.unique(values)
+    counts = np.zeros(np.iinfo(values.dtype).max + 1, np.int64)
+    for part in _in_parts(values):
+        counts += np.bincount(values[part].ravel(), minlength=len(counts))
+    return np.flatnonzero(counts)
+
+
+def _in_parts(values: Values) -> Iterator[slice]:
+    """The rows of a mask [h, w], so many at a time that what is made of them stays small."""
+    rows = max(1, _AT_ONCE // max(values.shape[1], 1))
+    return (slice(first, first + rows) for first in range(0, len(values), rows))
 
 
 def learn_meaning(folder: str, masks: Sequence[str], places: Sequence[str], *, ignored: int | None = None) -> Meaning:
@@ -134,7 +159,7 @@ def _values_of(masks: Sequence[str]) -> tuple[Values, bool]:
         except Exception:
             continue  # a decoder may raise nearly anything; whoever loads the picture names it
         colours |= bool(values.max(initial=0) > 0xFFFF)
-        found.update(np.unique(values)[:_MOST_VALUES].tolist())
+        found.update(values_in(values)[:_MOST_VALUES].tolist())
         if len(found) >= _MOST_VALUES:
             break
     if colours and all(_is_grey(value) for value in found):
@@ -239,4 +264,8 @@ def _lines(path: str) -> list[str]:
         text = read_text(path)
     except OSError:
         return []
+    if (count := text.count("\n")) > _MOST_LINES:
+        raise UnusableFile(
+            path, f"has {count:,} lines, which is too much for names of classes", "Keep a line for each class."
+        )
     return [shown(line.strip()) for line in text.splitlines() if line.strip() and not line.startswith("#")]

@@ -128,9 +128,9 @@ def fill(polygon: Points, height: int, width: int) -> Window | None:
     rows = np.arange(len(sides)) - np.repeat(np.cumsum(counts) - counts, counts) + first_row[sides]
     x = x0[sides] + (rows + 0.5 - y0[sides]) * (x1 - x0)[sides] / (y1 - y0)[sides]
     columns = np.clip(np.ceil(x - 0.5), left, right).astype(np.int64)
-    crossings = np.zeros((bottom - top, right - left + 1), np.int32)
+    crossings = np.zeros((bottom - top, right - left + 1), np.uint8)  # whether they are odd is all that is asked
     np.add.at(crossings, (rows - top, columns - left), 1)
-    inside = np.cumsum(crossings[:, :-1], 1) % 2 == 1
+    inside = (np.cumsum(crossings[:, :-1], 1, np.uint8) & 1).astype(bool)
     found = cut_out(inside)
     return None if found is None else Window(top + found.top, left + found.left, found.pixels)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -187,7 +188,10 @@ def _read(source: Any) -> tuple[Values, float | None]:
             raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels{bands})")
         if sizes["Y"] * sizes["X"] > MAX_PIXELS:
             raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels)")
-        tag = file.pages.first.tags.get("GDAL_NODATA")
+        page = file.pages.first
+        if math.prod(page.chunked) > len(page.dataoffsets):
+            raise Unfit("it is truncated")
+        tag = page.tags.get("GDAL_NODATA")
         values = part.asarray()
     if values.dtype.kind not in "uifb":
         raise Unfit(f"its values are of a kind that is not read ({values.dtype})")

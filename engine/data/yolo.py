@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from engine.contract.problems import Problem
@@ -39,6 +40,8 @@ MOST_CLASSES = 100_000
 """Larger numbers are of no class."""
 MOST_YAML_BYTES = 1 << 20
 """Thirty thousand names take less; PyYAML takes seconds for it."""
+MOST_DEEP = 50
+_BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 BOX, LEAST_OUTLINE = 4, 6
 """Fractions in a line that tells of a box, and in one that tells of the smallest outline."""
 
@@ -197,6 +200,8 @@ def _read_yaml(path: str) -> Any:
 
     text = read_text(path, MOST_YAML_BYTES)
     with judged(path):
+        if max(accumulate(_BRACKETS.get(letter, 0) for letter in text), default=0) > MOST_DEEP:
+            raise RecursionError  # which PyYAML would come to in the square of the time
         try:
             loader = yaml.SafeLoader(text)
             node = loader.get_single_node()

@@ -310,14 +310,15 @@ def png_of(width: int, height: int, colour: int = 0, depth: int = 8) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
 
 
-def _many_bands(folder: Path) -> None:
-    """A TIFF of 4 KB whose 500 bands of 13,000 x 13,000 pixels announce 84,500 million values."""
+def _huge_tiff(folder: Path, bands: int) -> None:
+    """A TIFF of one tile that announces 13,000 x 13,000 pixels of so many bands."""
     import tifffile
 
     with_bands(folder)
     path = folder / "a" / "0.tif"
-    values = np.zeros((16, 16, 500), np.uint16)
-    tifffile.imwrite(path, values, photometric="minisblack", compression="zlib", tile=(16, 16))
+    values = np.zeros((16, 16, bands), np.uint16)
+    planes = {"planarconfig": "contig"} if bands > 1 else {}
+    tifffile.imwrite(path, values, photometric="minisblack", compression="zlib", tile=(16, 16), **planes)
     with tifffile.TiffFile(path, mode="r+") as file:
         tags = file.pages.first.tags
         tags["ImageWidth"].overwrite(13_000)
@@ -531,7 +532,7 @@ FOLDERS: dict[str, Hostile] = {
     "ply hides its header": Hostile("points", _put(with_clouds, "1.ply", _text(b"ply\nformat binary_little_endian 1.0\ncomment element vertex 1\ncomment end_header\nelement vertex 2000000000\n" + _VERTEX.encode() + b"\nproperty list uchar int v\nend_header\n" + bytes(100))), "1.ply"),
     "las announces points": Hostile("points", _las_with(".las", 247, "Q", 30_000_000_000), "1.las"),
     "las announces vlrs": Hostile("points", _las_with(".las", 100, "I", 4_000_000_000), "1.las"),
-    "las announces evlrs": Hostile("points", _with(_las_with(".las", 243, "I", 4_000_000_000), lambda f: None), "1.las"),
+    "las announces evlrs": Hostile("points", _with(_las_with(".las", 243, "I", 4_000_000_000), lambda f: None), ""),
     "laz announces points": Hostile("points", _las_with(".laz", 247, "Q", 4_000_000_000), "1.laz"),
     "laz announces chunks": Hostile("points", _laz_of_many_chunks, "1.laz"),
     "las is cut in half": Hostile("points", _with(with_las, lambda f: _cut_in_half(f / "1.las")), "1.las"),
@@ -539,14 +540,15 @@ FOLDERS: dict[str, Hostile] = {
     "mat of a bomb": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_a_bomb())), "1."),
     "mat of a sparse layer": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_a_sparse_layer())), "1."),
     "mat of holes": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: _sparse(f / "edges" / "1.mat", 8 * GIB, _mat())), "1."),
-    "tiff of many bands": Hostile("imagefolder", _many_bands, "0.tif"),
+    "tiff of many bands": Hostile("imagefolder", lambda f: _huge_tiff(f, 500), "0.tif"),
+    "tiff of many tiles": Hostile("imagefolder", lambda f: _huge_tiff(f, 1), "0.tif"),
     "png of 178 megapixels": Hostile("imagefolder", _put(by_class, "cats/0.png", _text(png_of(13_300, 13_300, 2))), ""),
     "four masks of 100 megapixels": Hostile("masks", _with(with_masks, *((lambda f, n=n, k=k: (f / k / f"{n}.png").write_bytes(png_of(10_000, 10_000))) for n in range(4) for k in ("images", "masks"))), ""),
     "mask of scribbles": Hostile("instances", _scribbled_masks, "png"),
     "mask of scribbles for classes": Hostile("masks", _scribbled_masks, "65,"),
     # Text
     "csv of a huge field": Hostile("labels", _put(with_table, "labels.csv", _text('file,labels\n0.png,"' + "a" * 200_000 + '"\n')), "labels.csv"),
-    "csv with a zero": Hostile("labels", _put(with_table, "labels.csv", _text(b"file,labels\n0.png,a\0b\n1.png,c\n")), "labels.csv"),
+    "csv with a zero": Hostile("labels", _put(with_table, "labels.csv", _text(b"file,labels\n0.png,a\0b\n1.png,c\n")), ""),
     "json of brackets": Hostile("labels", _put(with_table, "labels.json", _text("[" * 200_000)), "labels.json"),
     "emd of brackets": Hostile("masks", _put(with_masks, "esri_model_definition.emd", _text("[" * 200_000)), "esri_model_definition.emd"),
     "coco of brackets": Hostile("boxes", _put(with_coco, "annotations.json", _text('{"images": [], "categories": [], "annotations": [{"image_id": 1, "category_id": 1, "segmentation": ' + "[" * 200_000)), "annotations.json"),
@@ -554,8 +556,8 @@ FOLDERS: dict[str, Hostile] = {
     "labels.csv of holes": Hostile("labels", _put(with_table, "labels.csv", lambda p: _sparse(p, 6 * GIB, b"file,labels\n")), "labels.csv"),
     "label for each picture": Hostile("labels", _label_each, "label"),
     "classes.txt of a million": Hostile("masks", _put(with_masks, "classes.txt", _text("".join(f"c{n}\n" for n in range(1_000_000)))), "classes.txt"),
-    "class with a name of 10 MB": Hostile("masks", _put(with_masks, "classes.txt", _text("a\nb\n" + "c" * 10_000_000)), "classes.txt"),
-    "coco of 90,000 categories": Hostile("boxes", _many_categories, "89,"),
+    "class with a name of 10 MB": Hostile("masks", _put(with_masks, "classes.txt", _text("a\nb\n" + "c" * 10_000_000)), "letters"),
+    "coco of 90,000 categories": Hostile("boxes", _many_categories, "899"),
     "kitti of regions and classes": Hostile("boxes", _do_not_care, ""),
     # Outlines
     "runs of a huge picture": Hostile("boxes", _boxless_outline({"size": [1_000_000, 1_000_000], "counts": [0, 1_000_000_000_000]}), "png"),
