@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from tests.support.clouds import scene, write_las, write_ply
-from tests.support.pictures import picture, write_idx
+from tests.support.pictures import noise, picture, write_idx
 
 GIB = 1 << 30
 
@@ -40,6 +40,12 @@ def by_class(folder: Path) -> None:
     for name, colour in (("cats", (200, 30, 30)), ("dogs", (30, 30, 200))):
         for number in range(4):
             picture(folder / name / f"{number}.png", colour)
+
+
+def with_jpegs(folder: Path) -> None:
+    for name in ("cats", "dogs"):
+        for number in range(4):
+            noise(folder / name / f"{number}.jpg", number)
 
 
 def with_masks(folder: Path) -> None:
@@ -105,6 +111,28 @@ def with_edges(folder: Path) -> None:
         _mask(folder / "edges" / f"{number}.png", edges)
 
 
+def with_mats(folder: Path) -> None:
+    """Edges as BSDS500 has them."""
+    from scipy.io import savemat
+
+    for number in range(4):
+        picture(folder / "images" / f"{number}.png")
+        boundaries = np.zeros((16, 20), np.uint8)
+        boundaries[8] = 1
+        cells = np.empty((1, 2), object)
+        for person in range(2):
+            cells[0, person] = {"Segmentation": boundaries.astype(np.uint16), "Boundaries": boundaries}
+        path = folder / "groundTruth" / f"{number}.mat"
+        path.parent.mkdir(exist_ok=True)
+        savemat(path, {"groundTruth": cells}, do_compression=True)
+
+
+def with_json_table(folder: Path) -> None:
+    for number in range(4):
+        picture(folder / f"{number}.png")
+    (folder / "labels.json").write_text(json.dumps({f"{n}.png": ["a", "b"] if n % 2 else ["a"] for n in range(4)}))
+
+
 def with_table(folder: Path) -> None:
     for number in range(4):
         picture(folder / f"{number}.png")
@@ -156,7 +184,7 @@ def _zeros(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-def _socket(path: Path) -> None:
+def make_socket(path: Path) -> None:
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listening:
         here = os.open(path.parent, os.O_RDONLY)
@@ -501,7 +529,7 @@ FOLDERS: dict[str, Hostile] = {
     "data.yaml is a pipe": Hostile("boxes", _put(with_yolo, "data.yaml", _fifo), "data.yaml"),
     "picture is a pipe": Hostile("imagefolder", _put(by_class, "cats/0.png", _fifo), "0.png"),
     "picture without end": Hostile("imagefolder", _put(by_class, "cats/0.png", _zeros), "0.png"),
-    "picture is a socket": Hostile("imagefolder", _put(by_class, "cats/0.png", _socket), "0.png"),
+    "picture is a socket": Hostile("imagefolder", _put(by_class, "cats/0.png", make_socket), "0.png"),
     "tiff is a pipe": Hostile("imagefolder", _put(with_bands, "a/0.tif", _fifo), "0.tif"),
     "mask is a pipe": Hostile("masks", _put(with_masks, "masks/1.png", _fifo), "1.png"),
     "mask without end": Hostile("masks", _put(with_masks, "masks/1.png", _zeros), "1.png"),
