@@ -9,7 +9,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, TextIOWrapper
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -89,7 +89,7 @@ def is_las(name: str) -> bool:
 
 def read_head(path: str) -> Head:
     """Without reading the points. Raises Unfit, or what laspy or the system raises."""
-    return _las_head(path) if is_las(path) else _ply_head(path)
+    return _las_head(path) if is_las(path) else _ply_head(path)[0]
 
 
 def read_cloud(path: str, features: Sequence[str]) -> Cloud:
@@ -124,7 +124,8 @@ def _parts(path: str, features: Sequence[str]) -> Iterator[_Part]:
 # PLY (Turk: The PLY Polygon File Format, 1994)
 
 
-def _ply_head(path: str) -> Head:
+def _ply_head(path: str) -> tuple[Head, bool]:
+    """And whether the points are written as text."""
     with open_regular(path) as stream:
         begun, length = stream.read(_MOST_HEADER), os.fstat(stream.fileno()).st_size
     line_end = re.match(rb"ply(\r\n|\r|\n)", begun)
@@ -157,7 +158,7 @@ def _ply_head(path: str) -> Head:
     known = _columns([name for _, name in properties])
     if not {"x", "y", "z"} <= known.keys():
         raise Unfit("its points have no x, y and z")
-    return Head(count, tuple(name for name in FEATURES if name in known), "label" in known)
+    return Head(count, tuple(name for name in FEATURES if name in known), "label" in known), text
 
 
 def _columns(names: Sequence[str]) -> dict[str, str]:
@@ -176,8 +177,9 @@ def _columns(names: Sequence[str]) -> dict[str, str]:
 def _ply(path: str, features: Sequence[str]) -> Iterator[_Part]:
     from plyfile import PlyData
 
-    _need(_ply_head(path), features)
-    with open_regular(path) as stream:
+    head, text = _ply_head(path)
+    _need(head, features)
+    with open_regular(path) as binary, TextIOWrapper(binary, "ascii") if text else binary as stream:
         data = PlyData.read(stream, mmap="r")["vertex"].data
     known = _columns(data.dtype.names)
     for first in range(0, len(data), _AT_ONCE):
