@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.contract.regular_files import UnusableFile, open_regular
+from engine.contract.regular_files import UnusableFile, open_descriptor
 from engine.data.found import IdxSplit, Recognised, shown, warn
 from engine.data.idx import Bytes, IdxError, read_idx
 
@@ -116,18 +116,24 @@ def _digests(files: Sequence[str], places: Sequence[int], digest_of: Callable[[s
 
 
 def _digest_of_ends(path: str) -> bytes:
-    with open_regular(path) as stream:
-        begin = stream.read(END_BYTES)
-        size = os.fstat(stream.fileno()).st_size
-        stream.seek(max(size - END_BYTES, 0))
-        return _hash(begin, stream.read(END_BYTES), size.to_bytes(8, "little"))
+    descriptor = open_descriptor(path)
+    try:
+        begin = os.read(descriptor, END_BYTES)
+        size = os.fstat(descriptor).st_size
+        os.lseek(descriptor, max(size - END_BYTES, 0), os.SEEK_SET)
+        return _hash(begin, os.read(descriptor, END_BYTES), size.to_bytes(8, "little"))
+    finally:
+        os.close(descriptor)
 
 
 def _digest_of_all(path: str) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
-    with open_regular(path) as stream:
-        while block := stream.read(BLOCK_BYTES):
+    descriptor = open_descriptor(path)
+    try:
+        while block := os.read(descriptor, BLOCK_BYTES):
             digest.update(block)
+    finally:
+        os.close(descriptor)
     return digest.digest()
 
 
