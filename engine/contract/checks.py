@@ -71,18 +71,11 @@ def problems(
         model = catalogue.model(job.model)
         found += _named_model(job, model, catalogue, disk)
     found += weights_problems(job, catalogue, disk)
-    if job.resume_from and disk.kind(job.resume_from) not in ("file", None):
-        found.append(
-            Problem(
-                "resume_from",
-                f"There is no file {job.resume_from}.",
-                "Give the last.pt in the checkpoints folder of a run, or leave it empty.",
-            )
-        )
-    if job.weights_file and disk.kind(job.weights_file) not in ("file", None):
-        found.append(
-            Problem("weights_file", f"There is no file {job.weights_file}.", "Check the spelling, or browse for it.")
-        )
+    if job.resume_from and (message := _no_file(job.resume_from, disk)):
+        remedy = "Give the last.pt in the checkpoints folder of a run, or leave it empty."
+        found.append(Problem("resume_from", message, remedy))
+    if job.weights_file and (message := _no_file(job.weights_file, disk)):
+        found.append(Problem("weights_file", message, "Check the spelling, or browse for it."))
     strategy = catalogue.strategy(job.strategy)
     if strategy is None:
         known = [s.id for s in catalogue.strategies]
@@ -104,6 +97,18 @@ def problems(
         )
     told = {problem.field for problem in found}
     return found + [problem for problem in without_effect(job, catalogue) if problem.field not in told]
+
+
+def _no_file(path: str, disk: Disk) -> str:
+    """Why what lies at `path` cannot be opened as a file; "" where nothing is known against it."""
+    match disk.kind(path):
+        case "file" | None:
+            return ""
+        case "":
+            return f"There is no file {path}."
+        case "folder":
+            return f"{path} is a folder, not a file."
+    return f"{path} is not a regular file."
 
 
 def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem]:
@@ -141,6 +146,8 @@ def _model_file(job: Job, disk: Disk) -> list[Problem]:
     if file is None:
         return []
     if file.sha256 is None:
+        if disk.kind(job.model) == "other":
+            return [Problem("model", f"The model file {job.model} is not a regular file.", "Give a Python file.")]
         return [Problem("model", f"The model file {job.model} cannot be read.", "Check the path and its permissions.")]
     if job.model_file_sha256 != file.sha256:
         changed = " It has changed since you agreed to run it." if job.model_file_sha256 else ""

@@ -8,17 +8,20 @@ import stat
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Literal, Protocol
 
 from engine.contract.catalogue import Measure
 from engine.contract.own_measures import measures_in
+from engine.contract.regular_files import read_regular
 from engine.contract.weights import OnDisk, Weights, find
 
 ANSWER_S = 3.0
 """How long a server is waited for."""
 REMEMBERED_S = 30.0
 """How long its answer counts, since one job is checked several times in a row."""
+
+MODEL_FILE_BYTES = 16 << 20
+"""A Python file with more is none that anybody wrote."""
 
 Kind = Literal["", "file", "folder", "other"]
 """What lies at a path: "" where there is nothing, or nothing that may be looked at."""
@@ -61,7 +64,7 @@ class RealDisk:
 
     def model_file(self, path: str) -> ModelFile:
         try:
-            content = Path(os.path.expanduser(path)).read_bytes()
+            content = read_regular(os.path.expanduser(path), MODEL_FILE_BYTES)
         except (OSError, ValueError):
             return ModelFile(None)
         return ModelFile(hashlib.sha256(content).hexdigest(), measures_in(content))

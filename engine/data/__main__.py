@@ -19,6 +19,7 @@ from engine.contract.dataset import InspectionDone, InspectionMessage, Inspectio
 from engine.contract.job import FIELDS
 from engine.data.formats import PICTURES_BY_CLASS
 from engine.data.inspection import inspect
+from engine.data.memory import limit_memory
 
 PROGRESS_INTERVAL_S = 0.1
 
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--formats", type=lambda text: tuple(text.split(",")), default=PICTURES_BY_CLASS)
     arguments = parser.parse_args()
     _die_with_parent()
+    limit_memory()
     try:
         report = inspect(
             arguments.folder,

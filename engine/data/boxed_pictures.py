@@ -20,8 +20,8 @@ from engine.data.idx import Bytes
 from engine.data.instances import MOST_INSTANCES, InstanceSplit, paint
 from engine.data.letterbox import box_plane
 from engine.data.masks import NO_CLASS
-from engine.data.pictures import PictureSet, UnreadablePicture, content, is_gone, lost
-from engine.data.reading import Unfit, describe_failure
+from engine.data.pictures import PictureSet, UnreadablePicture, is_gone, lost
+from engine.data.reading import Unfit, describe_failure, read_image
 
 PADDING = -1
 """The class of rows of targets that stand for no box."""
@@ -44,7 +44,7 @@ class _WholePictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            picture, sides = decode_whole(content(self.files[index]), channels, size, self.bands)
+            picture, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
             return torch.from_numpy(self._completed(index, picture, sides))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BufferedReader, TextIOWrapper
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.contract.regular_files import open_regular
+from engine.data.found import Labels
 from engine.data.reading import Unfit
+
+if TYPE_CHECKING:
+    from laspy import LasReader
 
 EXTENSIONS = frozenset({".ply", ".las", ".laz"})
 LABELS = (
@@ -28,8 +40,25 @@ _ALIASES = {
     "diffuse_blue": "blue",
 }
 _MOST_HEADER = 1 << 16
+_MOST_DIGITS = 13
+_AT_ONCE = 1 << 20
+"""Points of a file that are read in one go."""
+_BYTES = {
+    name: int(size)
+    for names, size in (
+        (("char", "uchar", "int8", "uint8"), 1),
+        (("short", "ushort", "int16", "uint16"), 2),
+        (("int", "uint", "int32", "uint32", "float", "float32"), 4),
+        (("double", "float64"), 8),
+    )
+    for name in names
+}
+"""What a number of each kind takes in a binary PLY."""
+_LAS_LEAST_BYTES, _LAS_HEADER_BYTES, _VLR_BYTES = 227, 375, 54
 
 Points = npt.NDArray[np.float32]
+_Part = tuple[npt.NDArray[np.float64], Points, Labels]
+"""Places [n, 3], features [n, f] and labels [n] of some points."""
 
 
 class Head(NamedTuple):
@@ -46,7 +75,7 @@ class Cloud(NamedTuple):
 
     places: Points
     features: Points
-    labels: npt.NDArray[np.int64]
+    labels: Labels
 
 
 def is_cloud(name: str) -> bool:
@@ -60,44 +89,76 @@ def is_las(name: str) -> bool:
 
 def read_head(path: str) -> Head:
     """Without reading the points. Raises Unfit, or what laspy or the system raises."""
-    return _las_head(path) if is_las(path) else _ply_head(path)
+    return _las_head(path) if is_las(path) else _ply_head(path)[0]
 
 
 def read_cloud(path: str, features: Sequence[str]) -> Cloud:
     """The whole file. Raises Unfit, or nearly anything that a reader may raise for a broken file."""
-    places, columns, labels = _las(path, features) if is_las(path) else _ply(path, features)
-    whole = np.isfinite(places).all(1)
-    if not whole.any():
-        raise Unfit("it has no points")
-    if not whole.all():
-        places, columns, labels = places[whole], columns[whole], labels[whole]
+    places, columns, labels = (np.concatenate(parts) for parts in zip(*_parts(path, features), strict=True))
     places = places - (places.min(0) + places.max(0)) / 2  # survey coordinates have more digits than float32
     return Cloud(places.astype(np.float32), np.nan_to_num(columns), labels)
+
+
+def count_labels(path: str) -> tuple[Labels, Labels]:
+    """The labels in a file, and how many points have each: int64 [k] both, in memory for some points of it. Raises as
+    `read_cloud`."""
+    counts: Counter[int] = Counter()
+    for _, _, labels in _parts(path, ()):
+        values, count = np.unique(labels, return_counts=True)
+        counts.update(dict(zip(values.tolist(), count.tolist(), strict=True)))
+    there = sorted(counts)
+    return np.array(there, np.int64), np.array([counts[value] for value in there], np.int64)
+
+
+def _parts(path: str, features: Sequence[str]) -> Iterator[_Part]:
+    """A file in parts, without the points that have no place. Raises Unfit where none has one."""
+    some = False
+    for places, columns, labels in (_las if is_las(path) else _ply)(path, features):
+        whole = np.isfinite(places).all(1)
+        some |= bool(whole.any())
+        yield (places, columns, labels) if whole.all() else (places[whole], columns[whole], labels[whole])
+    if not some:
+        raise Unfit("it has no points")
 
 
 # PLY (Turk: The PLY Polygon File Format, 1994)
 
 
-def _ply_head(path: str) -> Head:
-    with open(path, "rb") as stream:
-        begun = stream.read(_MOST_HEADER)
-    head, ended, _ = begun.partition(b"end_header")
-    if not begun.startswith(b"ply") or not ended:
+def _ply_head(path: str) -> tuple[Head, bool]:
+    """And whether the points are written as text."""
+    with open_regular(path) as stream:
+        begun, length = stream.read(_MOST_HEADER), os.fstat(stream.fileno()).st_size
+    line_end = re.match(rb"ply(\r\n|\r|\n)", begun)
+    lines = iter(begun.split(line_end[1]) if line_end is not None else ())
+    header = [
+        line.decode("ascii", "replace").split() for line in takewhile(lambda line: line.strip() != b"end_header", lines)
+    ]
+    if next(lines, None) is None:
         raise Unfit("it is empty" if not begun else "it is not a PLY file")
-    count, inside, names = 0, False, []
-    for line in head.decode("ascii", "replace").splitlines():
-        words = line.split()
-        if words[:1] == ["element"] and len(words) == 3:
-            inside = words[1] == "vertex"
-            count = int(words[2]) if inside else count
-        elif inside and words[:1] == ["property"]:
-            names.append(words[-1])
-    if count > os.path.getsize(path):
+    text = True
+    elements: list[tuple[str, int, list[tuple[list[str], str]]]] = []
+    for words in header:
+        match words:
+            case ["format", kind, *_]:
+                text = kind == "ascii"
+            case ["element", name, number] if number.isdecimal() and len(number) < _MOST_DIGITS:
+                elements.append((name, int(number), []))
+            case ["element", *_]:
+                raise Unfit("its header counts its elements in no numbers")
+            case ["property", *kind, name] if elements:
+                elements[-1][2].append((kind, name))
+    # A number in text has a digit and what parts it from the next; of a list nothing but its length is there for sure.
+    least = sum(
+        count * sum(2 if text else _BYTES.get(kind[-2 if "list" in kind else -1], 1) for kind, _ in properties if kind)
+        for _, count, properties in elements
+    )
+    if least > length:
         raise Unfit("it is truncated")
-    known = _columns(names)
+    count, properties = next(((count, properties) for name, count, properties in elements if name == "vertex"), (0, []))
+    known = _columns([name for _, name in properties])
     if not {"x", "y", "z"} <= known.keys():
         raise Unfit("its points have no x, y and z")
-    return Head(count, tuple(name for name in FEATURES if name in known), "label" in known)
+    return Head(count, tuple(name for name in FEATURES if name in known), "label" in known), text
 
 
 def _columns(names: Sequence[str]) -> dict[str, str]:
@@ -113,18 +174,21 @@ def _columns(names: Sequence[str]) -> dict[str, str]:
     return found if label is None else {**found, "label": label}
 
 
-def _ply(path: str, features: Sequence[str]) -> tuple[npt.NDArray[np.float64], Points, npt.NDArray[np.int64]]:
+def _ply(path: str, features: Sequence[str]) -> Iterator[_Part]:
     from plyfile import PlyData
 
-    head = _ply_head(path)
+    head, text = _ply_head(path)
     _need(head, features)
-    vertex = PlyData.read(path)["vertex"].data
-    known = _columns(vertex.dtype.names)
-    places = np.stack([vertex[known[name]] for name in "xyz"], 1).astype(np.float64)
-    return places, _stacked([vertex[known[name]] for name in features], len(vertex)), _whole(vertex[known["label"]])
+    with open_regular(path) as binary, TextIOWrapper(binary, "ascii") if text else binary as stream:
+        data = PlyData.read(stream, mmap="r")["vertex"].data
+    known = _columns(data.dtype.names)
+    for first in range(0, len(data), _AT_ONCE):
+        part = data[first : first + _AT_ONCE]
+        places = np.stack([part[known[name]] for name in "xyz"], 1).astype(np.float64)
+        yield places, _stacked([part[known[name]] for name in features], len(part)), _whole(part[known["label"]])
 
 
-def _whole(values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
+def _whole(values: npt.NDArray[np.generic]) -> Labels:
     """Labels as int64; CloudCompare writes them as floating-point numbers, and no number where there is none."""
     if not np.issubdtype(values.dtype, np.floating):
         return values.astype(np.int64)
@@ -138,23 +202,60 @@ def _whole(values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
 
 
 def _las_head(path: str) -> Head:
-    import laspy
-
-    if not os.path.getsize(path):
-        raise Unfit("it is empty")
-    with laspy.open(path) as reader:
+    with _open_las(path) as reader:
         names = set(reader.header.point_format.dimension_names)
         return Head(reader.header.point_count, tuple(name for name in FEATURES if name in names), True)
 
 
-def _las(path: str, features: Sequence[str]) -> tuple[npt.NDArray[np.float64], Points, npt.NDArray[np.int64]]:
+def _las(path: str, features: Sequence[str]) -> Iterator[_Part]:
+    _need(_las_head(path), features)
+    count = 0
+    with _open_las(path) as reader:
+        for points in reader.chunk_iterator(_AT_ONCE):
+            labels: Labels = np.asarray(points.classification).astype(np.int64)
+            places = np.stack([np.asarray(points.x), np.asarray(points.y), np.asarray(points.z)], 1)
+            count += len(labels)
+            yield places, _stacked([np.asarray(points[name]) for name in features], len(labels)), labels
+        if count < reader.header.point_count:
+            raise Unfit("it is truncated")
+
+
+@contextmanager
+def _open_las(path: str) -> Iterator[LasReader]:
+    """Raises Unfit for a file that announces more than it holds: laspy would look for all of it."""
     import laspy
 
-    _need(_las_head(path), features)
-    las = laspy.read(path)
-    labels: npt.NDArray[np.int64] = np.asarray(las.classification).astype(np.int64)
-    places: npt.NDArray[np.float64] = np.asarray(las.xyz)
-    return places, _stacked([np.asarray(las[name]) for name in features], len(labels)), labels
+    logging.getLogger("laspy").setLevel(logging.CRITICAL)
+    with open_regular(path) as stream:
+        _check_las(stream)
+        with laspy.open(stream, closefd=False, read_evlrs=False) as reader:
+            yield reader
+
+
+def _check_las(stream: BufferedReader) -> None:
+    """By the header block of the specification, and the chunk table of LAZ (Isenburg: LASzip, 2013, section 6)."""
+    length, head = os.fstat(stream.fileno()).st_size, stream.read(_LAS_HEADER_BYTES)
+    if not head:
+        raise Unfit("it is empty")
+    if not head.startswith(b"LASF") or len(head) < _LAS_LEAST_BYTES:
+        raise Unfit("it is not a LAS file")
+    own, begin, records, kind, width, count = struct.unpack_from("<HIIBHI", head, 94)
+    if head[25] >= 4 and len(head) == _LAS_HEADER_BYTES:
+        (count,) = struct.unpack_from("<Q", head, 247)
+    zipped = kind & 0xC0
+    if begin > length or _VLR_BYTES * records > begin - own or (not zipped and count * width > length - begin):
+        raise Unfit("it is truncated: its header announces more than there is")
+    if zipped and count:
+        stream.seek(begin)
+        (table,) = struct.unpack("<q", stream.read(8))
+        if table == -1:  # it was written as a stream, and tells it at its end
+            stream.seek(-8, os.SEEK_END)
+            (table,) = struct.unpack("<q", stream.read(8))
+        stream.seek(max(begin, min(table, length)))
+        _, chunks = struct.unpack("<II", stream.read(8))
+        if chunks * width > length:  # each holds its first point as it is
+            raise Unfit("it is truncated: its header announces more than there is")
+    stream.seek(0)
 
 
 def _need(head: Head, features: Sequence[str]) -> None:

@@ -3,26 +3,32 @@ FiftyOne after it. Torch-free."""
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from engine.contract.problems import Problem
+from engine.contract.regular_files import UnusableFile, open_regular, read_regular
 from engine.data.boxes import Annotations, Box, Marked
+from engine.data.folders import subfolders
 from engine.data.found import counted, first, shown, warn, wrong
-from engine.data.imagefolder import SPLIT_NAMES, subfolders
+from engine.data.imagefolder import SPLIT_NAMES
+from engine.data.memory import allow_for_text
 from engine.data.outlines import OutlineError, read_outline
 from engine.data.pairing import endings, named
+from engine.data.reading import MAX_PIXELS, describe_failure, judged
 
 PLACES = ("annotations", "annotation", "labels")
 LOOKED_AT = 20
 """JSON files of a folder that are opened to see whether they are of this kind, the largest; labelme has one a picture."""
 _FOLDERS = ("images", "data", "jpegimages", "imgs", "img")
 _KEYS = (b'"images"', b'"annotations"', b'"categories"')
+_OVERLAP = max(map(len, _KEYS))
+_PIECE_BYTES = 1 << 22
+MOST_BYTES = 4 << 30
+"""Of a file with all annotations; that of LVIS, one of the largest, has 1.1 GB."""
 REMEDY = "Write the file anew, as COCO's data format has it."
 
 Key = int | str
@@ -157,19 +163,26 @@ def find_coco(folder: str, folders: Sequence[str]) -> CocoFiles | None:
     opened = {}
     for split, path in paths.items():
         try:
-            opened[split] = _Opened(path, _DECODER.decode(Path(path).read_bytes()))
-        except (OSError, msgspec.DecodeError) as error:
+            with judged(path):
+                allow_for_text(path)
+                opened[split] = _Opened(path, _DECODER.decode(read_regular(path, MOST_BYTES)))
+        except (OSError, UnusableFile, msgspec.DecodeError) as error:
             name = shown(os.path.relpath(path, folder))
-            problems.append(wrong(f"{name} cannot be read: {shown(str(error))}.", REMEDY))
+            problems.append(wrong(f"{name} cannot be read: {_why(error)}.", REMEDY))
     used = {each.category_id for file in opened.values() for each in file.content.annotations}
     found = {each.id: each for file in opened.values() for each in file.content.categories}
     above = {each.supercategory for each in found.values() if each.supercategory != each.name}
     # Roboflow lists what its categories belong to as one of them.
     kept = [each for key, each in found.items() if key in used or each.name not in above]
     kept.sort(key=lambda each: (isinstance(each.id, str), each.id))
-    names = tuple(dict.fromkeys(shown(each.name) for each in kept))
-    places = {each.id: names.index(shown(each.name)) for each in kept}
-    return CocoFiles(folder, opened, problems, places, names)
+    names = {name: place for place, name in enumerate(dict.fromkeys(shown(each.name) for each in kept))}
+    places = {each.id: names[shown(each.name)] for each in kept}
+    return CocoFiles(folder, opened, problems, places, tuple(names))
+
+
+def _why(error: Exception) -> str:
+    """Why a file is not of this kind, in msgspec's words or in ours."""
+    return shown(str(error)) if isinstance(error, msgspec.DecodeError) else describe_failure(error)
 
 
 def _candidates(folder: str, folders: Sequence[str]) -> Iterator[str]:
@@ -208,9 +221,19 @@ def _by_split(paths: Iterator[str]) -> tuple[dict[str, str], list[Problem]]:
 
 def _is_coco(path: str) -> bool:
     try:
-        with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return all(content.find(key) >= 0 for key in _KEYS)
-    except (OSError, ValueError):  # an empty file cannot be mapped
+        with open_regular(path) as stream:
+            length = os.fstat(stream.fileno()).st_size
+            if length > MOST_BYTES:
+                raise UnusableFile(path, f"has {length:,} bytes, and may have {MOST_BYTES:,} at most", "Divide it.")
+            missing, end = set(_KEYS), b""
+            while missing and (piece := stream.read(_PIECE_BYTES)):
+                piece = end + piece
+                missing -= {key for key in missing if key in piece}
+                end = piece[-_OVERLAP:]
+            return not missing
+    except UnusableFile:
+        raise
+    except OSError:
         return False
 
 
@@ -251,13 +274,14 @@ class _Finder:
         if folder not in self._there:
             try:
                 self._there[folder] = frozenset(os.listdir(folder))
-            except OSError:
+            except (OSError, ValueError):  # a name in a file may hold characters that no path has
                 self._there[folder] = frozenset()
         return self._there[folder]
 
 
 def _size(picture: _Picture) -> tuple[int, int] | None:
-    return (int(picture.height), int(picture.width)) if picture.height and picture.width else None
+    height, width = picture.height or 0, picture.width or 0
+    return (int(height), int(width)) if 1 <= min(height, width) <= max(height, width) <= MAX_PIXELS else None
 
 
 def _is_outline(segmentation: msgspec.Raw) -> bool:

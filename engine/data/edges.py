@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.problems import Problem
+from engine.data.folders import subfolders
 from engine.data.found import Recognised, counted, first, shown, warn
-from engine.data.imagefolder import EXTENSIONS, subfolders
+from engine.data.imagefolder import EXTENSIONS
 from engine.data.pairing import Kind, Pair, find_pairs, join
 from engine.data.splitting import train_and_val
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from engine.data.edges import EdgeSplit
 from engine.data.edges_reading import Drawn, read_edges
 from engine.data.found import Recognised, spread_evenly, warn, wrong
 from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress, Tally, splits_of
-from engine.data.reading import Unfit, folder_channels
+from engine.data.reading import Unfit, folder_channels, read_image
 from engine.data.tiff import open_to_show
 
 DECODED = 512
@@ -69,7 +68,7 @@ def _see(split: EdgeSplit, sampled: set[int], place: int) -> _Seen | None:
 
 
 def _drawn(split: EdgeSplit, place: int) -> Drawn:
-    return read_edges(split.edges[place], Path(split.edges[place]).read_bytes())
+    return read_edges(split.edges[place], read_image(split.edges[place]))
 
 
 def _judge(name: str, read: Sequence[_Seen], usable: bool) -> list[Problem]:

@@ -16,8 +16,8 @@ from engine.data.found import shown
 from engine.data.idx import Bytes
 from engine.data.letterbox import boxed
 from engine.data.masks import NO_CLASS
-from engine.data.pictures import MaskedPictures, PictureSet, UnreadablePicture, content, is_gone, lost
-from engine.data.reading import Unfit, describe_failure
+from engine.data.pictures import MaskedPictures, PictureSet, UnreadablePicture, is_gone, lost
+from engine.data.reading import Unfit, describe_failure, read_image
 
 
 class EdgedPictures(PictureSet):
@@ -40,7 +40,7 @@ class EdgedPictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            picture, sides = decode_whole(content(self.files[index]), channels, size, self.bands)
+            picture, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
             drawn = self._drawn(index)
             if drawn.sides != sides:
                 of_edges = f"{drawn.sides[1]} x {drawn.sides[0]}"
@@ -54,7 +54,7 @@ class EdgedPictures(PictureSet):
             raise UnreadablePicture(self.path(index), describe_failure(error)) from error
 
     def _drawn(self, index: int) -> Drawn:
-        return read_edges(self.beside[index], content(self.beside[index]))
+        return read_edges(self.beside[index], read_image(self.beside[index]))
 
 
 class EdgesOfMasks(EdgedPictures):

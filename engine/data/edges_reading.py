@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TypeVar
@@ -11,7 +12,8 @@ import numpy.typing as npt
 
 from engine.data.idx import Bytes
 from engine.data.letterbox import boxed
-from engine.data.reading import Unfit, open_picture
+from engine.data.matlab import check_mat
+from engine.data.reading import MAX_PIXELS, Unfit, open_picture
 
 Planes = npt.NDArray[np.bool_]
 _Kind = TypeVar("_Kind", np.bool_, np.uint8)
@@ -64,7 +66,8 @@ def _of_matlab(content: bytes) -> Drawn:
     from scipy.io import loadmat
     from scipy.sparse import issparse
 
-    cells = loadmat(BytesIO(content)).get("groundTruth")
+    check_mat(content)
+    cells = loadmat(BytesIO(content), variable_names=["groundTruth"]).get("groundTruth")
     if cells is None or cells.dtype != object or not cells.size:
         raise Unfit("it holds no groundTruth as BSDS500's files do")
     layers = []
@@ -72,7 +75,9 @@ def _of_matlab(content: bytes) -> Drawn:
         if cell.dtype.names is None or "Boundaries" not in cell.dtype.names:
             raise Unfit("its groundTruth holds no Boundaries")
         layer = cell["Boundaries"].ravel()[0]
-        layers.append(np.asarray(layer.toarray() if issparse(layer) else layer) > 0)
+        if len(cells.ravel()) * math.prod(layer.shape) > MAX_PIXELS:
+            raise Unfit(f"its annotators drew on too large an image ({' x '.join(map(str, layer.shape))} pixels)")
+        layers.append(np.asarray(layer.astype(bool).toarray() if issparse(layer) else layer) > 0)
     if len({layer.shape for layer in layers}) > 1 or layers[0].ndim != 2:
         raise Unfit("its annotators drew on pictures of different sizes")
     return Drawn(np.stack(layers))

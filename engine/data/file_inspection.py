@@ -18,8 +18,18 @@ from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
 from engine.data.found import FileSplit, Recognised, shown, warn, wrong
 from engine.data.glance import seems_whole
-from engine.data.looking import EXAMPLE_SIDE, LeaveOut, Looked, Progress, Tally, splits_of, spread_by_class, thumbnail
-from engine.data.reading import check_size, describe_failure, folder_channels, is_grey, open_picture
+from engine.data.looking import (
+    EXAMPLE_SIDE,
+    LeaveOut,
+    Looked,
+    Progress,
+    Tally,
+    Turns,
+    splits_of,
+    spread_by_class,
+    thumbnail,
+)
+from engine.data.reading import check_size, describe_failure, folder_channels, is_grey, open_picture, read_image
 from engine.data.tiff import is_tiff, open_to_show
 
 SAMPLE = 512
@@ -89,14 +99,15 @@ class Look:
 
     def _through_chunk(self, paths: list[str], start: int, pool: ThreadPoolExecutor) -> Iterator[str | None]:
         whole = _glance_at_all(paths, pool)
-        closer: dict[int, Callable[[str], str | None]] = {}
+        closer: dict[int, Callable[[str], None]] = {}
         for place, seems in enumerate(whole):
             self._odd += not seems
             if not seems:
                 closer[place] = _decode if self._odd <= ODD_DECODED else _read_header
             elif (start + place) % self.every == 0:
                 closer[place] = _decode
-        reasons = pool.map(lambda place: closer[place](paths[place]), closer)
+        turns = Turns()
+        reasons = pool.map(lambda place: _told(turns, closer[place], paths[place]), closer)
         for place, seems in enumerate(whole):
             reason = next(reasons) if place in closer else None
             if seems and place in closer:
@@ -121,26 +132,26 @@ def _glance(paths: list[str]) -> list[bool]:
     return [seems_whole(path) for path in paths]
 
 
-def _decode(path: str) -> str | None:
+def _told(turns: Turns, look: Callable[[str], None], path: str) -> str | None:
+    """Why a file cannot be read, by a look that raises then."""
     try:
-        with open(path, "rb") as stream:
-            content = stream.read()
-        with open_to_show(path) if is_tiff(content) else open_picture(content) as image:
-            # A JPEG is decoded at an eighth of its size, which is quick and still meets every byte.
-            image.draft(image.mode, (1, 1))
-            image.load()
+        turns.take(look, path)
     except Exception as error:  # a broken file may raise nearly anything in a decoder
         return describe_failure(error)
     return None
 
 
-def _read_header(path: str) -> str | None:
-    try:
-        with open_to_show(path) as image:
-            check_size(image)
-    except Exception as error:
-        return describe_failure(error)
-    return None
+def _decode(path: str) -> None:
+    content = read_image(path)
+    with open_to_show(path) if is_tiff(content) else open_picture(content) as image:
+        # A JPEG is decoded at an eighth of its size, which is quick and still meets every byte.
+        image.draft(image.mode, (1, 1))
+        image.load()
+
+
+def _read_header(path: str) -> None:
+    with open_to_show(path) as image:
+        check_size(image)
 
 
 def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int], looked: Looked) -> None:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.contract.regular_files import UnusableFile
 from engine.data import any_files, boxfolder, edges, found, instancefolder, labels_table, maskfolder, points
 from engine.data.any_files import recognise_any
 from engine.data.boxfolder import recognise_boxes
 from engine.data.edges import recognise_edges
-from engine.data.found import Recognised, nothing, shown, wrong
+from engine.data.folders import circles, subfolders
+from engine.data.found import Recognised, nothing, shown, warn, wrong
 from engine.data.idx import find_idx
 from engine.data.idx_dataset import recognise_idx
-from engine.data.imagefolder import recognise_imagefolder, subfolders
+from engine.data.imagefolder import SPLIT_NAMES, recognise_imagefolder
 from engine.data.instancefolder import recognise_instances
 from engine.data.labels_table import recognise_labels
 from engine.data.maskfolder import recognise_masks
 from engine.data.points import recognise_points
 
+MOST_CLASSES = 100_000
+"""ImageNet in full has 22 thousand."""
+MOST_LETTERS = 1000
 PICTURES_BY_CLASS = ("imagefolder", "idx")
 
 
@@ -68,18 +75,53 @@ def recognise(folder: str, *, val_fraction: float, seed: int, formats: Sequence[
     """Says what `folder` is among `formats`, from names alone (and idx labels, and what masks hold): pictures are not
     opened."""
     try:
-        return _recognised(folder, val_fraction, seed, formats)
-    except FileNotFoundError:
-        return nothing(wrong(f"There is no folder {shown(folder)}.", "Check the spelling, or browse for it."))
-    except NotADirectoryError:
-        return nothing(wrong(f"{shown(folder)} is a file, not a folder.", "Choose the folder that holds the pictures."))
-    except PermissionError as error:
-        where = shown(os.fsdecode(error.filename or folder))
-        return nothing(wrong(f"{where} may not be read.", "Give yourself permission to read it, or choose another."))
-    except OSError as error:
-        return nothing(
-            wrong(f"{shown(folder)} cannot be read: {error.strerror}.", "Check the disk, or choose another.")
-        )
+        found = _recognised(folder, val_fraction, seed, formats)
+        return _with_circles(_judged(found), folder)
+    except (OSError, UnusableFile, MemoryError) as error:
+        return nothing(why_not(error, folder))
+
+
+def why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem:
+    """Why a folder cannot be looked through."""
+    match error:
+        case UnusableFile():
+            return wrong(f"{shown(os.path.relpath(error.path, folder))} {error.words}.", error.remedy)
+        case MemoryError():
+            return wrong(
+                f"Looking through {shown(folder)} takes more memory than there is for it.",
+                "Leave out files that are much larger than the others, or divide the dataset.",
+            )
+        case FileNotFoundError():
+            return wrong(f"There is no folder {shown(folder)}.", "Check the spelling, or browse for it.")
+        case NotADirectoryError():
+            return wrong(f"{shown(folder)} is a file, not a folder.", "Choose the folder that holds the pictures.")
+        case PermissionError():
+            where = shown(os.fsdecode(error.filename or folder))
+            return wrong(f"{where} may not be read.", "Give yourself permission to read it, or choose another.")
+    return wrong(f"{shown(folder)} cannot be read: {error.strerror}.", "Check the disk, or choose another.")
+
+
+def _judged(found: Recognised) -> Recognised:
+    """`found` where its classes can be shown and learnt, else what is wrong with them."""
+    if len(found.classes) > MOST_CLASSES:
+        message = f"There are {len(found.classes):,} classes; there may be {MOST_CLASSES:,} at most."
+        return nothing(wrong(message, "See whether the names are those of classes, and not of images."))
+    if long := [name for name in found.classes if len(name) > MOST_LETTERS]:
+        message = f"A class has a name of {len(long[0]):,} letters ({long[0][:40]}…)."
+        return nothing(wrong(message, f"Give each class a name of {MOST_LETTERS} letters at most."))
+    return found
+
+
+def _with_circles(found: Recognised, folder: str) -> Recognised:
+    """`found`, and which links to nowhere lie where folders of classes or of splits may."""
+    splits = {name for names in SPLIT_NAMES.values() for name in names}
+    places = [folder, *(os.path.join(folder, name) for name in subfolders(folder) if name.lower() in splits)]
+    links = [os.path.relpath(link, folder) for place in places for link in circles(place)]
+    if not links:
+        return found
+    are = f"{shown(links[0])} is a link" if len(links) == 1 else f"{', '.join(map(shown, links[:3]))} are links"
+    told = warn(f"{are} leading back to {'itself' if len(links) == 1 else 'themselves'}.", "Remove what leads nowhere.")
+    return replace(found, problems=(*found.problems, told))
 
 
 def claimed_by(folder: str) -> str | None:
@@ -90,7 +132,7 @@ def claimed_by(folder: str) -> str | None:
     job = Job()
     try:
         kinds = _claims(folder, subfolders(folder), job.val_fraction, job.seed)
-    except OSError:
+    except (OSError, UnusableFile, MemoryError):
         return None
     return "instances" if {"boxes", "instances"} <= set(kinds) else next(iter(kinds), None)
 

@@ -109,6 +109,8 @@ class Recognised:
 
 def shown(path: str) -> str:
     r"""`path` as valid Unicode: bytes that are not UTF-8 appear as \xNN."""
+    if path.isascii():
+        return path
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

@@ -13,7 +13,8 @@ HEAD_BYTES = 4096
 END_BYTES = 12
 MAX_SEGMENTS = 1000
 """Of a JPEG before its picture begins; more are there to keep a reader busy."""
-_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+"""A FIFO is not waited for; that it has no end to be read shows as for all that is no regular file."""
 
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """Markers of the segment that tells a JPEG's height and width (ITU-T T.81, table B.1); those three mean other things."""

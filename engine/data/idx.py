@@ -8,16 +8,19 @@ import os
 import re
 import struct
 import zlib
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from engine.contract.regular_files import open_regular
+
 Bytes = npt.NDArray[np.uint8]
 
 _NAME = re.compile(r"(train|t10k|test)[-_.](images|labels)[-_.]idx([13])[-_.]ubyte(\.gz)?", re.IGNORECASE)
 _PIECE_BYTES = 1 << 20
+MOST_UNZIPPED_BYTES = 1 << 29
+"""What is not zipped is mapped, and takes no memory."""
 _PLACES = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
 
 
@@ -56,13 +59,14 @@ def find_idx(folder: str) -> IdxFiles | None:
 
 
 def read_idx(path: str) -> Bytes:
-    """The array of an idx file of unsigned bytes; memory-mapped (copy-on-write) unless gzipped.
+    """The array of an idx file of unsigned bytes; memory-mapped to be read unless gzipped.
 
     Raises IdxError where it is no such file or not whole, OSError where it cannot be read.
     """
     zipped = path.lower().endswith(".gz")
     try:
-        with gzip.open(path) if zipped else open(path, "rb") as stream:
+        with open_regular(path) as file, gzip.GzipFile(fileobj=file) if zipped else file as stream:
+            length = os.fstat(file.fileno()).st_size
             start = stream.read(4)
             if len(start) < 4 or start[:3] != b"\0\0\x08" or not 1 <= start[3] <= 4:
                 raise IdxError("it is not an idx file of unsigned bytes")
@@ -72,19 +76,26 @@ def read_idx(path: str) -> Bytes:
             shape = struct.unpack(f">{start[3]}I", header)
             expected = math.prod(shape)
             if zipped:
+                if expected > MOST_UNZIPPED_BYTES:
+                    raise IdxError(f"it unpacks to {expected:,} bytes; unpack it with gunzip, to be read in parts")
                 # One byte more than announced, so that a longer file shows; in pieces, so as not to hold it twice.
                 content = bytearray()
                 while expected and (piece := stream.read(min(_PIECE_BYTES, expected + 1 - len(content)))):
                     content += piece
                 _check_length(len(content), expected)
                 return np.frombuffer(content, np.uint8).reshape(shape)
+            _check_length(length - stream.tell(), expected)
+            return (
+                np.memmap(file, np.uint8, mode="r", offset=stream.tell(), shape=shape)
+                if expected
+                else np.empty(shape, np.uint8)
+            )
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise IdxError(f"its gzip stream is broken ({error})") from None
-    offset = 4 + len(header)
-    _check_length(Path(path).stat().st_size - offset, expected)
-    if not expected:
-        return np.empty(shape, np.uint8)
-    return np.memmap(path, np.uint8, mode="c", offset=offset, shape=shape)
+    except MemoryError:
+        raise IdxError(
+            "it takes more memory than there is for it; unpack it with gunzip, to be read in parts"
+        ) from None
 
 
 def _check_length(found: int, expected: int) -> None:

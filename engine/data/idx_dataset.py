@@ -7,8 +7,15 @@ import os
 import numpy as np
 
 from engine.contract.problems import Problem
+from engine.contract.regular_files import UnusableFile
 from engine.data.found import IdxSplit, Recognised, draw_validation, shown, warn, wrong
 from engine.data.idx import Bytes, IdxError, IdxFiles, read_idx
+from engine.data.memory import allow
+
+MOST_LABELS = 20_000_000
+"""The largest of such datasets, infinite MNIST's, has eight million."""
+OF_LABEL_BYTES = 128
+"""What dividing them takes for each."""
 
 
 def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised:
@@ -54,6 +61,11 @@ def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised
 
 def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
     labels = _read_or_explain(path, 1, problems)
+    if labels is not None and len(labels) > MOST_LABELS:
+        message = f"{shown(os.path.basename(path))} holds {len(labels):,} labels; there may be {MOST_LABELS:,} at most."
+        problems.append(wrong(message, "Divide the dataset."))
+        return None
+    allow(OF_LABEL_BYTES * (0 if labels is None else len(labels)))
     if labels is not None and not len(labels):
         problems.append(wrong(f"{shown(os.path.basename(path))} holds no labels.", "Fetch the file again."))
         return None
@@ -70,6 +82,8 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
             raise IdxError(f"its array is {shape}, not {'a list' if dimensions == 1 else 'pictures x rows x columns'}")
     except IdxError as error:
         problems.append(wrong(f"{name} cannot be used: {error}.", "Fetch the file again."))
+    except UnusableFile as error:
+        problems.append(wrong(f"{name} {error.words}.", error.remedy))
     except PermissionError:
         problems.append(wrong(f"{name} may not be read.", "Give yourself permission to read it."))
     except OSError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from engine.contract.problems import Problem
 from engine.data.files import Files, Listing
+from engine.data.folders import subfolders, visible, walk
 from engine.data.found import LAYOUT, FileSplit, Recognised, draw_validation, nothing, shown, warn, wrong
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"})
@@ -18,17 +19,6 @@ SPLIT_NAMES = {
     "val": ("val", "valid", "validation", "valset", "validset"),
     "test": ("test", "testing", "testset"),
 }
-CLUTTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "lost+found"})
-"""What desktops and archives leave in folders; hidden files are passed over as well."""
-
-
-def _visible(name: str) -> bool:
-    return not name.startswith(".") and name.lower() not in CLUTTER
-
-
-def subfolders(folder: str) -> list[str]:
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if _visible(entry.name) and entry.is_dir())
 
 
 def is_picture(name: str) -> bool:
@@ -45,7 +35,7 @@ class _Class(NamedTuple):
 
 def _list_class(folder: str, label: int) -> _Class:
     found = _Class(label, [], [])
-    for place, names in _walk(folder):
+    for place, names in walk(folder):
         pictures: list[str] = []
         strays: list[str] = []
         for name in names:
@@ -53,29 +43,6 @@ def _list_class(folder: str, label: int) -> _Class:
         found.pictures.append(Listing.of(place, pictures))
         found.strays.append(Listing.of(place, strays))
     return found
-
-
-def _walk(folder: str, seen: frozenset[tuple[int, int]] = frozenset()) -> Iterator[tuple[str, list[str]]]:
-    """The visible files' names in each folder from `folder` down, in torchvision's order, links followed but never in
-    a circle."""
-    info = os.stat(folder)
-    here = (info.st_dev, info.st_ino)
-    if here in seen:
-        return
-    files, deeper = [], []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not _visible(entry.name):
-                continue
-            if entry.is_dir():
-                deeper.append(entry.name)
-            elif entry.is_file() or not os.path.exists(entry.path):
-                # A broken link is named later; pipes and devices are not even looked at, since opening one may never
-                # end.
-                files.append(entry.name)
-    yield folder, sorted(files)
-    for name in sorted(deeper):
-        yield from _walk(os.path.join(folder, name), seen | {here})
 
 
 def _split_folders(folder: str, folders: Sequence[str], problems: list[Problem]) -> dict[str, str]:
@@ -148,7 +115,7 @@ def _without_split(folder: str, folders: Sequence[str], val_fraction: float, see
 
 def _no_folders(folder: str) -> Problem:
     with os.scandir(folder) as entries:
-        names = [entry.name for entry in entries if _visible(entry.name)]
+        names = [entry.name for entry in entries if visible(entry.name)]
     pictures = sum(map(is_picture, names))
     if not names:
         return wrong(f"{shown(folder)} is empty.")

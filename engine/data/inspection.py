@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem, errors
+from engine.contract.regular_files import UnusableFile
 from engine.data.any_files import look_through_any
 from engine.data.box_inspection import look_through_boxes
 from engine.data.boxes import BoxSplit
@@ -17,7 +20,7 @@ from engine.data.drawing import frame_legend, mask_legend
 from engine.data.edges import EdgeSplit
 from engine.data.edges_inspection import look_through_edges
 from engine.data.file_inspection import look_through_files
-from engine.data.formats import PICTURES_BY_CLASS, recognise
+from engine.data.formats import PICTURES_BY_CLASS, recognise, why_not
 from engine.data.found import AnySplit, FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, warn
 from engine.data.idx_inspection import look_through_idx
 from engine.data.ignoring import without_class
@@ -93,6 +96,31 @@ def inspect(
     quieten_pillow()
     folder = os.path.abspath(os.path.expanduser(folder))
     progress(0, 0)
+    try:
+        report = _inspected(
+            folder,
+            val_fraction=val_fraction,
+            seed=seed,
+            progress=progress,
+            formats=formats,
+            ignored=ignored,
+            threads=threads,
+        )
+    except (UnusableFile, MemoryError) as error:
+        report = DatasetReport(folder=shown(folder), format="", problems=(why_not(error, folder),))
+    return msgspec.structs.replace(report, seconds=time.perf_counter() - begun)
+
+
+def _inspected(
+    folder: str,
+    *,
+    val_fraction: float,
+    seed: int,
+    progress: Progress,
+    formats: Sequence[str],
+    ignored: int | None,
+    threads: int | None,
+) -> DatasetReport:
     found = without_class(recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats), folder, ignored)
     left_out = _LeftOut(folder)
     numbered = (
@@ -105,7 +133,7 @@ def inspect(
         if numbered:  # how rare the classes are says nothing where they are none
             looked.problems = errors(looked.problems)
         looked.problems += [problem for split in looked.splits[:1] for problem in imbalance(split)]
-        looked.problems += leaks(found, folder)
+        looked.problems += leaks(found, folder) if not errors(looked.problems) else []
         bands = learn_bands(folder, getattr(found.train, "files", ()))
         looked.channels = looked.channels if bands is None else bands.count
     looked.problems[:0] = [*numbered, *found.problems]
@@ -122,7 +150,6 @@ def inspect(
         legend=_legend(found),
         sizes=picture_sizes(getattr(found.train, "files", ())),
         problems=tuple(looked.problems),
-        seconds=time.perf_counter() - begun,
     )
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from engine.contract.problems import Problem
 from engine.data.coco import CocoFiles, find_coco
+from engine.data.folders import subfolders
 from engine.data.found import Recognised, counted, first, spread_evenly, warn, wrong
-from engine.data.imagefolder import is_picture, subfolders
+from engine.data.imagefolder import is_picture
 from engine.data.instances import MOST_INSTANCES, ClassedMask, InstanceSplit, NumberedMasks, Outlines, Polygons
 from engine.data.maskfolder import find_masks, join_masks
-from engine.data.masks import NO_CLASS, learn_meaning, read_values
+from engine.data.masks import NO_CLASS, learn_meaning, read_values, values_in
 from engine.data.outlines import Points
 from engine.data.pairing import PICTURES, classes_of, named
+from engine.data.reading import read_image
 from engine.data.splitting import train_and_val
 from engine.data.yolo import BOX, Row, find_yolo
 
@@ -99,7 +100,7 @@ def _most_in_one(masks: Sequence[str]) -> int:
     most = 0
     for path in masks:
         try:
-            values = np.unique(read_values(Path(path).read_bytes()))
+            values = values_in(read_values(read_image(path)))
         except Exception:
             continue  # a decoder may raise nearly anything; whoever loads the picture names it
         most = max(most, int(np.count_nonzero(values)))

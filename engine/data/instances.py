@@ -6,22 +6,24 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from engine.data.found import MaskCode, shown
 from engine.data.idx import Bytes
-from engine.data.masks import NO_CLASS, Values, class_plane, read_values
+from engine.data.masks import NO_CLASS, Values, class_plane, read_values, values_in
 from engine.data.outlines import Points, Window, fill, read_outline
-from engine.data.reading import Unfit
+from engine.data.reading import Unfit, open_image, read_image
 
 MOST_INSTANCES = 255
 """Instances of one picture that are used, as many as a byte can number; of more the largest."""
+
+MOST_PAINTED = 1 << 28
+MOST_LAYERS = 4
+"""So many pixels, or so many times those of the image, the rectangles around all things in it may have: each takes a byte."""
 
 MOST_NUMBERS = 0xFFFF
 """Masks with larger values are numbered anew before each value is searched for."""
@@ -72,10 +74,13 @@ class Outlines:
                 f"its outlines are of another size ({self._size[1]} x {self._size[0]} pixels, the picture has {width} x {height})"
             )
         found = []
+        painted = 0
         for label, content, crowd in self._outlines:
             window = read_outline(content).window(height, width)
             if window is not None:
                 found.append(Instance(window, label, crowd))
+                painted += window.pixels.size
+                _check_painted(painted, (height, width))
         return found
 
     def labels(self) -> list[int]:
@@ -95,8 +100,15 @@ class Polygons:
         self._polygons = tuple(polygons)
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        windows = [(label, fill(points * (width, height), height, width)) for label, points in self._polygons]
-        return [Instance(window, label) for label, window in windows if window is not None]
+        found = []
+        painted = 0
+        for label, points in self._polygons:
+            window = fill(points * (width, height), height, width)
+            if window is not None:
+                found.append(Instance(window, label))
+                painted += window.pixels.size
+                _check_painted(painted, (height, width))
+        return found
 
     def labels(self) -> list[int]:
         return [label for label, _ in self._polygons]
@@ -124,7 +136,7 @@ class NumberedMasks:
         found = []
         for path, label in self._masks:
             try:
-                values = np.unique(read_values(Path(path).read_bytes()))
+                values = values_in(read_values(read_image(path)))
             except Exception:
                 continue  # a decoder may raise nearly anything; whoever loads the picture names it
             found += [label] * int(np.count_nonzero(values))
@@ -193,7 +205,7 @@ def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
     """Heights and widths by the files' headers. Raises what a decoder raises."""
     found = []
     for path in paths:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             found.append((image.height, image.width))
     return found
 
@@ -217,16 +229,26 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
     values = _values(path, size)
     if values.max(initial=0) > MOST_NUMBERS:  # as colours are
         values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
+        if (count := int(values.max(initial=0))) > MOST_NUMBERS:
+            raise Unfit(f"its mask {shown(os.path.basename(path))} holds {count:,} values, as an image does")
+    objects = find_objects(values)
+    _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for found in objects if found for y, x in [found]), size)
     return [
         Window(found[0].start, found[1].start, values[found] == number)
-        for number, found in enumerate(find_objects(values), 1)
+        for number, found in enumerate(objects, 1)
         if found is not None
     ]
 
 
+def _check_painted(pixels: int, size: tuple[int, int]) -> None:
+    """Raises Unfit where the rectangles around the things in an image of that size have more pixels than are looked into."""
+    if pixels > max(MOST_PAINTED, MOST_LAYERS * size[0] * size[1]):
+        raise Unfit(f"the rectangles around its things have {pixels:,} pixels and more, which is too much")
+
+
 def _values(path: str, size: tuple[int, int]) -> Values:
     """What a mask holds. Raises Unfit where it is not of that size (height, width), or what a decoder raises."""
-    values = read_values(Path(path).read_bytes())
+    values = read_values(read_image(path))
     if values.shape != size:
         raise Unfit(
             f"its mask {shown(os.path.basename(path))} is of another size ({values.shape[1]} x {values.shape[0]} pixels, the "

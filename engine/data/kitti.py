@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from engine.data.boxes import ANY_CLASS, Annotations, Box, Marked
-from engine.data.found import shown
-from engine.data.imagefolder import subfolders
+from engine.data.folders import subfolders
 from engine.data.pairing import (
     TEXTS,
     Pair,
@@ -22,6 +20,7 @@ from engine.data.pairing import (
     unreadable,
     without_counterpart,
 )
+from engine.data.reading import Unfit, describe_failure, read_number, read_text
 
 LOOKED_AT = 20
 """Files of a folder that are opened to see whether they are of this kind."""
@@ -48,7 +47,7 @@ def read_kitti(folder: str, folders: Sequence[str]) -> Annotations | None:
             try:
                 parsed[split].append((picture, _parse(path)))
             except (OSError, ValueError) as error:
-                faults.append((path, shown(str(error))))
+                faults.append((path, describe_failure(error)))
     problems += unreadable(faults)
     names = {name for pictures in parsed.values() for _, rows in pictures for name, _ in rows} - {DO_NOT_CARE}
     classes, places = classes_of(folder, names)
@@ -90,15 +89,15 @@ def _is_kitti(folder: str) -> bool:
 
 
 def _parse(path: str) -> list[Row]:
-    """Class and edges of each box. Raises OSError, or ValueError for lines that are of no such kind."""
+    """Class and edges of each box. Raises UnusableFile, OSError, or Unfit for lines that are of no such kind."""
     rows = []
-    text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+    text = read_text(path)
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words:
             continue
         if len(words) not in FIELDS:
-            raise ValueError(f"line {number} has {len(words)} words; a box takes {FIELDS[0]}")
-        left, top, right, bottom = (float(word) for word in words[4:8])
+            raise Unfit(f"line {number} has {len(words)} words; a box takes {FIELDS[0]}")
+        left, top, right, bottom = (read_number(word, number) for word in words[4:8])
         rows.append((words[0], (left, top, right, bottom)))
     return rows

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -17,9 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.problems import Problem
+from engine.contract.regular_files import read_regular
+from engine.data.folders import walk
 from engine.data.found import Recognised, counted, draw_validation, first, shown, spread_evenly, warn, wrong
 from engine.data.imagefolder import SPLIT_NAMES, is_picture
 from engine.data.masks import arcgis_classes
+from engine.data.reading import MOST_TABLE_BYTES, MOST_TEXT_BYTES, judged, read_text
 
 LAYOUT = (
     "Give a folder of pictures with a labels.csv (a column of file names, and one of 0 and 1 for each label or one that "
@@ -37,6 +39,8 @@ LABELLED = "label"
 """What the name of a table with labels holds that goes before others."""
 _YES = frozenset({"1", "1.0", "true", "yes"})
 _NO = frozenset({"0", "0.0", "false", "no", ""})
+MOST_CELLS = 1 << 29
+"""Pictures times labels: a training takes 4 bytes for each, and every worker has them."""
 _SAMPLED = 200
 """Rows by which it is told whether a column holds file names."""
 _TABLES = (".csv", ".tsv", ".json")
@@ -105,6 +109,12 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
             )
         )
     classes = tuple(names)
+    largest = max(map(len, labelled.values()), default=0)
+    if largest * len(classes) > MOST_CELLS:
+        message = (
+            f"The tables in {shown(folder)} name {len(classes):,} labels for {largest:,} pictures, which is too much."
+        )
+        return Recognised("labels", problems=(wrong(message, "Join labels that few pictures have."),))
     if "val" not in labelled and "test" in labelled and "train" in labelled:
         problems.append(
             warn(
@@ -192,15 +202,17 @@ def _tables(folder: str, folders: Sequence[str]) -> tuple[list[tuple[str, str, _
 
 def _read(path: str) -> _Table | None:
     try:
-        text = Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape")
+        text = read_text(path, MOST_TABLE_BYTES).removeprefix("\ufeff")
     except OSError:
         return None
-    if not path.lower().endswith(".json"):
-        return _of_lines(text, "\t" if path.lower().endswith(".tsv") else "")
-    try:
-        return _of_json(json.loads(text))
-    except ValueError:
-        return None
+    with judged(path):
+        if not path.lower().endswith(".json"):
+            return _of_lines(text, "\t" if path.lower().endswith(".tsv") else "")
+        try:
+            content = json.loads(text)
+        except ValueError:
+            return None
+        return _of_json(content)
 
 
 def _of_lines(text: str, delimiter: str) -> _Table | None:
@@ -301,8 +313,9 @@ def _tiles(folder: str, folders: Sequence[str]) -> Iterator[_Table]:
     for name in sorted(os.listdir(os.path.join(folder, "labels"))):
         if not name.lower().endswith(".xml"):
             continue
+        path = os.path.join(folder, "labels", name)
         try:
-            root = ElementTree.parse(os.path.join(folder, "labels", name)).getroot()
+            root = ElementTree.fromstring(read_regular(path, MOST_TEXT_BYTES))
         except (ElementTree.ParseError, OSError):
             continue
         labels = [(each.text or "").strip() for each in root.iterfind(".//object/name")]
@@ -318,10 +331,9 @@ class _Pictures:
         self.all: set[str] = set()
         self._folder = folder
         self._names: dict[str, list[str]] = {}
-        for place, deeper, names in os.walk(folder, followlinks=True):
-            deeper[:] = sorted(name for name in deeper if not name.startswith("."))
+        for place, names in walk(folder):
             for name in names:
-                if is_picture(name) and not name.startswith("."):
+                if is_picture(name):
                     path = os.path.join(place, name)
                     self.all.add(path)
                     for known in {name, os.path.splitext(name)[0]}:

@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from engine.contract.problems import Problem
+from engine.contract.regular_files import UnusableFile, open_descriptor
 from engine.data.found import IdxSplit, Recognised, shown, warn
-from engine.data.idx import IdxError, read_idx
+from engine.data.idx import Bytes, IdxError, read_idx
 
 END_BYTES = 4096
 """So much of the beginning and of the end of files of the same size is compared before all of it: most differ there, and a
 disk reads as much in one go."""
 BLOCK_BYTES = 1 << 20
+MOST_BYTES = 1 << 30
+"""Larger files are not compared, nor are more bytes of pictures in one file: that takes seconds."""
 NAMED = 3
 
 Pair = tuple[str, str]
@@ -52,8 +55,9 @@ def same_files(train: Sequence[str], val: Sequence[str], folder: str) -> list[Pa
     """
     sizes_of_train, sizes_of_val = (np.fromiter(map(_size, files), np.int64, len(files)) for files in (train, val))
     shared = np.intersect1d(sizes_of_train, sizes_of_val)
-    of_train = np.flatnonzero(np.isin(sizes_of_train, shared[shared > 0])).tolist()
-    of_val = np.flatnonzero(np.isin(sizes_of_val, shared[shared > 0])).tolist()
+    shared = shared[(shared > 0) & (shared <= MOST_BYTES)]
+    of_train = np.flatnonzero(np.isin(sizes_of_train, shared)).tolist()
+    of_val = np.flatnonzero(np.isin(sizes_of_val, shared)).tolist()
     in_train: dict[bytes, int] = {}
     in_val: dict[int, bytes] = {}
     for digest_of in (_digest_of_ends, _digest_of_all):
@@ -69,9 +73,12 @@ def same_files(train: Sequence[str], val: Sequence[str], folder: str) -> list[Pa
 def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
     """As `same_files`, of pictures in idx files."""
     try:
-        rows_of_train, rows_of_val = (_rows(split) for split in (train, val))
-    except (IdxError, OSError):
+        opened = {path: read_idx(path) for path in dict.fromkeys((train.images, val.images))}
+    except (IdxError, OSError, UnusableFile):
         return []  # which whoever opens them tells
+    if sum(pixels.nbytes for pixels in opened.values()) > MOST_BYTES:
+        return []
+    rows_of_train, rows_of_val = (_rows(split, opened[split.images]) for split in (train, val))
     first = {digest: row for row, digest in reversed(list(rows_of_train))}
     names = [os.path.basename(split.images) for split in (train, val)]
     return [
@@ -81,8 +88,7 @@ def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
     ]
 
 
-def _rows(split: IdxSplit) -> Iterable[tuple[int, bytes]]:
-    pixels = read_idx(split.images)
+def _rows(split: IdxSplit, pixels: Bytes) -> Iterable[tuple[int, bytes]]:
     rows = range(len(pixels)) if split.rows is None else split.rows.tolist()
     return ((row, _hash(pixels[row].tobytes())) for row in rows)
 
@@ -104,24 +110,30 @@ def _digests(files: Sequence[str], places: Sequence[int], digest_of: Callable[[s
     for place in places:
         try:
             found[place] = digest_of(files[place])
-        except OSError:
+        except (OSError, UnusableFile):
             continue  # which whoever looks at the files tells
     return found
 
 
 def _digest_of_ends(path: str) -> bytes:
-    with open(path, "rb", buffering=0) as stream:
-        begin = stream.read(END_BYTES)
-        size = os.fstat(stream.fileno()).st_size
-        stream.seek(max(size - END_BYTES, 0))
-        return _hash(begin, stream.read(END_BYTES), size.to_bytes(8, "little"))
+    descriptor = open_descriptor(path)
+    try:
+        begin = os.read(descriptor, END_BYTES)
+        size = os.fstat(descriptor).st_size
+        os.lseek(descriptor, max(size - END_BYTES, 0), os.SEEK_SET)
+        return _hash(begin, os.read(descriptor, END_BYTES), size.to_bytes(8, "little"))
+    finally:
+        os.close(descriptor)
 
 
 def _digest_of_all(path: str) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb", buffering=0) as stream:
-        while block := stream.read(BLOCK_BYTES):
+    descriptor = open_descriptor(path)
+    try:
+        while block := os.read(descriptor, BLOCK_BYTES):
             digest.update(block)
+    finally:
+        os.close(descriptor)
     return digest.digest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class Looked:
 
 
 Kind = TypeVar("Kind", bound=Split)
+Given = TypeVar("Given")
 Seen = TypeVar("Seen")
 
 
@@ -46,6 +48,39 @@ def splits_of(found: Recognised, kind: type[Kind]) -> list[tuple[str, Kind]]:
     """The splits of a folder, which are of that type, as "train" and "val"."""
     halves = (("train", found.train), ("val", found.val))
     return [(name, split) for name, split in halves if isinstance(split, kind)]
+
+
+class Turns:
+    """Lets threads decode side by side, and one alone what takes too much memory beside others."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy = 0
+        self._alone = False
+
+    def take(self, see: Callable[[Given], Seen], given: Given) -> Seen:
+        """`see(given)`. Raises what it raises; MemoryError only where it was alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._busy += 1
+        try:
+            return see(given)
+        except MemoryError:
+            pass  # what it has allocated goes with the traceback
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._alone = True
+            self._changed.wait_for(lambda: not self._busy)
+        try:
+            return see(given)
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()
 
 
 class Tally:
@@ -70,10 +105,11 @@ class Tally:
     def seen(self, files: Sequence[str], see: Callable[[int], Seen], threads: int) -> dict[int, Seen]:
         """What `see` gives of each file that can be used, by its place. It raises for one that cannot."""
         found: dict[int, Seen] = {}
+        turns = Turns()
 
         def reason(place: int) -> str | None:
             try:
-                found[place] = see(place)
+                found[place] = turns.take(see, place)
             except Exception as error:  # a broken file may raise nearly anything in a decoder
                 return describe_failure(error)
             return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -17,7 +16,7 @@ from engine.data.drawing import lay_mask, png
 from engine.data.found import Labels, MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
 from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress, Tally, shares_of_classes, splits_of
 from engine.data.masks import NO_CLASS, class_plane, read_values
-from engine.data.reading import Unfit, folder_channels
+from engine.data.reading import Unfit, folder_channels, open_image, read_image
 from engine.data.tiff import open_to_show
 
 DECODED = 512
@@ -50,13 +49,13 @@ def _see(split: MaskSplit, code: MaskCode, sampled: set[int], place: int) -> Lab
     used."""
     with open_to_show(split.files[place]) as picture:
         height, width = size_upright(picture)
-    with Image.open(split.masks[place]) as mask:
+    with open_image(split.masks[place]) as mask:
         wide, high = mask.size
     if (width, height) != (wide, high):
         raise Unfit(f"its mask is of another size ({wide} x {high} pixels, the picture has {width} x {height})")
     if place not in sampled:
         return None
-    plane = class_plane(read_values(Path(split.masks[place]).read_bytes()), code)
+    plane = class_plane(read_values(read_image(split.masks[place])), code)
     return np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
 
 
@@ -92,7 +91,7 @@ def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode
         try:
             with open_to_show(split.files[place]) as image:
                 picture = ImageOps.exif_transpose(image).convert("RGB")
-            plane = class_plane(read_values(Path(split.masks[place]).read_bytes()), code)
+            plane = class_plane(read_values(read_image(split.masks[place])), code)
         except Exception:
             continue  # it could be read a moment ago; a picture fewer is shown
         picture.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))

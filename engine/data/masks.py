@@ -6,21 +6,29 @@ import csv
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.contract.regular_files import UnusableFile
 from engine.data.found import MaskCode, shown, spread_evenly
 from engine.data.idx import Bytes
-from engine.data.reading import Unfit, open_picture
+from engine.data.reading import Unfit, judged, open_picture, read_image, read_text
 
 NO_CLASS = 255
 """What a pixel of no class is in a plane of classes: left out of the loss and of the measures, as is customary since
 PASCAL VOC."""
 MOST_CLASSES = NO_CLASS
+_AT_ONCE = 1 << 20
+"""Pixels that are looked up in one go, of many bytes each."""
+_SHORT = (np.uint8, np.uint16)
+"""Kinds of numbers of which all that there are fit into a table."""
+_MOST_LINES = 100_000
+_MOST_VALUES = 1 << 17
+"""With more the masks are no masks, however many more there are."""
 LOOKED_AT = 400
 """Masks that are opened to learn which values there are, evenly spread; a value that only others hold is told when
 training comes across it."""
@@ -34,7 +42,7 @@ _VOC = (
 )  # fmt: skip
 """PASCAL VOC's classes by their value (its development kit, section 3.2)."""
 
-Values = npt.NDArray[np.int64]
+Values = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -47,34 +55,65 @@ class Meaning:
 
 
 def read_values(content: bytes) -> Values:
-    """A mask's values as int64 [h, w]: those of a palette's or a grey picture's pixels, 0xRRGGBB of a colour one's.
+    """A mask's values [h, w] as whole numbers: those of a palette's or a grey picture's pixels, 0xRRGGBB of a colour one's.
 
     Raises Unfit, or what Pillow raises.
     """
     with open_picture(content) as image:
         if image.mode in ("RGB", "RGBA"):
-            pixels = np.asarray(image.convert("RGB")).astype(np.int64)
-            return (pixels[..., 0] << 16) | (pixels[..., 1] << 8) | pixels[..., 2]
+            pixels = np.asarray(image)
+            values = pixels[..., 0].astype(np.int32)
+            for band in (1, 2):
+                values <<= 8
+                values |= pixels[..., band]
+            return values
         if image.mode not in ("1", "L", "LA", "P", "I", "I;16", "I;16B", "I;16L"):
             raise Unfit(f"a mask has a palette, grey levels or colours, and this one is of another kind ({image.mode})")
-        return np.asarray(image.convert("L") if image.mode == "LA" else image).astype(np.int64)
+        values = np.asarray(image.convert("L") if image.mode == "LA" else image)
+        kind = np.uint8 if values.dtype == bool else values.dtype.newbyteorder("=")
+        return values.astype(kind, copy=False)
 
 
 def class_plane(values: Values, code: MaskCode) -> Bytes:
     """The class of each pixel as uint8 [h, w], `NO_CLASS` for those of none. Raises Unfit for a value that has no meaning."""
-    if code.colours and values.max(initial=0) <= 255:
-        values = values * 0x010101  # a grey mask among coloured ones
+    grey = code.colours and values.max(initial=0) <= 255  # a grey mask among coloured ones
     known = np.array([*code.values, *code.ignored], np.int64)
     order = np.argsort(known)
-    place = np.minimum(np.searchsorted(known[order], values), len(known) - 1)
-    found = order[place]
-    strange = known[found] != values
+
+    def classes(part: Values) -> tuple[Bytes, npt.NDArray[np.bool_]]:
+        wide = part.astype(np.int64) * (0x010101 if grey else 1)
+        found = order[np.minimum(np.searchsorted(known[order], wide), len(known) - 1)]
+        return np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8), known[found] != wide
+
+    plane: Bytes
+    if values.dtype in _SHORT:
+        by_value, strange_values = classes(np.arange(np.iinfo(values.dtype).max + 1))
+        plane, strange = by_value[values], strange_values[values]
+    else:
+        plane, strange = np.empty(values.shape, np.uint8), np.empty(values.shape, bool)
+        for part in _in_parts(values):
+            plane[part], strange[part] = classes(values[part])
     if strange.any():
-        value = int(values[strange][0])
+        value = int(values[strange][0]) * (0x010101 if grey else 1)
         told = f"#{value:06x}" if code.colours else str(value)
         raise Unfit(f"its mask holds the value {told}, which is of no class")
-    plane: Bytes = np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8)
     return plane
+
+
+def values_in(values: Values) -> Values:
+    """The different values in a mask, sorted."""
+    if values.dtype not in _SHORT:
+        return np.unique(values)
+    counts = np.zeros(np.iinfo(values.dtype).max + 1, np.int64)
+    for part in _in_parts(values):
+        counts += np.bincount(values[part].ravel(), minlength=len(counts))
+    return np.flatnonzero(counts)
+
+
+def _in_parts(values: Values) -> Iterator[slice]:
+    """The rows of a mask [h, w], so many at a time that what is made of them stays small."""
+    rows = max(1, _AT_ONCE // max(values.shape[1], 1))
+    return (slice(first, first + rows) for first in range(0, len(values), rows))
 
 
 def learn_meaning(folder: str, masks: Sequence[str], places: Sequence[str], *, ignored: int | None = None) -> Meaning:
@@ -116,11 +155,13 @@ def _values_of(masks: Sequence[str]) -> tuple[Values, bool]:
     colours = False
     for place in spread_evenly(len(masks), LOOKED_AT):
         try:
-            values = read_values(Path(masks[place]).read_bytes())
+            values = read_values(read_image(masks[place]))
         except Exception:
             continue  # a decoder may raise nearly anything; whoever loads the picture names it
-        found.update(np.unique(values).tolist())
         colours |= bool(values.max(initial=0) > 0xFFFF)
+        found.update(values_in(values)[:_MOST_VALUES].tolist())
+        if len(found) >= _MOST_VALUES:
+            break
     if colours and all(_is_grey(value) for value in found):
         colours, found = False, {value & 0xFF for value in found}
     return np.array(sorted(found), np.int64), colours
@@ -162,6 +203,8 @@ def names_by_value(place: str) -> Meaning | None:
         return Meaning((*("background" for _ in rest), *names), MaskCode((*rest, *values), ignored=_none_of(values)))
     for name in _NAME_FILES:
         lines = _lines(os.path.join(place, name))
+        if len(lines) > MOST_CLASSES:
+            return Meaning(trouble=f"{name} names {len(lines):,} classes; masks and clouds tell {MOST_CLASSES} apart.")
         if len(lines) >= 2:
             return Meaning(tuple(lines), MaskCode(tuple(range(len(lines))), ignored=_none_of(range(len(lines)))))
     return None
@@ -174,8 +217,12 @@ def _none_of(values: Sequence[int]) -> tuple[int, ...]:
 def arcgis_classes(place: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
     """The values and names of the classes in the definition that ArcGIS exports with its chips, None where there is none."""
     try:
-        content = json.loads(Path(place, _DEFINITION).read_text(encoding="utf-8"))
-        classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
+        path = os.path.join(place, _DEFINITION)
+        with judged(path):
+            content = json.loads(read_text(path))
+            classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
+    except UnusableFile:
+        raise
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     if not classes:
@@ -214,7 +261,11 @@ def _coloured(line: str, name: str) -> tuple[str, int] | None:
 
 def _lines(path: str) -> list[str]:
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+        text = read_text(path)
     except OSError:
         return []
+    if (count := text.count("\n")) > _MOST_LINES:
+        raise UnusableFile(
+            path, f"has {count:,} lines, which is too much for names of classes", "Keep a line for each class."
+        )
     return [shown(line.strip()) for line in text.splitlines() if line.strip() and not line.startswith("#")]

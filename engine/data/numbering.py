@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from engine.contract.problems import Problem
 from engine.data.found import spread_evenly, warn
-from engine.data.masks import MOST_CLASSES, Values, read_values
+from engine.data.masks import MOST_CLASSES, Values, read_values, values_in
+from engine.data.reading import read_image
 
 LOOKED_INTO = 20
 """Masks that are looked into, evenly spread."""
 MANY = 8
 """From so many values in one mask on, things may be numbered in it; with fewer, organs in a scan look the same."""
+MOST_PIXELS = 1 << 25
+"""Larger masks are not looked into: searching for pieces takes memory for forty bytes a pixel."""
+STREWN = 64
+"""Where the rectangles around all values take so many times as much as the mask, they lie strewn over it, as those of things
+do not; counting their pieces would take minutes."""
 NEARLY_ALL = 0.9
 """Things overlap, and what shows of one may be in two pieces."""
 REMEDY = (
@@ -33,10 +38,13 @@ def numbered_things(masks: Sequence[str]) -> int:
     beyond = False
     for place in spread_evenly(len(masks), LOOKED_INTO)[:LOOKED_INTO]:
         try:
-            plane = read_values(Path(masks[place]).read_bytes())
+            plane = read_values(read_image(masks[place]))
         except Exception:
             continue  # a decoder may raise nearly anything; whoever looks at the pair names it
-        there = np.unique(plane[plane != 0])
+        if plane.size > MOST_PIXELS:
+            continue
+        there = values_in(plane)
+        there = there[there != 0]
         beyond |= bool(there.max(initial=0) >= MOST_CLASSES)
         gapless += len(there) >= NEARLY_ALL * there.max(initial=0)
         counts.append(len(there))
@@ -58,6 +66,9 @@ def _pieces(plane: Values, there: Values) -> int:
     order = np.searchsorted(there, plane) + 1
     order[plane == 0] = 0
     found = find_objects(order)
+    around = sum((y.stop - y.start) * (x.stop - x.start) for place in found if place is not None for y, x in [place])
+    if around > STREWN * plane.size:
+        return STREWN * len(there)
     joined = np.ones((3, 3))  # corners join, too
     return sum(label(order[place] == number, joined)[1] for number, place in enumerate(found, 1) if place is not None)
 

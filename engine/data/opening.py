@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.contract.problems import Problem, errors
+from engine.contract.regular_files import UnusableFile
 from engine.data.boxed_pictures import BoxedPictures, InstancePictures
 from engine.data.boxes import BoxSplit
 from engine.data.edges import EdgeSplit
 from engine.data.edges_pictures import EdgedPictures
-from engine.data.formats import PICTURES_BY_CLASS, recognise
+from engine.data.formats import PICTURES_BY_CLASS, recognise, why_not
 from engine.data.found import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised
 from engine.data.idx import Bytes
 from engine.data.idx_dataset import open_idx_pictures
@@ -49,7 +50,10 @@ def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequenc
     wrong = errors(found.problems)
     if wrong or found.train is None or found.val is None:
         raise DatasetError(wrong)
-    return _of_bands(OPENERS[type(found.train)](found, folder), folder)
+    try:
+        return _of_bands(OPENERS[type(found.train)](found, folder), folder)
+    except UnusableFile as error:
+        raise DatasetError([why_not(error, folder)]) from error
 
 
 def _of_bands(splits: Splits, folder: str) -> Splits:

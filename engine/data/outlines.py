@@ -11,8 +11,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from engine.data.reading import MAX_PIXELS
+
 Points = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+
+
+MOST_CROSSINGS = 1 << 22
+"""Times that a polygon may cross the rows of its picture: outlines that people draw do so some thousand times."""
+_MOST_BITS = 40
 
 
 class OutlineError(ValueError):
@@ -85,13 +92,16 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
     """An outline from COCO's `segmentation`, as JSON. Raises OutlineError for one that is none."""
     try:
         found = _DECODER.decode(content)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise OutlineError(f"an outline in it is not one of COCO's ({error})") from error
     if isinstance(found, _Runs):
         counts = found.counts if isinstance(found.counts, list) else _unpacked(found.counts)
-        runs = np.array(counts, np.int64)
-        if (runs < 0).any() or runs.sum() != found.size[0] * found.size[1]:
+        pixels = found.size[0] * found.size[1]
+        if not 0 <= pixels <= MAX_PIXELS:
+            raise OutlineError(f"an outline in it is of {pixels:,} pixels, which is too large")
+        if any(not 0 <= run <= pixels for run in counts) or sum(counts) != pixels:
             raise OutlineError("an outline in it has runs that do not fill its picture")
+        runs = np.array(counts, np.int64)
         return Outline(runs=runs, size=found.size)
     polygons = tuple(np.array(each[: len(each) // 2 * 2]).reshape(-1, 2) for each in found if len(each) >= 6)
     if not polygons or not all(np.isfinite(each).all() for each in polygons):
@@ -112,13 +122,15 @@ def fill(polygon: Points, height: int, width: int) -> Window | None:
         np.clip(np.ceil(edge - 0.5), top, bottom).astype(np.int64) for edge in (np.minimum(y0, y1), np.maximum(y0, y1))
     )
     counts = last_row - first_row
+    if counts.sum() > MOST_CROSSINGS:
+        raise OutlineError(f"an outline in it crosses the rows of its picture {counts.sum():,} times")
     sides = np.repeat(np.arange(len(polygon)), counts)
     rows = np.arange(len(sides)) - np.repeat(np.cumsum(counts) - counts, counts) + first_row[sides]
     x = x0[sides] + (rows + 0.5 - y0[sides]) * (x1 - x0)[sides] / (y1 - y0)[sides]
     columns = np.clip(np.ceil(x - 0.5), left, right).astype(np.int64)
-    crossings = np.zeros((bottom - top, right - left + 1), np.int32)
+    crossings = np.zeros((bottom - top, right - left + 1), np.uint8)  # whether they are odd is all that is asked
     np.add.at(crossings, (rows - top, columns - left), 1)
-    inside = np.cumsum(crossings[:, :-1], 1) % 2 == 1
+    inside = (np.cumsum(crossings[:, :-1], 1, np.uint8) & 1).astype(bool)
     found = cut_out(inside)
     return None if found is None else Window(top + found.top, left + found.left, found.pixels)
 
@@ -158,6 +170,8 @@ def _unpacked(text: str) -> list[int]:
             raise OutlineError("an outline in it holds text that is not of packed runs")
         value |= (bits & 0x1F) << shift
         shift += 5
+        if shift > _MOST_BITS:
+            raise OutlineError("an outline in it holds a run that is longer than any picture")
         if bits & 0x20:
             continue
         if bits & 0x10:

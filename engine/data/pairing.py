@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.problems import Problem
+from engine.data.folders import subfolders
 from engine.data.found import counted, first, shown, warn
-from engine.data.imagefolder import SPLIT_NAMES, is_picture, subfolders
+from engine.data.imagefolder import SPLIT_NAMES, is_picture
 from engine.data.masks import arcgis_classes
+from engine.data.memory import OF_ENTRY_BYTES, allow
+from engine.data.reading import MOST_TABLE_BYTES, judged, read_text
 
 PICTURES = ("images", "image", "imgs", "img", "jpegimages", "rgb", "inputs", "image_2")
 ANNOTATIONS = ("labels", "label", "annotations", "annotation", "xmls", "xml", "label_2")
@@ -84,9 +87,9 @@ def find_pairs(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pai
 def by_lists(pictures: str, annotations: str, lists: str, splits: Sequence[str]) -> dict[str, Pair]:
     """A pair of folders by lists of names in the folder `lists`, one for each of `splits`, where there is one for training:
     train.txt, or else trainval.txt."""
-    names = {split: read_list(Path(lists, f"{split}.txt")) for split in splits}
+    names = {split: read_list(os.path.join(lists, f"{split}.txt")) for split in splits}
     if names["train"] is None:
-        names["train"] = read_list(Path(lists, "trainval.txt"))
+        names["train"] = read_list(os.path.join(lists, "trainval.txt"))
     found = {split: Pair(pictures, annotations, of_split) for split, of_split in names.items() if of_split is not None}
     return found if "train" in found else {"": Pair(pictures, annotations)}
 
@@ -160,26 +163,31 @@ def classes_of(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict
     return tuple(map(shown, sorted(there))), {name: place for place, name in enumerate(sorted(there))}
 
 
-def read_list(path: Path) -> frozenset[str] | None:
+def read_list(path: str) -> frozenset[str] | None:
     """The first word of each line of a list of names, without folders and endings; None where there is no such file."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        text = read_text(path, MOST_TABLE_BYTES)
     except OSError:
         return None
-    words = [line.split(maxsplit=1)[0] for line in lines if line.strip()]
-    return frozenset(Path(word).stem if "/" in word or is_picture(word) else word for word in words)
+    with judged(path):
+        words = [line.split(maxsplit=1)[0] for line in text.splitlines() if line.strip()]
+        return frozenset(Path(word).stem if "/" in word or is_picture(word) else word for word in words)
 
 
 def _files(folder: str, *, deep: bool = False) -> Iterator[str]:
     """The visible files in `folder`, and below it if `deep`, by their paths from there."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if deep and entry.is_dir(follow_symlinks=False):
-                yield from (os.path.join(entry.name, name) for name in _files(entry.path, deep=True))
-            else:
-                yield entry.name
+    ahead = [""]
+    while ahead:
+        within = ahead.pop()
+        with os.scandir(os.path.join(folder, within)) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if deep and entry.is_dir(follow_symlinks=False):
+                    ahead.append(os.path.join(within, entry.name))
+                else:
+                    allow(OF_ENTRY_BYTES)
+                    yield os.path.join(within, entry.name)
 
 
 def _holds(folder: str, kind: Kind) -> bool:

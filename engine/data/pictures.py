@@ -21,7 +21,7 @@ from engine.data.found import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, 
 from engine.data.idx import Bytes
 from engine.data.letterbox import box_plane
 from engine.data.masks import LOOKED_AT, NO_CLASS, class_plane, read_values
-from engine.data.reading import Unfit, describe_failure
+from engine.data.reading import Unfit, describe_failure, read_image
 from engine.data.tiff import Bands
 
 
@@ -141,7 +141,7 @@ class FilePictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            return torch.from_numpy(decode(content(self.files[index]), size, channels, self.bands))
+            return torch.from_numpy(decode(read_image(self.files[index]), size, channels, self.bands))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
@@ -170,7 +170,7 @@ class MaskedPictures(PictureSet):
 
     def class_plane(self, index: int) -> Bytes:
         """The class of each pixel as the mask has it, [h, w]. Raises Unfit, or nearly anything that a decoder may raise."""
-        return class_plane(read_values(content(self.beside[index])), self._code)
+        return class_plane(read_values(read_image(self.beside[index])), self._code)
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """The pixels of each class in a sample of the masks, evenly spread."""
@@ -188,7 +188,7 @@ class MaskedPictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            picture, sides = decode_whole(content(self.files[index]), channels, size, self.bands)
+            picture, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
             plane = self.class_plane(index)
             if plane.shape != sides:
                 mask = f"{plane.shape[1]} x {plane.shape[0]}"
@@ -198,12 +198,6 @@ class MaskedPictures(PictureSet):
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
             raise UnreadablePicture(self.path(index), describe_failure(error)) from error
-
-
-def content(path: str) -> bytes:
-    """A file's whole content."""
-    with open(path, "rb", buffering=0) as stream:
-        return stream.read()
 
 
 def is_gone(folder: str) -> bool:

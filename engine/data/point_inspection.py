@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
-from engine.data.clouds import read_cloud, read_head
+from engine.data.clouds import count_labels, read_cloud, read_head
 from engine.data.drawing import png
 from engine.data.found import Labels, MaskCode, PointSplit, Recognised, spread_evenly, warn, wrong
 from engine.data.looking import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked, Progress, Tally, shares_of_classes, splits_of
@@ -49,8 +49,10 @@ def _see(split: PointSplit, code: MaskCode, read: set[int], place: int) -> Label
     if place not in read:
         read_head(split.files[place])
         return None
-    classes = classes_of(read_cloud(split.files[place], ()).labels, code)
-    return np.bincount(classes, minlength=NO_CLASS + 1)
+    labels, points = count_labels(split.files[place])
+    counts = np.zeros(NO_CLASS + 1, np.int64)
+    np.add.at(counts, classes_of(labels, code), points)
+    return counts
 
 
 def _judge_classes(name: str, shares: dict[str, float], usable: bool) -> list[Problem]:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.clouds import Head, is_cloud, is_las, read_cloud, read_head
+from engine.data.clouds import Head, count_labels, is_cloud, is_las, read_head
+from engine.data.folders import is_folder
 from engine.data.found import (
     Labels,
     MaskCode,
@@ -101,7 +102,7 @@ def _clouds(folder: str) -> list[str]:
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if is_cloud(entry.name) and not entry.name.startswith(".") and not entry.is_dir():
+            if is_cloud(entry.name) and not entry.name.startswith(".") and not is_folder(entry):
                 found.append(entry.path)
     return sorted(found)
 
@@ -126,7 +127,7 @@ def _meaning(folder: str, files: Sequence[str]) -> tuple[Meaning, tuple[str, ...
     there: set[int] = set()
     for place in spread_evenly(len(files), LOOKED_AT):
         try:
-            there.update(np.unique(read_cloud(files[place], ()).labels).tolist())
+            there.update(count_labels(files[place])[0].tolist())
         except Exception:
             continue  # as above
     return _by_labels(folder, files, sorted(there)), features

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile
 
+from engine.contract.regular_files import UnusableFile, open_regular
 from engine.data.found import spread_evenly
 from engine.data.idx import Bytes
-from engine.data.reading import MAX_PIXELS, Unfit
+from engine.data.reading import MAX_PIXELS, Unfit, judged, open_image, read_text
 
 if TYPE_CHECKING:
     from tifffile import TiffFile, TiffPage, TiffPageSeries, TiffTag
@@ -38,6 +40,8 @@ CUT_PERCENT = 0.5
 for people to see more (QGIS's cumulative cut); a model is left most of that."""
 DEVIATIONS = 3.0
 """Where the values' extremes and their mean and standard deviation are known, so many of these around the mean are kept."""
+MAX_VALUES = 4 * MAX_PIXELS
+"""A file with more values, of all of its bands, is passed over: they take gigabytes."""
 MOST_BANDS = 512
 """More are taken for something else, such as the pages of a document or the frames of a film."""
 
@@ -116,15 +120,19 @@ def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Byt
     return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
 
 
-def open_to_show(path: str) -> Image.Image:
+@contextmanager
+def open_to_show(path: str) -> Iterator[Image.Image]:
     """The picture at `path` for people, its header read and no more, as Pillow opens it. Of a TIFF of bands the first three
     are shown, or the first, each stretched to its own range.
 
-    Raises what Pillow raises; its `load` may raise Unfit, or what tifffile raises.
+    Raises UnusableFile and what Pillow raises; its `load` may raise Unfit, or what tifffile raises.
     """
     if path.lower().endswith(ENDINGS) and _special_bands(path) is not None:
-        return _ShownTiff(path)
-    return Image.open(path)
+        with open_regular(path) as stream, _ShownTiff(stream) as image:
+            yield image
+    else:
+        with open_image(path) as image:
+            yield image
 
 
 class _ShownTiff(ImageFile.ImageFile):
@@ -175,9 +183,15 @@ def _read(source: Any) -> tuple[Values, float | None]:
         sizes = dict(zip(axes, part.shape, strict=True))
         if not set(axes) <= set("SYX") or sizes.get("S", 1) > MOST_BANDS:
             raise Unfit(f"it is not one picture ({' x '.join(map(str, part.shape))})")
+        if sizes["Y"] * sizes["X"] * sizes.get("S", 1) > MAX_VALUES:
+            bands = f" in {sizes['S']} bands" if "S" in sizes else ""
+            raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels{bands})")
         if sizes["Y"] * sizes["X"] > MAX_PIXELS:
             raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels)")
-        tag = file.pages.first.tags.get("GDAL_NODATA")
+        page = file.pages.first
+        if math.prod(page.chunked) > len(page.dataoffsets):
+            raise Unfit("it is truncated")
+        tag = page.tags.get("GDAL_NODATA")
         values = part.asarray()
     if values.dtype.kind not in "uifb":
         raise Unfit(f"its values are of a kind that is not read ({values.dtype})")
@@ -203,7 +217,7 @@ def _special_bands(path: str) -> int | None:
 
     _quieten()
     try:
-        with TiffFile(path) as file:
+        with open_regular(path) as stream, TiffFile(stream) as file:
             part, axes = _series(file)
             count = int(dict(zip(axes, part.shape, strict=True)).get("S", 1))
             kind = part.dtype
@@ -218,7 +232,8 @@ def _special_bands(path: str) -> int | None:
 def _some_values(path: str) -> Values | None:
     """Some pixels [bands, n] of a file, none of them without data; None of one that cannot be read."""
     try:
-        values, no_data = _read(path)
+        with open_regular(path) as stream:
+            values, no_data = _read(stream)
     except Exception:
         return None  # a decoder may raise nearly anything; whoever loads the picture names it
     return _without(_some(values), no_data)
@@ -284,8 +299,12 @@ def _told(folder: str, file: str) -> npt.NDArray[np.float64] | None:
     for place in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
         for name, read in ((_DEFINITION, _of_definition), (_ACCUMULATED, _of_accumulated)):
             try:
-                told = read(json.loads(Path(place, name).read_text(encoding="utf-8")))
-            except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+                path = os.path.join(place, name)
+                with judged(path):
+                    told = read(json.loads(read_text(path)))
+            except UnusableFile:
+                raise
+            except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, OverflowError):
                 continue
             if len(told) and np.isfinite(told).all():
                 return told

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from engine.contract.regular_files import read_regular
 from engine.data.boxes import Annotations, Box, Marked
-from engine.data.found import counted, first, shown, warn
+from engine.data.found import counted, first, warn
+from engine.data.memory import allow_for_text
 from engine.data.pairing import (
     XML,
     Pair,
@@ -27,6 +29,7 @@ from engine.data.pairing import (
     unreadable,
     without_counterpart,
 )
+from engine.data.reading import MOST_TEXT_BYTES, Unfit, describe_failure, judged
 
 LOOKED_AT = 20
 """Files of a folder that are opened to see whether they are of this kind."""
@@ -63,7 +66,7 @@ def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
             try:
                 content = _parse(path)
             except UNREADABLE as error:
-                faults.append((path, shown(str(error))))
+                faults.append((path, describe_failure(error)))
                 continue
             parsed[split].append((picture, content))
             boxless += [path] * content.boxless
@@ -99,7 +102,7 @@ def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
 def _is_voc(folder: str) -> bool:
     for name in endings(folder, ".xml")[:LOOKED_AT]:
         try:
-            root = ElementTree.parse(os.path.join(folder, name)).getroot()
+            root = _root(os.path.join(folder, name))
         except UNREADABLE:
             continue
         return root.tag == "annotation"
@@ -108,7 +111,7 @@ def _is_voc(folder: str) -> bool:
 
 def _parse(path: str) -> _Parsed:
     """What a file tells. Raises one of UNREADABLE."""
-    root = ElementTree.parse(path).getroot()
+    root = _root(path)
     height, width = (_number(root, f"size/{side}") for side in ("height", "width"))
     objects = []
     boxless = 0
@@ -123,11 +126,20 @@ def _parse(path: str) -> _Parsed:
     return _Parsed((int(height), int(width)) if height and width else None, objects, boxless)
 
 
+def _root(path: str) -> ElementTree.Element:
+    with judged(path):
+        allow_for_text(path)
+        return ElementTree.fromstring(read_regular(path, MOST_TEXT_BYTES))
+
+
 def _number(element: ElementTree.Element, path: str) -> float | None:
     text = element.findtext(path)
     if text is None or not text.strip():
         return None
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{path} is {text.strip()}")
+        raise Unfit(f"{path} is {text.strip()[:40]}, which is no number")
     return number

@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from engine.contract.problems import Problem
+from engine.contract.regular_files import UnusableFile
 from engine.data.boxes import Annotations, Box, Marked
 from engine.data.found import shown, wrong
 from engine.data.imagefolder import is_picture
@@ -24,6 +25,7 @@ from engine.data.pairing import (
     unreadable,
     without_counterpart,
 )
+from engine.data.reading import MOST_TABLE_BYTES, Unfit, describe_failure, judged, read_number, read_text
 
 LOOKED_AT = 20
 """Files of a folder that are opened to see whether they are of this kind."""
@@ -36,6 +38,10 @@ NOT_ANNOTATIONS = frozenset(
 
 MOST_CLASSES = 100_000
 """Larger numbers are of no class."""
+MOST_YAML_BYTES = 1 << 20
+"""Thirty thousand names take less; PyYAML takes seconds for it."""
+MOST_DEEP = 50
+_BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 BOX, LEAST_OUTLINE = 4, 6
 """Fractions in a line that tells of a box, and in one that tells of the smallest outline."""
 
@@ -95,9 +101,10 @@ def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
         splits[split] = [(path, []) for path in each.alone]
         for picture, path in each.both:
             try:
-                rows = parse(_lines(path))
+                with judged(path):
+                    rows = parse(_lines(path))
             except (OSError, ValueError) as error:
-                faults.append((path, shown(str(error))))
+                faults.append((path, describe_failure(error)))
                 continue
             most = max([most, *(row.label for row in rows)])
             splits[split].append((picture, rows))
@@ -113,37 +120,34 @@ def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
 
 
 def parse(lines: Lines) -> list[Row]:
-    """The rows of a file. Raises ValueError for lines that are of no such kind."""
+    """The rows of a file. Raises Unfit for lines that are of no such kind."""
     rows = []
     for number, words in enumerate(lines, 1):
         label, values = _number(words[0], number), [_fraction(word, number) for word in words[1:]]
         if len(values) == BOX + 1:
             values.pop()  # how sure a detector was
         elif len(values) != BOX and (len(values) < LEAST_OUTLINE or len(values) % 2):
-            raise ValueError(f"line {number} has {len(words)} numbers; a box takes 5")
+            raise Unfit(f"line {number} has {len(words)} numbers; a box takes 5")
         rows.append(Row(label, values))
     return rows
 
 
 def _number(word: str, line: int) -> int:
-    try:
-        number = float(word)
-    except ValueError:
-        number = -1.0
+    number = read_number(word, line)
     if not 0 <= number < MOST_CLASSES or number != int(number):
-        raise ValueError(f"line {line} begins with {word}, not with the number of a class")
+        raise Unfit(f"line {line} begins with {word[:40]}, not with the number of a class")
     return int(number)
 
 
 def _fraction(word: str, line: int) -> float:
-    value = float(word)
+    value = read_number(word, line)
     if not -1 <= value <= 2:
-        raise ValueError(f"line {line} holds {word}, which is no fraction of the picture")
+        raise Unfit(f"line {line} holds {word[:40]}, which is no fraction of the picture")
     return value
 
 
 def _lines(path: str) -> Lines:
-    text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+    text = read_text(path)
     return [words for line in text.splitlines() if (words := line.split())]
 
 
@@ -151,12 +155,14 @@ def _is_yolo(folder: str) -> bool:
     """Whether the first file with lines in it is of this kind."""
     names = [name for name in endings(folder, ".txt") if name.lower() not in NOT_ANNOTATIONS]
     for name in names[:LOOKED_AT]:
-        lines = _lines(os.path.join(folder, name))
-        if not lines:
-            continue
         try:
+            lines = _lines(os.path.join(folder, name))
+            if not lines:
+                continue
             values = [float(word) for words in lines for word in words[1:]]
             rows = parse(lines)
+        except UnusableFile:
+            continue  # which whoever reads all of them tells
         except ValueError:
             return False
         return bool(rows) and max(values) <= 1 + BESIDE
@@ -177,15 +183,59 @@ def _definition(folder: str) -> dict[str, Any]:
     for name in sorted(
         endings(folder, ".yaml") + endings(folder, ".yml"), key=lambda name: not name.startswith("data.")
     ):
-        import yaml
-
+        path = os.path.join(folder, name)
         try:
-            content = yaml.safe_load(Path(folder, name).read_text(encoding="utf-8", errors="surrogateescape"))
-        except (OSError, ValueError, yaml.YAMLError):
+            content = _read_yaml(path)
+        except OSError:
             continue
         if isinstance(content, dict) and "names" in content:
-            return content
+            return {**content, "names": _judged_names(content["names"], path)}
     return {}
+
+
+def _read_yaml(path: str) -> Any:
+    """What a YAML file says, None for one that is none. Raises UnusableFile for one in which aliases stand for more than
+    single words: by a few lines of such a billion words can be meant."""
+    import yaml
+
+    text = read_text(path, MOST_YAML_BYTES)
+    with judged(path):
+        if max(accumulate(_BRACKETS.get(letter, 0) for letter in text), default=0) > MOST_DEEP:
+            raise RecursionError  # which PyYAML would come to in the square of the time
+        try:
+            loader = yaml.SafeLoader(text)
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _no_node_twice(node, path, set())
+            return loader.construct_document(node)
+        except UnusableFile:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError):
+            return None
+
+
+def _no_node_twice(node: Any, path: str, seen: set[int]) -> None:
+    if isinstance(node.value, str):
+        return
+    if id(node) in seen:
+        raise UnusableFile(path, "holds aliases of lists or of mappings", "Write out what they stand for.")
+    seen.add(id(node))
+    for part in node.value:
+        for each in part if isinstance(part, tuple) else (part,):
+            _no_node_twice(each, path, seen)
+
+
+def _judged_names(names: Any, path: str) -> Any:
+    """`names` as they are. Raises UnusableFile where one is none, or has a number beyond all classes."""
+    listed = names.values() if isinstance(names, dict) else names if isinstance(names, list) else ()
+    if any(isinstance(each, dict | list | set) for each in listed):
+        raise UnusableFile(path, "gives a class a list for its name", "Give each class a single name.")
+    beyond = [key for key in names if isinstance(key, int) and key >= MOST_CLASSES] if isinstance(names, dict) else []
+    if beyond:
+        words = f"names the class {max(beyond):,}; numbers of classes go up to {MOST_CLASSES - 1:,}"
+        raise UnusableFile(path, words, "Number the classes from 0 on.")
+    return names
 
 
 def _by_definition(folder: str, about: dict[str, Any]) -> dict[str, Pair]:
@@ -205,7 +255,7 @@ def _by_definition(folder: str, about: dict[str, Any]) -> dict[str, Pair]:
         place = next((os.path.normpath(place) for place in places if os.path.exists(place)), None)
         if place is None:
             continue
-        names = read_list(Path(place)) if os.path.isfile(place) else None
+        names = read_list(place) if os.path.isfile(place) else None
         pictures = _folder_of_list(place, folder) if names is not None else place
         if pictures is None:
             continue
@@ -227,7 +277,9 @@ def _labels_of(pictures: str) -> str | None:
 
 def _folder_of_list(path: str, folder: str) -> str | None:
     """The folder of the pictures that a list names, where they all lie in one."""
-    for words in _lines(path):
+    for words in map(str.split, read_text(path, MOST_TABLE_BYTES).splitlines()):
+        if not words:
+            continue
         for base in (os.path.dirname(path), folder):
             place = os.path.normpath(os.path.join(base, os.path.dirname(words[0])))
             if os.path.isdir(place) and is_picture(words[0]):
@@ -241,8 +293,8 @@ def _darknet(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     if place is None:
         return {}
     inside = os.path.join(folder, place)
-    lists = {split: read_list(Path(folder, f"{split}.txt")) for split in ("train", "val", "test")}
-    lists["val"] = lists["val"] or read_list(Path(folder, "valid.txt"))
+    lists = {split: read_list(os.path.join(folder, f"{split}.txt")) for split in ("train", "val", "test")}
+    lists["val"] = lists["val"] or read_list(os.path.join(folder, "valid.txt"))
     found = {split: Pair(inside, inside, names) for split, names in lists.items() if names is not None}
     return found if "val" in found else {"": Pair(inside, inside)}
 
@@ -258,7 +310,7 @@ def _names(folder: str, pairs: dict[str, Pair], about: dict[str, Any]) -> list[s
     for place in dict.fromkeys([*places, *(pair.annotations for pair in pairs.values())]):
         for name in NAME_FILES:
             try:
-                text = Path(place, name).read_text(encoding="utf-8", errors="surrogateescape")
+                text = read_text(os.path.join(place, name))
             except OSError:
                 continue
             lines = [shown(line.strip()) for line in text.splitlines() if line.strip()]

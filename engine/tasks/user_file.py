@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engine.contract.disk import MODEL_FILE_BYTES
+from engine.contract.regular_files import UnusableFile, read_regular
 from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.tasks.base import TaskError
 
@@ -41,7 +43,9 @@ def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
     """
     file = Path(path).expanduser()
     try:
-        source = file.read_bytes()
+        source = read_regular(file, MODEL_FILE_BYTES)
+    except UnusableFile as error:
+        raise TaskError("model", f"The model file {path} {error.words}.", "Give a Python file.") from error
     except OSError as error:
         message = f"The model file {path} cannot be read ({error.strerror})."
         raise TaskError("model", message, "Check the path and its permissions.") from error

@@ -14,6 +14,7 @@ from torchvision.transforms._presets import ImageClassification
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
+from engine.contract.regular_files import UnusableFile, open_regular
 from engine.contract.weights import Weights, find, place, weights_of
 from engine.tasks import torchvision_models
 from engine.tasks.adapt import find_first_conv, match_channels
@@ -67,6 +68,8 @@ def from_file(path: str) -> State:
         raise TaskError("weights_file", f"There is no file {path}.", "Check the spelling, or browse for it.") from None
     except PermissionError:
         raise TaskError("weights_file", f"{path} may not be read.", "Give yourself permission to read it.") from None
+    except UnusableFile as error:
+        raise TaskError("weights_file", f"{path} {error.words}.", "Give a file of weights.") from None
     except NoWeightsError:
         message = f"{path} holds no weights (a dict of tensors by name)."
         raise TaskError("weights_file", message, "Give a file made by torch.save of a model's state dict.") from None
@@ -86,6 +89,7 @@ def _read(file: Path) -> State:
     """The weights in a file, which is never unpickled. Raises NoWeightsError, and what the libraries raise."""
     from safetensors.torch import load_file
 
+    open_regular(file).close()
     if file.suffix == ".safetensors":
         content: Any = load_file(file)
     else:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.data.folders import subfolders
 from engine.data.found import Recognised
-from engine.data.imagefolder import subfolders
 from engine.data.inspection import inspect
 from engine.data.labels_table import LabelSplit, recognise_labels
 from engine.data.opening import open_splits

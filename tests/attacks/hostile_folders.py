@@ -1,0 +1,609 @@
+"""Dataset folders that were made to break whoever opens them: small, and each with one hostile file or link in it.
+
+`FOLDERS` gives each by its name: the format that it is taken for, what makes it, and what its report is to name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import socket
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from tests.support.clouds import scene, write_las, write_ply
+from tests.support.pictures import noise, picture, write_idx
+
+GIB = 1 << 30
+
+
+class Hostile(NamedTuple):
+    """`make` fills an empty folder; `culprit` is what the report names, "" where the folder is read as any other."""
+
+    task: str
+    make: Callable[[Path], None]
+    culprit: str
+
+
+# What an honest folder of each kind looks like
+
+
+def by_class(folder: Path) -> None:
+    for name, colour in (("cats", (200, 30, 30)), ("dogs", (30, 30, 200))):
+        for number in range(4):
+            picture(folder / name / f"{number}.png", colour)
+
+
+def with_jpegs(folder: Path) -> None:
+    for name in ("cats", "dogs"):
+        for number in range(4):
+            noise(folder / name / f"{number}.jpg", number)
+
+
+def with_masks(folder: Path) -> None:
+    for number in range(4):
+        picture(folder / "images" / f"{number}.png")
+        mask = np.zeros((16, 20), np.uint8)
+        mask[:8] = 1 + number % 2
+        _mask(folder / "masks" / f"{number}.png", mask)
+
+
+def _mask(path: Path, values: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(values).save(path)
+
+
+def with_yolo(folder: Path) -> None:
+    for number in range(4):
+        picture(folder / "images" / f"{number}.png")
+        path = folder / "labels" / f"{number}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("0 0.5 0.5 0.2 0.2\n1 0.3 0.3 0.2 0.2\n")
+
+
+def with_voc(folder: Path) -> None:
+    for number in range(4):
+        picture(folder / "images" / f"{number}.png")
+        path = folder / "annotations" / f"{number}.xml"
+        path.parent.mkdir(exist_ok=True)
+        box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+        path.write_text(f"<annotation><object><name>cat</name>{box}</object></annotation>")
+
+
+def with_kitti(folder: Path) -> None:
+    for number in range(4):
+        picture(folder / "images" / f"{number}.png")
+        path = folder / "labels" / f"{number}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("Car 0 0 0 1 1 9 9 0 0 0 0 0 0 0\n")
+
+
+def coco_content() -> dict[str, list[dict[str, object]]]:
+    outline = [[1, 1, 9, 1, 9, 9, 1, 9]]
+    return {
+        "images": [{"id": n, "file_name": f"{n}.png", "width": 20, "height": 16} for n in range(4)],
+        "annotations": [
+            {"image_id": n, "category_id": 1, "bbox": [1, 1, 8, 8], "segmentation": outline} for n in range(4)
+        ],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+
+
+def with_coco(folder: Path) -> None:
+    for number in range(4):
+        picture(folder / "images" / f"{number}.png")
+    (folder / "annotations.json").write_text(json.dumps(coco_content()))
+
+
+def with_edges(folder: Path) -> None:
+    for number in range(4):
+        picture(folder / "images" / f"{number}.png")
+        edges = np.zeros((16, 20), np.uint8)
+        edges[8] = 255
+        _mask(folder / "edges" / f"{number}.png", edges)
+
+
+def with_mats(folder: Path) -> None:
+    """Edges as BSDS500 has them."""
+    from scipy.io import savemat
+
+    for number in range(4):
+        picture(folder / "images" / f"{number}.png")
+        boundaries = np.zeros((16, 20), np.uint8)
+        boundaries[8] = 1
+        cells = np.empty((1, 2), object)
+        for person in range(2):
+            cells[0, person] = {"Segmentation": boundaries.astype(np.uint16), "Boundaries": boundaries}
+        path = folder / "groundTruth" / f"{number}.mat"
+        path.parent.mkdir(exist_ok=True)
+        savemat(path, {"groundTruth": cells}, do_compression=True)
+
+
+def with_json_table(folder: Path) -> None:
+    for number in range(4):
+        picture(folder / f"{number}.png")
+    (folder / "labels.json").write_text(json.dumps({f"{n}.png": ["a", "b"] if n % 2 else ["a"] for n in range(4)}))
+
+
+def with_table(folder: Path) -> None:
+    for number in range(4):
+        picture(folder / f"{number}.png")
+    (folder / "labels.csv").write_text(
+        "file,labels\n" + "".join(f"{n}.png,{'a;b' if n % 2 else 'a'}\n" for n in range(4))
+    )
+
+
+def with_clouds(folder: Path) -> None:
+    for number in range(3):
+        places, classes = scene(number, 60)
+        write_ply(folder / f"{number}.ply", places, label=classes)
+
+
+def with_las(folder: Path, ending: str = ".las") -> None:
+    for number in range(3):
+        places, classes = scene(number, 60)
+        write_las(folder / f"{number}{ending}", places, classes + 1)
+
+
+def with_idx(folder: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 8, 8), np.uint8)
+    write_idx(folder / "train-images-idx3-ubyte", pixels)
+    write_idx(folder / "train-labels-idx1-ubyte", np.arange(20, dtype=np.uint8) % 2)
+
+
+def with_bands(folder: Path) -> None:
+    import tifffile
+
+    for number in range(4):
+        (folder / "ab"[number % 2]).mkdir(exist_ok=True)
+        values = np.random.default_rng(number).integers(0, 4000, (16, 20, 5)).astype(np.uint16)
+        tifffile.imwrite(folder / "ab"[number % 2] / f"{number}.tif", values, photometric="minisblack")
+
+
+# What is put into it
+
+
+def _fifo(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def _zeros(path: Path) -> None:
+    """A link to a device that never ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+def make_socket(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        here = os.open(path.parent, os.O_RDONLY)
+        try:
+            listening.bind(f"/proc/self/fd/{here}/{path.name}")  # a socket's whole path may have 107 bytes
+        finally:
+            os.close(here)
+
+
+def _sparse(path: Path, length: int, begin: bytes = b"", end: bytes = b"") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "wb") as stream:
+        stream.write(begin)
+        stream.truncate(length)
+        stream.seek(length - len(end))
+        stream.write(end)
+
+
+def _with(honest: Callable[[Path], None], *changes: Callable[[Path], object]) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        honest(folder)
+        for change in changes:
+            change(folder)
+
+    return make
+
+
+def _put(honest: Callable[[Path], None], name: str, what: Callable[[Path], object]) -> Callable[[Path], None]:
+    return _with(honest, lambda folder: what(folder / name))
+
+
+def _text(content: str | bytes) -> Callable[[Path], object]:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda path: path.write_bytes(data)
+
+
+def _laughs(key: str) -> str:
+    """YAML whose aliases stand for 10^9 words."""
+    levels = ["a0: &a0 [" + ",".join(["lol"] * 10) + "]"]
+    levels += [f"a{n}: &a{n} [" + ",".join([f"*a{n - 1}"] * 10) + "]" for n in range(1, 9)]
+    return "\n".join(levels) + f"\n{key}"
+
+
+def _merges() -> str:
+    levels = ["a0: &a0 {x: y}"]
+    levels += [f"a{n}: &a{n} {{<<: [" + ",".join([f"*a{n - 1}"] * 10) + "]}" for n in range(1, 9)]
+    return "\n".join(levels) + "\nnames: [a, b]\n"
+
+
+def _mat(*elements: bytes) -> bytes:
+    head = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<HH", 0x0100, 0x4D49)
+    return head + b"".join(elements)
+
+
+def _element(kind: int, content: bytes) -> bytes:
+    return struct.pack("<II", kind, len(content)) + content + b"\0" * (-len(content) % 8)
+
+
+def _matrix(kind: int, shape: tuple[int, ...], name: bytes, *content: bytes) -> bytes:
+    parts = [
+        _element(6, struct.pack("<II", kind, 0)),
+        _element(5, struct.pack(f"<{len(shape)}i", *shape)),
+        _element(1, name),
+        *content,
+    ]
+    return _element(14, b"".join(parts))
+
+
+def mat_of_structs_without_fields() -> bytes:
+    """2^31 structs of no field, in some hundred bytes."""
+    fields = struct.pack("<HHI", 5, 4, 32) + _element(1, b"")
+    return _mat(_matrix(2, (46_340, 46_340), b"groundTruth", fields))
+
+
+def mat_of_a_bomb() -> bytes:
+    """4 GiB of zeros, deflated twice over: as a compressed element of 4 MB."""
+    squeeze = zlib.compressobj(9)
+    inside = [squeeze.compress(struct.pack("<II", 14, 0xFFFFFF00))]
+    inside.append(
+        squeeze.compress(
+            _element(6, struct.pack("<II", 9, 0))
+            + _element(5, struct.pack("<2i", 65_536, 60_000))
+            + _element(1, b"groundTruth")
+            + struct.pack("<II", 2, 65_536 * 60_000)
+        )
+    )
+    zeros = bytes(1 << 24)
+    inside += [squeeze.compress(zeros) for _ in range(234)]
+    inside.append(squeeze.flush())
+    packed = b"".join(inside)
+    return _mat(struct.pack("<II", 15, len(packed)) + packed)
+
+
+def mat_of_a_sparse_layer() -> bytes:
+    """BSDS500's cells, the edges in them a sparse matrix of 40,000 x 40,000."""
+    from scipy.io import savemat
+    from scipy.sparse import csc_matrix
+
+    cell = np.empty((1, 1), object)
+    cell[0, 0] = {"Boundaries": csc_matrix((40_000, 40_000), dtype=np.float64)}
+    stream = io.BytesIO()
+    savemat(stream, {"groundTruth": cell})
+    return stream.getvalue()
+
+
+def _ply(*elements: str, text: bool = False) -> bytes:
+    kind = "ascii" if text else "binary_little_endian"
+    return f"ply\nformat {kind} 1.0\n{chr(10).join(elements)}\nend_header\n".encode()
+
+
+_VERTEX = "property float x\nproperty float y\nproperty float z\nproperty uchar label"
+
+
+def _las_with(ending: str, at: int, kind: str, value: int) -> Callable[[Path], None]:
+    """Clouds of which 1 has a number of its header changed."""
+
+    def make(folder: Path) -> None:
+        with_las(folder, ending)
+        path = folder / f"1{ending}"
+        content = bytearray(path.read_bytes())
+        struct.pack_into(f"<{kind}", content, at, value)
+        path.write_bytes(content)
+
+    return make
+
+
+def _laz_of_many_chunks(folder: Path) -> None:
+    with_las(folder, ".laz")
+    path = folder / "1.laz"
+    content = bytearray(path.read_bytes())
+    points = struct.unpack_from("<I", content, 96)[0]
+    table = struct.unpack_from("<q", content, points)[0]
+    struct.pack_into("<I", content, table + 4, 0xFFFF_FFF0)
+    path.write_bytes(content)
+
+
+def _cut_in_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def png_of(width: int, height: int, colour: int = 0, depth: int = 8) -> bytes:
+    """A whole PNG of nothing but zeros, deflated to a thousandth."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    row = bytes(1 + width * {0: 1, 2: 3, 6: 4}[colour] * depth // 8)
+    squeeze = zlib.compressobj(9)
+    packed = b"".join([squeeze.compress(row) for _ in range(height)]) + squeeze.flush()
+    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+
+
+def _huge_tiff(folder: Path, bands: int) -> None:
+    """A TIFF of one tile that announces 13,000 x 13,000 pixels of so many bands."""
+    import tifffile
+
+    with_bands(folder)
+    path = folder / "a" / "0.tif"
+    values = np.zeros((16, 16, bands), np.uint16)
+    planes = {"planarconfig": "contig"} if bands > 1 else {}
+    tifffile.imwrite(path, values, photometric="minisblack", compression="zlib", tile=(16, 16), **planes)
+    with tifffile.TiffFile(path, mode="r+") as file:
+        tags = file.pages.first.tags
+        tags["ImageWidth"].overwrite(13_000)
+        tags["ImageLength"].overwrite(13_000)
+
+
+def _scribbled_masks(folder: Path) -> None:
+    """A mask of 16 bits in which 65,535 values lie strewn all over it."""
+    with_masks(folder)
+    values = np.random.default_rng(0).permutation(np.resize(np.arange(1, 65_536), 1400 * 1400))
+    for number in range(4):
+        picture(folder / "images" / f"{number}.png", size=(1400, 1400))
+        _mask(folder / "masks" / f"{number}.png", values.reshape(1400, 1400).astype(np.uint16))
+
+
+def _outline(segmentation: object, **more: object) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        with_coco(folder)
+        content = coco_content()
+        content["annotations"][0] |= {"segmentation": segmentation} | more
+        (folder / "annotations.json").write_text(json.dumps(content))
+
+    return make
+
+
+def _boxless_outline(segmentation: object) -> Callable[[Path], None]:
+    return _outline(segmentation, bbox=None)
+
+
+def _zigzag(points: int) -> list[list[float]]:
+    return [[c for n in range(points) for c in (float(n % 20), -1e6 if n % 2 else 1e6)]]
+
+
+def _tall_zigzag(folder: Path) -> None:
+    """A polygon of 100,000 sides, each of which crosses all 8,000 rows of its picture."""
+    with_coco(folder)
+    picture(folder / "images" / "0.png", size=(20, 8000))
+    content = coco_content()
+    content["images"][0] |= {"height": 8000}
+    content["annotations"][0] |= {"segmentation": _zigzag(100_000)}
+    (folder / "annotations.json").write_text(json.dumps(content))
+
+
+def _many_wide_outlines(folder: Path) -> None:
+    """20,000 outlines, each of them around the whole of a picture of 4,000 x 3,000."""
+    with_coco(folder)
+    (folder / "images" / "0.png").write_bytes(png_of(4000, 3000))
+    content = coco_content()
+    content["images"][0] |= {"width": 4000, "height": 3000}
+    around = [[0, 0, 4000, 0, 4000, 3000, 0, 3000]]
+    content["annotations"] += [
+        {"image_id": 0, "category_id": 1, "bbox": [0, 0, 4000, 3000], "segmentation": around} for _ in range(20_000)
+    ]
+    (folder / "annotations.json").write_text(json.dumps(content))
+
+
+def _many_categories(folder: Path) -> None:
+    with_coco(folder)
+    content = coco_content()
+    content["categories"] += [{"id": n, "name": f"class {n}"} for n in range(2, 90_000)]
+    (folder / "annotations.json").write_text(json.dumps(content))
+
+
+def _do_not_care(folder: Path) -> None:
+    """20,000 regions of no class among 20,000 classes: 400 million boxes."""
+    with_kitti(folder)
+    lines = [f"c{n} 0 0 0 1 1 9 9 0 0 0 0 0 0 0" for n in range(20_000)]
+    lines += ["DontCare 0 0 0 1 1 9 9 0 0 0 0 0 0 0"] * 20_000
+    (folder / "labels" / "0.txt").write_text("\n".join(lines))
+
+
+def _label_each(folder: Path) -> None:
+    """A table of 60,000 pictures, each with a label of its own: a matrix of 3,600 million."""
+    rows = "".join(f"{n}.png,label {n}\n" for n in range(60_000))
+    for number in range(60_000):
+        (folder / f"{number}.png").touch()
+    (folder / "labels.csv").write_text("file,labels\n" + rows)
+
+
+def _link_farm(folder: Path) -> None:
+    """26 folders in a row, each of which leads to the next by two links: 2^26 ways down."""
+    by_class(folder)
+    farm = folder / "cats" / "farm"
+    for number in range(27):
+        (farm / str(number)).mkdir(parents=True)
+        if number:
+            for name in ("a", "b"):
+                (farm / str(number - 1) / name).symlink_to(f"../{number}")
+    picture(farm / "26" / "last.png", (200, 30, 30))
+
+
+def _link_farm_of_a_table(folder: Path) -> None:
+    _link_farm(folder)
+    with_table(folder)
+
+
+def _link_upwards(folder: Path) -> None:
+    """a/b leads to a, as c/d and e/f do beside it: each path may go on through any of them, for ever."""
+    with_table(folder)
+    for number in range(12):
+        (folder / f"up{number}").symlink_to(".")
+
+
+def _looping_link(folder: Path) -> None:
+    by_class(folder)
+    (folder / "loop").symlink_to("loop")
+
+
+def _looping_picture(folder: Path) -> None:
+    by_class(folder)
+    (folder / "cats" / "loop.png").symlink_to("loop.png")
+
+
+def _deep(folder: Path) -> None:
+    """1,900 folders within each other."""
+    by_class(folder)
+    here = os.open(folder / "cats", os.O_RDONLY)
+    for _ in range(1900):
+        os.mkdir("d", dir_fd=here)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+
+
+def _idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
+    """An idx file of zeros of such a shape, gzipped to a thousandth."""
+
+    def make(folder: Path) -> None:
+        with_idx(folder)
+        (folder / name.removesuffix(".gz")).unlink()
+        with gzip.open(folder / name, "wb", compresslevel=1) as stream:
+            stream.write(b"\0\0\x08" + bytes([len(shape)]) + struct.pack(f">{len(shape)}I", *shape))
+            left = int(np.prod(shape, dtype=np.int64))
+            while left > 0:
+                stream.write(bytes(min(left, 1 << 24)))
+                left -= 1 << 24
+
+    return make
+
+
+def _sparse_idx(folder: Path) -> None:
+    """Labels and pictures by the hundred million, of which the disk holds nothing."""
+    count = 400_000_000
+    _sparse(folder / "train-labels-idx1-ubyte", count + 8, b"\0\0\x08\x01" + struct.pack(">I", count), b"\1")
+    _sparse(folder / "train-images-idx3-ubyte", count * 16 + 16, b"\0\0\x08\x03" + struct.pack(">3I", count, 4, 4))
+
+
+def _sparse_twins(folder: Path) -> None:
+    """A training and a validation picture of 300 GB each that seem whole, and the same."""
+    begin, end = png_of(4, 4)[:60], b"\0\0\0\0IEND\xaeB`\x82"
+    for split in ("train", "val"):
+        by_class(folder / split)
+        _sparse(folder / split / "cats" / "huge.png", 300 * GIB, begin, end)
+
+
+def _postscript(folder: Path) -> None:
+    """A picture by its name that is a program: Pillow would have Ghostscript run it."""
+    by_class(folder)
+    (folder / "cats" / "0.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n{} loop\n%%EOF\n"
+    )
+
+
+FOLDERS: dict[str, Hostile] = {
+    # YAML
+    "yaml of a billion laughs": Hostile("boxes", _put(with_yolo, "data.yaml", _text(_laughs("names: *a8\n"))), "data.yaml"),
+    "yaml of laughs within a name": Hostile("boxes", _put(with_yolo, "data.yaml", _text(_laughs("names: [*a8, b]\n"))), "data.yaml"),
+    "yaml of merges": Hostile("boxes", _put(with_yolo, "data.yaml", _text(_merges())), "data.yaml"),
+    "yaml with class 3 billion": Hostile("boxes", _put(with_yolo, "data.yaml", _text("names: {0: a, 3000000000: b}\n")), "data.yaml"),
+    "yaml of brackets": Hostile("boxes", _put(with_yolo, "data.yaml", _text("names: " + "[" * 5000)), "data.yaml"),
+    "yaml of 60 MB": Hostile("boxes", _put(with_yolo, "data.yaml", _text("names:\n" + "- a\n" * 15_000_000)), "data.yaml"),
+    # Devices and pipes
+    "classes.txt without end": Hostile("masks", _put(with_masks, "classes.txt", _zeros), "classes.txt"),
+    "classes.txt of yolo without end": Hostile("boxes", _put(with_yolo, "classes.txt", _zeros), "classes.txt"),
+    "emd without end": Hostile("masks", _put(with_masks, "esri_model_definition.emd", _zeros), "esri_model_definition.emd"),
+    "emd of bands without end": Hostile("imagefolder", _put(with_bands, "esri_model_definition.emd", _zeros), "esri_model_definition.emd"),
+    "labels.csv without end": Hostile("labels", _put(with_table, "labels.csv", _zeros), "labels.csv"),
+    "labels.csv is a pipe": Hostile("labels", _put(with_table, "labels.csv", _fifo), "labels.csv"),
+    "data.yaml is a pipe": Hostile("boxes", _put(with_yolo, "data.yaml", _fifo), "data.yaml"),
+    "picture is a pipe": Hostile("imagefolder", _put(by_class, "cats/0.png", _fifo), "0.png"),
+    "picture without end": Hostile("imagefolder", _put(by_class, "cats/0.png", _zeros), "0.png"),
+    "picture is a socket": Hostile("imagefolder", _put(by_class, "cats/0.png", make_socket), "0.png"),
+    "tiff is a pipe": Hostile("imagefolder", _put(with_bands, "a/0.tif", _fifo), "0.tif"),
+    "mask is a pipe": Hostile("masks", _put(with_masks, "masks/1.png", _fifo), "1.png"),
+    "mask without end": Hostile("masks", _put(with_masks, "masks/1.png", _zeros), "1.png"),
+    "picture of a mask is a pipe": Hostile("masks", _put(with_masks, "images/1.png", _fifo), "1.png"),
+    "numbered mask is a pipe": Hostile("instances", _put(with_masks, "masks/1.png", _fifo), "1.png"),
+    "edges are a pipe": Hostile("edges", _put(with_edges, "edges/1.png", _fifo), "1.png"),
+    "edges without end": Hostile("edges", _put(with_edges, "edges/1.png", _zeros), "1.png"),
+    "yolo's text is a pipe": Hostile("boxes", _put(with_yolo, "labels/1.txt", _fifo), "1.txt"),
+    "yolo's text without end": Hostile("boxes", _put(with_yolo, "labels/1.txt", _zeros), "1.txt"),
+    "kitti's text is a pipe": Hostile("boxes", _put(with_kitti, "labels/1.txt", _fifo), "1.txt"),
+    "xml is a pipe": Hostile("boxes", _put(with_voc, "annotations/1.xml", _fifo), "1.xml"),
+    "xml without end": Hostile("boxes", _put(with_voc, "annotations/1.xml", _zeros), "1.xml"),
+    "coco's json is a pipe": Hostile("boxes", _put(with_coco, "annotations.json", _fifo), "annotations.json"),
+    "picture of coco is a pipe": Hostile("boxes", _put(with_coco, "images/1.png", _fifo), "1.png"),
+    "cloud is a pipe": Hostile("points", _put(with_clouds, "1.ply", _fifo), "1.ply"),
+    "las without end": Hostile("points", _put(with_las, "1.las", _zeros), "1.las"),
+    "idx labels are a pipe": Hostile("idx", _put(with_idx, "train-labels-idx1-ubyte", _fifo), "train-labels-idx1-ubyte"),
+    "idx pictures are a pipe": Hostile("idx", _put(with_idx, "train-images-idx3-ubyte", _fifo), "train-images-idx3-ubyte"),
+    "list of names is a pipe": Hostile("boxes", _with(with_yolo, lambda f: _fifo(f / "train.txt"), lambda f: (f / "data.yaml").write_text("names: [a, b]\ntrain: train.txt\n")), ""),
+    "any file is a pipe": Hostile("files", _put(by_class, "cats/0.png", _fifo), ""),
+    # Headers that announce more than there is
+    "idx announces 5 GB": Hostile("idx", _put(with_idx, "train-images-idx3-ubyte", _text(b"\0\0\x08\x03" + struct.pack(">3I", 20, 16_384, 16_384))), "train-images-idx3-ubyte"),
+    "idx unpacks to 3 GB": Hostile("idx", _idx_gz("train-images-idx3-ubyte.gz", 20, 12_288, 12_288), "train-images-idx3-ubyte.gz"),
+    "idx labels unpack to 1 GB": Hostile("idx", _idx_gz("train-labels-idx1-ubyte.gz", 1 << 30), "train-labels-idx1-ubyte.gz"),
+    "idx of holes": Hostile("idx", _sparse_idx, "train-"),
+    "ply announces millions of wide points": Hostile("points", _put(with_clouds, "1.ply", _text(_ply("element vertex 900000", _VERTEX, *(f"property double p{n}" for n in range(1500))) + bytes(1 << 20))), "1.ply"),
+    "ply announces faces": Hostile("points", _put(with_clouds, "1.ply", _text(_ply("element face 2000000000", "property list uchar int vertex_indices", "element vertex 3", _VERTEX) + bytes(100))), "1.ply"),
+    "ply hides its header": Hostile("points", _put(with_clouds, "1.ply", _text(b"ply\nformat binary_little_endian 1.0\ncomment element vertex 1\ncomment end_header\nelement vertex 2000000000\n" + _VERTEX.encode() + b"\nproperty list uchar int v\nend_header\n" + bytes(100))), "1.ply"),
+    "las announces points": Hostile("points", _las_with(".las", 247, "Q", 30_000_000_000), "1.las"),
+    "las announces vlrs": Hostile("points", _las_with(".las", 100, "I", 4_000_000_000), "1.las"),
+    "las announces evlrs": Hostile("points", _with(_las_with(".las", 243, "I", 4_000_000_000), lambda f: None), ""),
+    "laz announces points": Hostile("points", _las_with(".laz", 247, "Q", 4_000_000_000), "1.laz"),
+    "laz announces chunks": Hostile("points", _laz_of_many_chunks, "1.laz"),
+    "las is cut in half": Hostile("points", _with(with_las, lambda f: _cut_in_half(f / "1.las")), "1.las"),
+    "mat of structs without fields": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_structs_without_fields())), "1."),
+    "mat of a bomb": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_a_bomb())), "1."),
+    "mat of a sparse layer": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_a_sparse_layer())), "1."),
+    "mat of holes": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: _sparse(f / "edges" / "1.mat", 8 * GIB, _mat())), "1."),
+    "tiff of many bands": Hostile("imagefolder", lambda f: _huge_tiff(f, 500), "0.tif"),
+    "tiff of many tiles": Hostile("imagefolder", lambda f: _huge_tiff(f, 1), "0.tif"),
+    "png of 178 megapixels": Hostile("imagefolder", _put(by_class, "cats/0.png", _text(png_of(13_300, 13_300, 2))), ""),
+    "mask of 100 megapixels": Hostile("masks", _with(with_masks, *((lambda f, n=n, k=k: (f / k / f"{n}.png").write_bytes(png_of(10_000, 10_000))) for n in range(1) for k in ("images", "masks"))), ""),
+    "mask of scribbles": Hostile("instances", _scribbled_masks, "png"),
+    "mask of scribbles for classes": Hostile("masks", _scribbled_masks, "65,"),
+    # Text
+    "csv of a huge field": Hostile("labels", _put(with_table, "labels.csv", _text('file,labels\n0.png,"' + "a" * 200_000 + '"\n')), "labels.csv"),
+    "csv with a zero": Hostile("labels", _put(with_table, "labels.csv", _text(b"file,labels\n0.png,a\0b\n1.png,c\n")), ""),
+    "json of brackets": Hostile("labels", _put(with_table, "labels.json", _text("[" * 200_000)), "labels.json"),
+    "emd of brackets": Hostile("masks", _put(with_masks, "esri_model_definition.emd", _text("[" * 200_000)), "esri_model_definition.emd"),
+    "coco of brackets": Hostile("boxes", _put(with_coco, "annotations.json", _text('{"images": [], "categories": [], "annotations": [{"image_id": 1, "category_id": 1, "segmentation": ' + "[" * 200_000)), "annotations.json"),
+    "coco of holes": Hostile("boxes", _put(with_coco, "annotations.json", lambda p: _sparse(p, 30 * GIB, b'{"images" "annotations" "categories"')), "annotations.json"),
+    "labels.csv of holes": Hostile("labels", _put(with_table, "labels.csv", lambda p: _sparse(p, 6 * GIB, b"file,labels\n")), "labels.csv"),
+    "label for each picture": Hostile("labels", _label_each, "label"),
+    "classes.txt of a million": Hostile("masks", _put(with_masks, "classes.txt", _text("".join(f"c{n}\n" for n in range(1_000_000)))), "classes.txt"),
+    "class with a name of 10 MB": Hostile("masks", _put(with_masks, "classes.txt", _text("a\nb\n" + "c" * 10_000_000)), "letters"),
+    "coco of 90,000 categories": Hostile("boxes", _many_categories, "899"),
+    "kitti of regions and classes": Hostile("boxes", _do_not_care, ""),
+    # Outlines
+    "runs of a huge picture": Hostile("boxes", _boxless_outline({"size": [1_000_000, 1_000_000], "counts": [0, 1_000_000_000_000]}), "png"),
+    "runs that overflow": Hostile("boxes", _boxless_outline({"size": [16, 20], "counts": [1 << 62, 1 << 62, 1 << 62, 320 + (1 << 62)]}), "png"),
+    "runs beyond 64 bits": Hostile("boxes", _boxless_outline({"size": [16, 20], "counts": [1 << 70]}), "png"),
+    "packed runs without end": Hostile("instances", _outline({"size": [16, 20], "counts": "o" * 3_000_000}), "0.png"),
+    "polygon of tall sides": Hostile("instances", _tall_zigzag, "0.png"),
+    "outlines around everything": Hostile("instances", _many_wide_outlines, "0.png"),
+    "picture of no finite size": Hostile("boxes", _put(with_coco, "annotations.json", _text(json.dumps(coco_content()).replace('"width": 20', '"width": 1e400'))), ""),
+    "picture with a zero in its name": Hostile("boxes", _put(with_coco, "annotations.json", _text(json.dumps(coco_content()).replace("0.png", "a\\u0000b/0.png"))), ""),
+    # Links
+    "looping link": Hostile("imagefolder", _looping_link, "loop"),
+    "looping picture": Hostile("imagefolder", _looping_picture, "loop.png"),
+    "links in 2^26 ways": Hostile("imagefolder", _link_farm, ""),
+    "links in 2^26 ways beside a table": Hostile("labels", _link_farm_of_a_table, ""),
+    "links upwards": Hostile("labels", _link_upwards, ""),
+    "1,900 folders within each other": Hostile("imagefolder", _deep, ""),
+    # What would be run or read for ever
+    "twins of 300 GB": Hostile("imagefolder", _sparse_twins, "huge.png"),
+    "postscript": Hostile("imagefolder", _postscript, "0.png"),
+}  # fmt: skip

@@ -1,0 +1,121 @@
+"""Hostile datasets by the thousand: honest folders of every kind in which a file is damaged, by a seed.
+
+What changes is drawn so that it hits what readers trust: numbers in headers, lengths, the ends of files, words of text.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.attacks import hostile_folders as honest
+
+KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "pictures by class": ("imagefolder", honest.by_class),
+    "jpegs by class": ("imagefolder", honest.with_jpegs),
+    "bands": ("imagefolder", honest.with_bands),
+    "idx": ("idx", honest.with_idx),
+    "masks": ("masks", honest.with_masks),
+    "numbered masks": ("instances", honest.with_masks),
+    "edges": ("edges", honest.with_edges),
+    "edges of Matlab's": ("edges", honest.with_mats),
+    "yolo": ("boxes", honest.with_yolo),
+    "voc": ("boxes", honest.with_voc),
+    "kitti": ("boxes", honest.with_kitti),
+    "coco": ("boxes", honest.with_coco),
+    "coco's outlines": ("instances", honest.with_coco),
+    "table": ("labels", honest.with_table),
+    "json table": ("labels", honest.with_json_table),
+    "ply": ("points", honest.with_clouds),
+    "las": ("points", honest.with_las),
+    "laz": ("points", lambda folder: honest.with_las(folder, ".laz")),
+}
+"""Honest folders: the format that each is taken for, and what makes it."""
+
+_MOST_BYTES = 1 << 21
+_NUMBERS = (0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)
+_WORDS = (
+    b"99999999999", b"-1", b"nan", b"1e400", b"\0", b"[" * 3000, b"{" * 3000, b'"', b"\xff\xfe", b"\\ud800", b"../../../etc", b"&a [*a]",
+    b"null", b"{}", b"[]", b"x" * 140_000, b"\n" * 5000, b"0x1F", b"true", b"9" * 5000,
+)  # fmt: skip
+
+
+def damage(folder: Path, seed: int) -> Path:
+    """Damages one file of an honest folder by what `seed` says; returns it."""
+    drawn = random.Random(seed)
+    path = drawn.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
+    content = bytearray(path.read_bytes())
+    for _ in range(drawn.choice((1, 1, 1, 2, 3, 8))):
+        content = bytearray(drawn.choice(_DAMAGE)(drawn, content))
+    path.write_bytes(content)
+    return path
+
+
+def _place(drawn: random.Random, content: bytearray) -> int:
+    """Mostly near the beginning, where headers are, or near the end."""
+    reach = drawn.choice((16, 64, 400, len(content)))
+    place = drawn.randrange(max(1, min(reach, len(content))))
+    return place if drawn.random() < 0.8 else max(0, len(content) - 1 - place)
+
+
+def _cut(drawn: random.Random, content: bytearray) -> bytes:
+    return bytes(content[: _place(drawn, content)])
+
+
+def _flip(drawn: random.Random, content: bytearray) -> bytes:
+    if content:
+        content[_place(drawn, content)] ^= 1 << drawn.randrange(8)
+    return bytes(content)
+
+
+def _number(drawn: random.Random, content: bytearray) -> bytes:
+    size, kind = drawn.choice(((1, "B"), (2, "H"), (4, "I"), (8, "Q")))
+    place = _place(drawn, content)
+    if place + size <= len(content):
+        value = drawn.choice(_NUMBERS) & (1 << 8 * size) - 1
+        struct.pack_into(drawn.choice("<>") + kind, content, place, value)
+    return bytes(content)
+
+
+def _word(drawn: random.Random, content: bytearray) -> bytes:
+    """Puts something in the place of a word."""
+    words = bytes(content).split(b" ") if drawn.random() < 0.5 else bytes(content).split(b'"')
+    mark = b" " if len(bytes(content).split(b" ")) == len(words) else b'"'
+    words[drawn.randrange(len(words))] = drawn.choice(_WORDS)
+    return mark.join(words)
+
+
+def _insert(drawn: random.Random, content: bytearray) -> bytes:
+    place = _place(drawn, content)
+    return bytes(content[:place]) + drawn.choice(_WORDS) + bytes(content[place:])
+
+
+def _repeat(drawn: random.Random, content: bytearray) -> bytes:
+    place, end = sorted((_place(drawn, content), _place(drawn, content)))
+    times = min(drawn.choice((1, 50, 2000)), _MOST_BYTES // max(1, end - place))
+    return bytes(content[:end]) + bytes(content[place:end]) * times + bytes(content[end:])
+
+
+def _nothing(drawn: random.Random, content: bytearray) -> bytes:
+    return b""
+
+
+_DAMAGE = (_cut, _flip, _flip, _number, _number, _number, _word, _insert, _repeat, _nothing)
+
+
+class Honest:
+    """Keeps an honest folder of each kind, to be copied: making one takes longer."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        for kind, (_, make) in KINDS.items():
+            (place / kind).mkdir(parents=True)
+            make(place / kind)
+
+    def copy(self, kind: str, to: Path) -> str:
+        """Puts a copy of an honest folder of that kind at `to`; returns the format that it is taken for."""
+        shutil.copytree(self._place / kind, to)
+        return KINDS[kind][0]

@@ -1,0 +1,50 @@
+"""Datasets that were made to exhaust whoever opens them: each is told of, at a bounded cost."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.bounds import MOST_BYTES, MOST_CPU_S, look_at
+from tests.attacks.hostile_folders import FOLDERS
+
+pytestmark = pytest.mark.attacks
+
+SOME = (
+    "yaml of laughs within a name", "yaml with class 3 billion", "yaml of brackets", "classes.txt without end", "labels.csv is a pipe",
+    "picture is a pipe", "mask without end", "edges are a pipe", "idx unpacks to 3 GB", "ply hides its header", "las announces vlrs",
+    "laz announces chunks", "las is cut in half", "mat of structs without fields", "tiff of many bands", "csv of a huge field",
+    "runs that overflow", "looping link", "links in 2^26 ways", "twins of 300 GB", "postscript",
+)  # fmt: skip
+"""One of each kind; the others are long."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    yield folder
+    # Folders that lie a thousand deep are too deep for Python's own way.
+    subprocess.run(["rm", "-rf", folder], check=True)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SOME else pytest.mark.long) for name in FOLDERS]
+)
+def test_that_a_hostile_folder_is_told_of_at_a_bounded_cost(folder: Path, name: str) -> None:
+    hostile = FOLDERS[name]
+    hostile.make(folder)
+
+    looked = look_at(folder, hostile.task)
+
+    assert hostile.culprit in looked.told
+    assert "Traceback" not in looked.said
+    assert looked.resident_bytes < MOST_BYTES
+    assert looked.cpu_s < MOST_CPU_S
+
+
+def test_that_the_names_of_the_daily_ones_are_known() -> None:
+    assert set(SOME) <= set(FOLDERS)
