@@ -22,6 +22,7 @@ from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, Pla
 from engine.contract.problems import Problem
 from engine.planning.planner import Refused, plan
 from tests.support.pictures import picture
+from tests.support.consent import agreed
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "engine.planning"]
@@ -82,7 +83,7 @@ def written(path: Path, body: str) -> dict[str, object]:
     """
     text = textwrap.dedent(head) + textwrap.indent(body, " " * 8) + "\n" + textwrap.dedent(tail)
     path.write_text(text)
-    return {"model": str(path), "model_file_sha256": model_file_sha256(str(path)), "image_size": 16}
+    return {"model": str(path), "model_file_sha256": agreed(path), "image_size": 16}
 
 
 def test_that_progress_comes_first_and_the_cut_last() -> None:

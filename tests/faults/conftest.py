@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +14,9 @@ from engine.contract import paths
 from engine.contract.job import Job
 from engine.contract.runs import RunFolder, create_run
 from tests.engine.supervisor.supervised import make_pictures
-from tests.faults.damage import Gate, stepwise_file
+from tests.faults.damage import STEPWISE, Gate
 from tests.faults.real_runs import MODEL, End, Hold, RealRun, Starter
+from tests.support.consent import agreed
 
 Make = Callable[..., Job]
 Begin = Callable[..., RealRun]
@@ -54,7 +54,7 @@ def allowed(tmp_path: Path) -> Allowed:
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "other_net.py"
         path.write_text(text)
-        return {"model": str(path), "model_file_sha256": hashlib.sha256(text.encode()).hexdigest()}
+        return {"model": str(path), "model_file_sha256": agreed(path)}
 
     return write
 
@@ -70,7 +70,7 @@ def job(pictures: Path, model_file: Path) -> Make:
         values: dict[str, Any] = {
             "dataset": str(pictures),
             "model": str(model_file),
-            "model_file_sha256": hashlib.sha256(model_file.read_bytes()).hexdigest(),
+            "model_file_sha256": agreed(model_file),
             "image_size": 28,
             "batch_size": 8,
             "epochs": 3,
@@ -89,9 +89,16 @@ def job(pictures: Path, model_file: Path) -> Make:
 
 
 @pytest.fixture(scope="session")
-def stepwise(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def stepwise_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stepwise") / "stepwise.py"
+    path.write_text(STEPWISE)
+    return path
+
+
+@pytest.fixture
+def stepwise(stepwise_file: Path) -> dict[str, str]:
     """The fields of a job that train `STEPWISE`."""
-    return stepwise_file(tmp_path_factory.mktemp("stepwise"))
+    return {"model": str(stepwise_file), "model_file_sha256": agreed(stepwise_file)}
 
 
 @pytest.fixture

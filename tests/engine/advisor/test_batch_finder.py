@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address
 MODEL = """
 import torch
 from torch import nn
+from tests.support.consent import agreed
 
 class Deep(nn.Module):
     def __init__(self, classes):
@@ -54,7 +55,7 @@ def job(tmp_path: Path) -> Job:
     """Of images that take 5 MB each."""
     file = tmp_path / "deep.py"
     file.write_text(MODEL)
-    digest = model_file_sha256(str(file)) or ""
+    digest = agreed(file)
     own = Job(dataset=str(paths.sample_dataset()), model=str(file), model_file_sha256=digest)
     return msgspec.structs.replace(own, image_size=256, cpu_threads=1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import subprocess
@@ -43,6 +42,7 @@ import os
 import time
 import torch
 from torch import nn
+from tests.support.consent import agreed
 
 @torch.fx.wrap
 def maybe_hang(values):
@@ -169,8 +169,7 @@ def test_that_a_rank_that_hangs_in_its_model_is_named_with_the_place(
 ) -> None:
     file = tmp_path / "net.py"
     file.write_text(SLEEPER)
-    digest = hashlib.sha256(SLEEPER.encode()).hexdigest()
-    run = start(strategy, SILENT_S, STUCK_S, model=str(file), model_file_sha256=digest, image_size=28)
+    run = start(strategy, SILENT_S, STUCK_S, model=str(file), model_file_sha256=agreed(file), image_size=28)
     run.train(20)
     Path(f"{file}.hang").touch()
     failed, _ = run.end()

@@ -267,10 +267,8 @@ def test_that_frozen_statistics_stay_as_they_are_through_train_copies_and_tracin
 
 def agreed(path: Path, text: str, **given: object) -> Job:
     """The job for a model file with `text`, which the user has agreed to run."""
-    from engine.contract.disk import model_file_sha256
-
     path.write_text(text)
-    return Job(model=str(path), model_file_sha256=model_file_sha256(str(path)) or "", image_size=16, **given)  # type: ignore[arg-type]
+    return Job(model=str(path), model_file_sha256=consent.agreed(path), image_size=16, **given)  # type: ignore[arg-type]
 
 
 GOOD = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from engine.tasks.road_models import SCORES, network, of_resnet
 from tests.support.lessons import lesson
 from tests.support.lines import line, make_lined
 from tests.support.masks import make_masked
+from tests.support.consent import agreed
 
 TASK = TASKS["road_extraction"]
 OBJECTIVE = TASK.objective(Job(task="road_extraction"), lesson(2))
@@ -264,7 +264,7 @@ def test_that_a_model_file_of_ones_own_is_tried_out_and_learns(tmp_path: Path) -
     def built(padding: int) -> torch.nn.Module:
         source = text.format(padding=padding)
         (tmp_path / "own.py").write_text(source)
-        trusted = hashlib.sha256(source.encode()).hexdigest()
+        trusted = agreed(tmp_path / "own.py")
         job = Job(task="road_extraction", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=SIDE)
         return TASK.build_model(job, 2, 3)
 
