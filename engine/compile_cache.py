@@ -16,24 +16,23 @@ FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", 
 
 
 def keep_private() -> str:
-    """Sets this process's caches of compiled code, to be called before anything is compiled: to Footplate's cache folder,
-    or to where the environment says.
+    """Sets this process's caches of compiled code, and its children's, to folders in Footplate's own cache. To be called
+    before torch is imported, which chooses one then, and is to be told of it (`torch_compat.keep_compiled_in`).
 
-    One that other users can write to is not used, but a folder beside the runs' sockets, which is the user's alone; why,
+    Where other users can write to that cache, a folder beside the runs' sockets is used, which is the user's alone; why,
     with the remedy, is then returned. Raises OSError where there is no private folder at all.
     """
     why = ""
-    for variable, name in FOLDERS.items():
-        chosen = os.environ.get(variable)
-        try:
-            folder = paths.trusted_folder(Path(chosen) if chosen else paths.cache_folder() / "compiled" / name)
-        except OSError as error:
-            folder = paths.trusted_folder(paths.runtime_folder() / "compiled" / name)
-            remedy = f"Set {variable if chosen else 'FOOTPLATE_CACHE'} to a folder of your own."
-            why = f"Compiled code is kept in {folder.parent} for now: {_words(error)}. {remedy}"
-        os.environ[variable] = str(folder)
+    try:
+        folders = _folders(paths.cache_folder())
+    except OSError as error:
+        folders = _folders(paths.runtime_folder())
+        words = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        where = paths.runtime_folder() / "compiled"
+        why = f"Compiled code is kept in {where} for now: {words}. Set FOOTPLATE_CACHE to a folder of your own."
+    os.environ.update(folders)
     return why
 
 
-def _words(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+def _folders(root: Path) -> dict[str, str]:
+    return {variable: str(paths.trusted_folder(root / "compiled" / name)) for variable, name in FOLDERS.items()}

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
 from engine.cli.progress import Progress
 from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.decoding import NOT_DECODED
-from engine.contract.events import EVENT, DevicesFree, RunFinished
+from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished
 from engine.contract.going_on import last_execution
 from engine.contract.protocol import Pause, Stop
 from engine.contract.run_index import find_run
@@ -27,6 +27,7 @@ _START_S = 30.0
 _AFTER_RUN = {
     "completed": COMPLETED,
     "failed": FAILED,
+    "unsaved": UNSAVED,
     "paused": INTERRUPTED,
     "stopped": INTERRUPTED,
     "interrupted": INTERRUPTED,
@@ -203,7 +204,14 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     run = find_or_say(options.run)
     if run is None:
         return BAD_REQUEST
-    watcher = Watcher(run, lambda _line: None)
+    saved: list[CheckpointSaved] = []
+
+    def note(line: bytes) -> None:
+        event = EVENT.decode(line)
+        if isinstance(event, CheckpointSaved) and event.kind == "last":
+            saved.append(event)
+
+    watcher = Watcher(run, note)
     try:
         connection = RunConnection(run)
     except NotRunning as error:
@@ -223,6 +231,11 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     state = watcher.finished.outcome if watcher.finished is not None else run.state()
     free = watcher.freed is not None and watcher.freed.verified
     print(f"{run.run_id} is {state}; its devices {'are free' if free else 'were not seen to be free again'}.")
+    if state == "unsaved":
+        assert watcher.finished is not None
+        print(f"footplate: {watcher.finished.cause}", file=sys.stderr)
+        return UNSAVED
+    print(f"{saved[-1].path} holds step {saved[-1].step:,}." if saved else "There was nothing to save yet.")
     return COMPLETED
 
 

@@ -28,7 +28,11 @@ _BLOCK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
-    """A checkpoint could not be written; the text says why and what to do. The one before it is untouched."""
+    """A checkpoint could not be written: `why`, and in the text what to do besides. The one before it is untouched."""
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(f"{why} Training goes on, and the last good checkpoint is kept. {remedy}".rstrip())
+        self.why = why
 
 
 class DamagedCheckpoint(Exception):  # noqa: N818 - said of a file
@@ -78,7 +82,7 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
     except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise CheckpointError(_reason(error, path)) from error
+        raise _refused(error, path) from error
     return Written(size, time.perf_counter() - begun, sha256)
 
 
@@ -173,15 +177,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _reason(error: BaseException, path: Path) -> str:
+def _refused(error: BaseException, path: Path) -> CheckpointError:
     """torch.save wraps the system's error, or raises another while it handles it."""
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno):
         cause = cause.__cause__ or cause.__context__
-    kept = "Training goes on, and the last good checkpoint is kept."
-    if isinstance(cause, OSError):
-        if cause.errno in _FULL:
-            full = f"the disk (or the quota) of {path.parent} is full"
-            return f"{path.name} could not be saved: {full}. {kept} Free some space."
-        return f"{path.name} could not be saved in {path.parent}: {cause.strerror}. {kept}"
-    return f"{path.name} could not be saved in {path.parent}: {error}. {kept}"
+    if isinstance(cause, OSError) and cause.errno in _FULL:
+        full = f"the disk (or the quota) of {path.parent} is full"
+        return CheckpointError(f"{path.name} could not be saved: {full}.", "Free some space.")
+    why = cause.strerror if isinstance(cause, OSError) else error
+    return CheckpointError(f"{path.name} could not be saved in {path.parent}: {why}.")

@@ -15,6 +15,8 @@ from tests.faults.conftest import (
     known,
     model_file,
     pictures,
+    small_disk,
+    started,
     starter,
     stepwise,
     stepwise_file,
@@ -23,5 +25,5 @@ from tests.faults.conftest import (
 
 __all__ = [
     "allowed", "begin", "begin_anew", "begin_held", "ends", "follow", "gate", "hold", "job", "known", "model_file", "pictures",
-    "starter", "stepwise", "stepwise_file", "whole",
+    "small_disk", "started", "starter", "stepwise", "stepwise_file", "whole",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from engine.contract import paths
 from engine.contract.job import Job
 from engine.contract.runs import RunFolder, create_run
 from tests.engine.supervisor.supervised import make_pictures
-from tests.faults.damage import STEPWISE, Gate
+from tests.faults.damage import STEPWISE, Gate, mount, unmount
 from tests.faults.real_runs import MODEL, End, Hold, RealRun, Starter
 from tests.support.consent import agreed
 
@@ -23,6 +23,10 @@ Begin = Callable[..., RealRun]
 Allowed = Callable[[str], dict[str, str]]
 Follow = Callable[[str], RealRun]
 Whole = Callable[[Job], End]
+Started = Callable[..., RealRun]
+
+EPOCHS = 3
+"""Of six steps, in a run on a disk that is to fail: the second ends while it takes nothing."""
 
 
 @pytest.fixture(scope="session")
@@ -186,3 +190,26 @@ def whole(begin: Begin, ends: dict[bytes, End]) -> Whole:
 @pytest.fixture
 def hold(own_home: Path) -> Hold:
     return Hold(own_home)
+
+
+@pytest.fixture
+def small_disk(own_home: Path) -> Iterator[Path]:
+    """The folder of the runs, on a disk of 3 MiB: some ten checkpoints."""
+    folder = own_home / "runs"
+    folder.mkdir(parents=True)
+    mount("-t", "tmpfs", "-o", "size=3m", "footplate-test", str(folder))
+    yield folder
+    unmount(folder)
+
+
+@pytest.fixture
+def started(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Started:
+    """A run that stands still after its fourth step, which it has saved."""
+
+    def start(epochs: int = EPOCHS, **options: Any) -> RealRun:
+        gate.up_to(4)
+        run = begin(job(epochs=epochs, **stepwise), **options)
+        gate.up_to(4, run)
+        return run
+
+    return start
