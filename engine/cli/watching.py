@@ -18,12 +18,14 @@ from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished
 from engine.contract.going_on import last_execution
-from engine.contract.protocol import Pause, Stop
+from engine.contract.protocol import COMMANDS_ONLY, Pause, Stop
 from engine.contract.run_index import find_run
 from engine.contract.runs import ENDED, RunFolder, list_runs
 
 _TICK_S = 0.5
 _START_S = 30.0
+_AWAY_S = 1.0
+"""How long a client that was sent away stays so."""
 _AFTER_RUN = {
     "completed": COMPLETED,
     "failed": FAILED,
@@ -55,6 +57,8 @@ class Watcher:
         self._wake, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         self.connection: RunConnection | None = None
+        self.refusal = ""
+        self._again_at = 0.0
         self.finished: RunFinished | None = None
         self.freed: DevicesFree | None = None
 
@@ -70,7 +74,7 @@ class Watcher:
         deadline = time.monotonic() + _START_S
         while self.finished is None:
             if self.connection is None and not self._connect():
-                if not self._goes_on() or time.monotonic() > deadline:
+                if not self._goes_on() or (time.monotonic() > deadline and not self.refusal):
                     self._read_file()
                     return
             elif self.connection is not None:
@@ -84,9 +88,8 @@ class Watcher:
 
     def ask_to_stop(self) -> None:
         """Sends a stop; where the supervisor has just gone, `follow` will see it."""
-        if self.connection is not None:
-            with suppress(OSError):
-                self.connection.send(Stop())
+        with suppress(OSError), RunConnection(self._run, COMMANDS_ONLY) as connection:
+            connection.send(Stop())
 
     def close(self) -> None:
         self._disconnect()
@@ -98,6 +101,8 @@ class Watcher:
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
 
     def _connect(self) -> bool:
+        if time.monotonic() < self._again_at and self._goes_on():
+            return False
         try:
             self.connection = RunConnection(self._run, self._next_n)
             self._from_n = self._next_n
@@ -123,7 +128,18 @@ class Watcher:
                 for line in self.connection.receive_lines():
                     self._take(line)
                 if self.connection.closed:
+                    refusal = self.connection.reason
                     self._disconnect()
+                    if refusal:
+                        self._sent_away(refusal)
+
+    def _sent_away(self, reason: str) -> None:
+        """Follows the run by its log, until it is let in again."""
+        if not self.refusal:
+            self.refusal = reason
+            print(f"footplate: the run has sent this command away: {reason}. Its log is read instead.", file=sys.stderr)
+        self._again_at = time.monotonic() + _AWAY_S
+        self._read_file()
 
     def _read_file(self) -> None:
         """What the run's folder still has to tell once nobody answers any more."""
@@ -213,7 +229,7 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
 
     watcher = Watcher(run, note)
     try:
-        connection = RunConnection(run)
+        connection = RunConnection(run, COMMANDS_ONLY)
     except NotRunning as error:
         print(f"{run.run_id} does not run; it is {run.state()}. ({error})")
         return COMPLETED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.engine.supervisor.conftest import start
 from tests.faults.conftest import (
     allowed,
     begin,
@@ -25,5 +26,5 @@ from tests.faults.conftest import (
 
 __all__ = [
     "allowed", "begin", "begin_anew", "begin_held", "ends", "follow", "gate", "hold", "job", "known", "model_file", "pictures",
-    "small_disk", "started", "starter", "stepwise", "stepwise_file", "whole",
+    "small_disk", "start", "started", "starter", "stepwise", "stepwise_file", "whole",
 ]  # fmt: skip
