@@ -27,7 +27,7 @@ from tests.support.nobody import NOBODY
 
 pytestmark = pytest.mark.attacks
 
-REFUSED = "net.py is a program that has not been allowed to run yet. Read it, then allow it"
+REFUSED = "net.py is a program that has not been allowed to run yet."
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_that_the_planner_runs_no_program_of_a_foreign_job(foreign: Job, ran: Pa
     asked = msgspec.structs.replace(foreign, strategy="pipeline", devices=("cpu", "cpu"))
     found = PLANNING.decode(answers("engine.planning", msgspec.json.encode(asked))[-1])
     assert isinstance(found, PlanningFailed)
-    assert REFUSED.partition(".")[0] in found.problem.message
+    assert REFUSED in found.problem.message
     assert not ran.exists()
 
 
