@@ -117,7 +117,9 @@ def _answers(module: str, order: bytes, decoder: msgspec.json.Decoder[Message]) 
 
 
 @contextmanager
-def _child(module: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+def _child(
+    module: str, *arguments: str, stdin: int = subprocess.DEVNULL
+) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """A child, and what it says besides its answers: in a file, since it may be more than a pipe holds, which nobody reads
     before its end."""
     with (

@@ -81,7 +81,9 @@ class Group:
     @property
     def unsaved(self) -> str:
         """Why the last state is not on disk, "" where it is."""
-        return next((worker.done.unsaved for worker in self.workers if worker.done is not None and worker.done.unsaved), "")
+        return next(
+            (worker.done.unsaved for worker in self.workers if worker.done is not None and worker.done.unsaved), ""
+        )
 
     @property
     def best(self) -> WorkerDone | None:

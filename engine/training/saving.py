@@ -260,7 +260,11 @@ class Saver:
         if self._unwritten is None:
             return ""
         what = f"the state after step {self._unwritten[0].place.step:,} is lost"
-        held = f"last.pt holds step {self.newest.step:,}" if self.newest is not None else "this execution has left no last.pt"
+        held = (
+            f"last.pt holds step {self.newest.step:,}"
+            if self.newest is not None
+            else "this execution has left no last.pt"
+        )
         return f"{self._refusal} So {what}; {held}. Make room there, or allow writing there, then resume the run."
 
     def _said_of_trying(self, within_s: float) -> str:

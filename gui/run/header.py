@@ -130,7 +130,14 @@ class RunHeader(QWidget):
         self.recolor()
 
     def recolor(self) -> None:
-        names = {"Completed": "ok", "Failed": "error", "Not saved": "error", "Interrupted": "warning", "Stopped": "muted", "Paused": "muted"}
+        names = {
+            "Completed": "ok",
+            "Failed": "error",
+            "Not saved": "error",
+            "Interrupted": "warning",
+            "Stopped": "muted",
+            "Paused": "muted",
+        }
         name = names.get(self._word, "")
         if self._state.objectName() != name:
             self._state.setObjectName(name)

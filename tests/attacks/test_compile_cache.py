@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from engine import compile_cache
 from engine.contract import paths
 from engine.contract.events import Warned
 from tests.engine.supervisor.supervised import ROOT
@@ -44,7 +43,12 @@ def common() -> Iterator[Path]:
 def settled(**environment: str) -> tuple[str, dict[str, str]]:
     """What a process of the user's is told of its caches, and where they are."""
     done = subprocess.run(
-        [sys.executable, "-c", SETTLE], capture_output=True, text=True, cwd=ROOT, env=os.environ | environment, check=True
+        [sys.executable, "-c", SETTLE],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | environment,
+        check=True,
     )
     why, folders = json.loads(done.stdout)
     return why, folders
@@ -128,7 +132,9 @@ def test_that_a_cache_that_others_could_write_to_is_not_used(common: Path, which
     assert why.endswith("Set FOOTPLATE_CACHE to a folder of your own.")
 
 
-def test_that_a_run_says_that_its_cache_cannot_be_trusted(common: Path, job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_a_run_says_that_its_cache_cannot_be_trusted(
+    common: Path, job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(common / "cache"))
     monkeypatch.setenv("FOOTPLATE_CACHE", str(common / "cache"))
     run = begin(job(epochs=1)).completed()

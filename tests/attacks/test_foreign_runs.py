@@ -45,7 +45,9 @@ def foreign(job: Make, tmp_path: Path, ran: Path) -> Job:
 
 
 def footplate(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(ROOT / "footplate.py"), *words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "footplate.py"), *words], capture_output=True, text=True, check=False
+    )
 
 
 def test_that_resuming_a_foreign_run_asks_first(foreign: Job, ran: Path) -> None:

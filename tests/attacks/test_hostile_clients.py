@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import os
 import resource
-import selectors
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from engine.contract.events import LogLine
-from engine.contract.protocol import COMMANDS_ONLY, ENCODE, MAX_COMMAND_BYTES, SERVER_MESSAGE, Command, Goodbye, Hello, Stop, Welcome
+from engine.contract.protocol import (
+    COMMANDS_ONLY,
+    ENCODE,
+    MAX_COMMAND_BYTES,
+    SERVER_MESSAGE,
+    Goodbye,
+    Hello,
+    Stop,
+    Welcome,
+)
 from engine.supervisor import server as server_module
-from engine.supervisor.endpoint import open_endpoint
-from engine.supervisor.log import EventLog
-from engine.supervisor.server import MAX_CLIENTS, MAX_CONTROLS, MAX_STRANGERS, Server
+from engine.supervisor.server import MAX_CLIENTS, MAX_CONTROLS
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised
 from tests.engine.supervisor.test_clients import raw_client
+from tests.support.served import Served, taken
 
 pytestmark = pytest.mark.attacks
 
@@ -31,77 +37,10 @@ LINES = 4_000
 """Of a kilobyte: more than a socket holds."""
 
 
-class Served:
-    """A server of a long log, whose loop turns as long as a test waits for something."""
-
-    def __init__(self, folder: Path) -> None:
-        self.asked: list[Command] = []
-        self.turns = 0
-        self._selector = selectors.DefaultSelector()
-        self._log = EventLog(folder / "events.jsonl")
-        for _ in range(LINES):
-            self._log.append(LogLine(text="x" * 1000))
-        self._endpoint = open_endpoint(folder)
-        self.server = Server(self._endpoint, self._log, "run", self._selector, self.asked.append)
-        self._stack = ExitStack()
-
-    def turn_until(self, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-        deadline = time.monotonic() + patience_s
-        while not condition():
-            assert time.monotonic() < deadline
-            self.turns += 1
-            for key, mask in self._selector.select(0.05):
-                key.data(mask)
-            self.server.tick()
-
-    def turn_for(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        self.turn_until(lambda: time.monotonic() > end, seconds + PATIENCE_S)
-
-    def client(self, said: bytes = b"") -> socket.socket:
-        client = self._stack.enter_context(socket.socket(socket.AF_UNIX))
-        client.connect(self._endpoint.text.removeprefix("unix:"))
-        client.setblocking(False)
-        client.sendall(said)
-        return client
-
-    def greet(self, *, from_n: int = 1) -> tuple[socket.socket, Welcome | Goodbye]:
-        """A client that has said hello, and the server's first word to it."""
-        client = self.client(ENCODE.encode(Hello(from_n=from_n)) + b"\n")
-        word = self.line(client)
-        assert isinstance(word, Welcome | Goodbye)
-        return client, word
-
-    def line(self, client: socket.socket) -> object:
-        """The first line that a client is sent, without taking more of it."""
-        self.turn_until(lambda: _peeked(client).count(b"\n"))
-        return SERVER_MESSAGE.decode(_peeked(client).partition(b"\n")[0])
-
-    def close(self) -> None:
-        self._stack.close()
-        self.server.close()
-        self._log.close()
-        self._selector.close()
-
-
-def _peeked(client: socket.socket) -> bytes:
-    try:
-        return client.recv(1 << 16, socket.MSG_PEEK)
-    except BlockingIOError:
-        return b""
-
-
-def taken(client: socket.socket) -> bytes:
-    try:
-        return client.recv(1 << 20)
-    except BlockingIOError:
-        return b""
-
-
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setattr(server_module, "STALLED_S", STALLED_S)
-    served = Served(tmp_path)
+    served = Served(tmp_path, (LogLine(text="x" * 1000) for _ in range(LINES)))
     yield served
     served.close()
 
@@ -176,7 +115,9 @@ def test_that_a_run_without_a_file_for_another_client_waits_instead_of_turning_i
 
 
 def footplate(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(ROOT / "footplate.py"), *words], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "footplate.py"), *words], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def crowd(stack: ExitStack, supervised: Supervised) -> None:
@@ -194,7 +135,9 @@ def test_that_the_command_stops_a_run_whose_places_are_all_taken(start: Start) -
         done = footplate("stop", supervised.run.run_id)
         assert done.returncode == 0, done.stderr
         assert f"{supervised.run.run_id} is stopped" in done.stdout
-        assert f"sent this command away: there are {MAX_CLIENTS} clients already. Its log is read instead." in done.stderr
+        assert (
+            f"sent this command away: there are {MAX_CLIENTS} clients already. Its log is read instead." in done.stderr
+        )
     supervised.wait()
 
 

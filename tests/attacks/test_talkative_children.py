@@ -12,6 +12,7 @@ from tests.engine.supervisor.supervised import ROOT
 
 pytestmark = pytest.mark.attacks
 
+
 @pytest.fixture
 def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Has every Python process that is asked to inspect or to look for GPUs be talkative."""

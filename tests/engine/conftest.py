@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from engine.contract.job import Job
-from tests.support.worker_group import Forker, WorkerGroup
 from tests.support.consent import agreed
+from tests.support.worker_group import Forker, WorkerGroup
 
 CLASSES = ("blue", "green", "red")
 SIDE = 16

@@ -16,13 +16,12 @@ import pytest
 import torch
 
 from engine.contract.cut import Cut, stages
-from engine.contract.disk import model_file_sha256
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningMessage, PlanningProgress
 from engine.contract.problems import Problem
 from engine.planning.planner import Refused, plan
-from tests.support.pictures import picture
 from tests.support.consent import agreed
+from tests.support.pictures import picture
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "engine.planning"]

@@ -227,7 +227,9 @@ class RealRun:
         """Starts the supervisor, and waits for nothing."""
         folder = str(self.folder.path.absolute())
         environment = os.environ | {MARK: folder}
-        order = Order(folder, environment, limits=self.limits, deadline_s=self.deadline_s, save_again_s=self.save_again_s)
+        order = Order(
+            folder, environment, limits=self.limits, deadline_s=self.deadline_s, save_again_s=self.save_again_s
+        )
         self.pid = self._starter.start(order)
         return self
 

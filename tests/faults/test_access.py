@@ -35,8 +35,8 @@ from tests.faults.conftest import Begin, Make, Whole
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.faults.test_damaged_checkpoints import Bomb
-from tests.support.nobody import NOBODY, as_nobody
 from tests.support.consent import agreed
+from tests.support.nobody import NOBODY, as_nobody
 
 pytestmark = pytest.mark.faults
 

@@ -23,6 +23,7 @@ from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
 
+
 @pytest.fixture
 def assert_as_uninterrupted(whole: Whole) -> Callable[[RealRun], None]:
     """All that was told is in the log, in order, and the training is that of a run without a fault."""

@@ -13,11 +13,11 @@ import resources
 from engine.contract.job import Job
 from tests.engine.conftest import make_pictures
 from tests.support.clouds import make_clouds
+from tests.support.consent import agreed
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
 from tests.support.things import make_things
-from tests.support.consent import agreed
 
 COUNTING = Path(resources.__path__[0]) / "examples/counting.py"
 

@@ -17,9 +17,9 @@ import pytest
 from engine.advisor.batch_finder import WORKER, job_of_trial
 from engine.advisor.batch_search import MOST_TRIALS
 from engine.contract import paths
-from engine.contract.disk import model_file_sha256
 from engine.contract.finders import FINDING, BatchFound, FinderOrder, FinderProgress
 from engine.contract.job import Job
+from tests.support.consent import agreed
 
 ROOT = Path(__file__).parents[3]
 TRAINING = "engine.training.worker:run"
@@ -31,7 +31,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address
 MODEL = """
 import torch
 from torch import nn
-from tests.support.consent import agreed
 
 class Deep(nn.Module):
     def __init__(self, classes):

@@ -17,7 +17,6 @@ import pytest
 
 from engine.advisor.rate_finder import find_rate
 from engine.contract import paths
-from engine.contract.disk import model_file_sha256
 from engine.contract.finders import FINDING, FinderFailed, FinderMessage, FinderOrder, FinderProgress, RateFound
 from engine.contract.job import Job
 from tests.support.consent import agreed

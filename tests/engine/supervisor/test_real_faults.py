@@ -21,6 +21,7 @@ from engine.contract.runs import RunFolder, create_run
 from engine.supervisor.hanging import LIMITS
 from tests.engine.supervisor.supervised import ROOT, events, make_pictures, wait_until
 from tests.support.cases import some
+from tests.support.consent import agreed
 
 NAMED_S = 2.0
 """The figure: a rank that is killed is named within this time."""
@@ -42,7 +43,6 @@ import os
 import time
 import torch
 from torch import nn
-from tests.support.consent import agreed
 
 @torch.fx.wrap
 def maybe_hang(values):

@@ -17,9 +17,9 @@ from engine.data.inspection import inspect
 from engine.data.randomness import RandomStreams
 from engine.tasks import TASKS, Lesson, TaskError
 from engine.tasks.custom import as_picture
+from tests.support.consent import agreed
 from tests.support.pictures import noise
 from tests.support.things import make_things
-from tests.support.consent import agreed
 
 TASK = TASKS["custom"]
 EXAMPLE = Path(resources.__path__[0]) / "examples/counting.py"

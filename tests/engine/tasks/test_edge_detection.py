@@ -19,8 +19,8 @@ from engine.tasks.bdcn import Bdcn
 from engine.tasks.boundaries import best_row, count, score, thin_maxima
 from engine.tasks.edge_detection import EdgeDetection, EdgesOfPicture
 from engine.tasks.hed import Hed
-from tests.support.lessons import lesson
 from tests.support.consent import agreed
+from tests.support.lessons import lesson
 
 TASK = EdgeDetection()
 SIDE = 48

@@ -16,6 +16,7 @@ from engine.tasks.adapt import find_first_conv, find_head, match_channels
 from engine.tasks.meta import on_meta
 from engine.tasks.mnist_cnn import MnistCnn
 from engine.tasks.weights import resize_positions
+from tests.support import consent
 from tests.support.cases import some
 
 TASK = TASKS["classification"]

@@ -18,10 +18,10 @@ from engine.data.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_pl
 from engine.data.pictures import DatasetError
 from engine.tasks import TASKS, TaskError
 from engine.tasks.road_models import SCORES, network, of_resnet
+from tests.support.consent import agreed
 from tests.support.lessons import lesson
 from tests.support.lines import line, make_lined
 from tests.support.masks import make_masked
-from tests.support.consent import agreed
 
 TASK = TASKS["road_extraction"]
 OBJECTIVE = TASK.objective(Job(task="road_extraction"), lesson(2))

@@ -23,8 +23,8 @@ from engine.contract.job import Job
 from engine.data.masks import NO_CLASS
 from engine.tasks import TASKS, Lesson, TaskError
 from engine.tasks.meta import on_meta
-from tests.support.lessons import lesson
 from tests.support.consent import agreed
+from tests.support.lessons import lesson
 
 TASK = TASKS["segmentation"]
 CLASSES = 4

@@ -16,9 +16,9 @@ from engine.contract.events import Failed, Planned, Predicted, StepMetrics, Vali
 from engine.contract.job import Job
 from gui.run.loading import loading_code
 from tests.engine.cli.terminal import footplate
+from tests.support.consent import agreed
 from tests.support.things import make_things
 from tests.support.worker_group import WorkerGroup
-from tests.support.consent import agreed
 
 Start = Callable[..., WorkerGroup]
 EXAMPLE = Path(resources.__path__[0]) / "examples/counting.py"

@@ -16,6 +16,7 @@ from engine.contract.job import Job
 from engine.tasks.classification import IMAGENET
 from engine.tasks.road_models import network
 from engine.tasks.road_networks import unpack
+from tests.support.consent import agreed
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
@@ -57,7 +58,6 @@ def iou(folder: Path, name: str, best: Path) -> float:
 
 OWN = """
 from torch import nn
-from tests.support.consent import agreed
 
 def build_model(scores):
     layers = []

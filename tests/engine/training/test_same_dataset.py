@@ -13,6 +13,7 @@ from PIL import Image
 from engine.contract.events import Failed, StepMetrics
 from engine.contract.job import Job
 from engine.data.agreement import REMEDY
+from tests.support.consent import agreed
 
 Start = Callable[..., Any]
 
@@ -21,7 +22,6 @@ import torch
 from torch import nn
 from pathlib import Path
 from engine.tasks.custom_file import OwnTask, SampleSet
-from tests.support.consent import agreed
 
 class Numbers(SampleSet):
     def __init__(self, names):
