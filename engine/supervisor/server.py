@@ -261,8 +261,9 @@ class Server:
         self._watch(client, bool(client.out) or self._behind(client))
 
     def _behind(self, client: Client) -> bool:
-        reads = client.cursor is not None and not client.leaving and not client.commands_only
-        return reads and client.cursor < self._log.end
+        if client.cursor is None or client.leaving or client.commands_only:
+            return False
+        return client.cursor < self._log.end
 
     def _refill(self, client: Client) -> bool:
         while self._behind(client):
