@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import pickle
 import secrets
 import time
 from dataclasses import dataclass
@@ -98,6 +99,8 @@ def read_checkpoint(path: Path) -> tuple[Any, str]:
             return torch.load(stream, map_location="cpu", weights_only=True), sha256
         except OSError:
             raise
+        except pickle.UnpicklingError as error:  # whose text advises to set weights_only=False
+            raise DamagedCheckpoint("it holds something else than tensors and plain values") from error
         except Exception as error:  # torch.load raises many things for what it does not take
             raise DamagedCheckpoint(str(error)) from error
 

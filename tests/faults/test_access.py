@@ -341,6 +341,8 @@ def test_that_a_weights_file_with_code_in_it_is_refused_and_does_not_run(
     (failed,) = run.all(Failed)
     assert f"{file} cannot be read as weights" in failed.cause
     assert "files that hold code are not opened" in failed.cause
+    assert "weights_only" not in failed.cause
+    assert "Weights only load failed" not in failed.cause
     assert not planted.exists()
 
 
