@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import select
 import selectors
 import signal
 import socket
@@ -24,6 +25,8 @@ from engine.contract.runs import ENDED, RunFolder, list_runs
 
 _TICK_S = 0.5
 _START_S = 30.0
+_ANSWER_S = 5.0
+"""A supervisor answers at once, whatever its workers do."""
 _AWAY_S = 1.0
 """How long a client that was sent away stays so."""
 _AFTER_RUN = {
@@ -238,6 +241,11 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
             connection.send(command)
             if options.now:
                 connection.send(command)
+            if not select.select([connection], [], [], _ANSWER_S)[0]:
+                supervisor = run.supervisor()
+                pid = supervisor.pid if supervisor is not None else 0
+                silent = f"the supervisor of {run.run_id} (pid {pid}) has not answered for {_ANSWER_S:.0f} s"
+                print(f"footplate: {silent}. If it was stopped, `kill -CONT {pid}` lets it go on.", file=sys.stderr)
             with _on_interrupt(watcher):
                 watcher.follow(_leave)
     except Detached:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -154,3 +155,21 @@ def test_that_attaching_to_a_run_whose_places_are_all_taken_follows_its_log_and_
         told, _ = attached.communicate(timeout=PATIENCE_S)
     supervised.wait()
     assert told == supervised.run.events_file.read_bytes()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped")
+def test_that_stopping_a_run_whose_supervisor_stands_still_says_so(start: Start) -> None:
+    supervised = start("forever")
+    supervised.connect().close()
+    os.kill(supervised.process.pid, signal.SIGSTOP)
+    words = [sys.executable, str(ROOT / "footplate.py"), "stop", supervised.run.run_id]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stopping:
+        assert stopping.stderr is not None
+        said = stopping.stderr.readline()
+        os.kill(supervised.process.pid, signal.SIGCONT)
+        told, _ = stopping.communicate(timeout=PATIENCE_S)
+    assert f"(pid {supervised.process.pid}) has not answered for 5 s" in said
+    assert f"`kill -CONT {supervised.process.pid}` lets it go on" in said
+    assert stopping.returncode == 0
+    assert f"{supervised.run.run_id} is stopped" in told
+    supervised.wait()

@@ -81,7 +81,7 @@ class _Plants:
 def test_that_a_file_with_a_fitting_checksum_runs_no_code_either(tmp_path: Path) -> None:
     planted = tmp_path / "planted"
     write_checkpoint(_content() | {"best": _Plants(str(planted))}, tmp_path / "last.pt")
-    with pytest.raises(DamagedCheckpoint, match="^it holds something else than tensors and plain values$"):
+    with pytest.raises(DamagedCheckpoint, match="it holds something else than tensors and plain values"):
         read_checkpoint(tmp_path / "last.pt")
     assert not planted.exists()
 
