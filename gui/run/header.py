@@ -33,7 +33,7 @@ _MARKS: dict[StatusWord, str] = {
     "Paused": "‖",
     "Stopped": "■",
     "Failed": "✖",
-    "Not saved": "✖",
+    "Unsaved": "✖",
     "Interrupted": "⚠",
     "Running": "▶",
     "Restarting": "↻",
@@ -133,7 +133,7 @@ class RunHeader(QWidget):
         names = {
             "Completed": "ok",
             "Failed": "error",
-            "Not saved": "error",
+            "Unsaved": "error",
             "Interrupted": "warning",
             "Stopped": "muted",
             "Paused": "muted",

@@ -85,7 +85,7 @@ def _code(run: RunFolder, data: RunData) -> str:
 
 
 def _title(data: RunData, status: RunStatus) -> str:
-    if status.word in ("Failed", "Not saved"):
+    if status.word in ("Failed", "Unsaved"):
         return f"{status.word}: {cause_of(data)}"
     word = status.word
     title: str = word
