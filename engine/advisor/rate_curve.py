@@ -1,41 +1,54 @@
-"""What a curve of losses over rising learning rates suggests, as fastai reads it (fastai/callback/schedule.py, 2.8)."""
+"""What a curve of losses over rising learning rates suggests: a rate between that where the loss falls fastest and that where
+it is least."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from engine.contract.finders import RateFound, RatePoint
 
 FIRST_RATE, LAST_RATE = 1e-7, 10.0
 STEPS = 100
-SMOOTHING = 0.98
-"""The decay per step of the smoothed loss, for `STEPS` steps."""
+RUNNING = 0.98
+"""The decay per step of the running average that ends the training, for `STEPS` steps, and by which fastai reads its valley."""
 DIVERGED = 4.0
-"""A smoothed loss so many times its best one ends the training."""
-SKIPPED_FIRST, SKIPPED_LAST = 0.1, 5
-"""What is not judged: a share of the planned steps at the beginning, where the smoothed loss is hardly more than the
-first batches', and steps at the end, where it may rise steeply."""
+"""A running average so many times its best one ends the training."""
+WIDTH = 0.4
+"""The standard deviation, in decades of the rate, of the Gaussian that smooths the curve. Unlike a running average it does not
+shift the fall to higher rates."""
+CAP = 2.0
+"""A loss counts as at most so many times the first ones, so that the curve before a divergence is not raised by it."""
+FIRST = 0.1
+"""The share of the planned steps that are the first ones, at rates that change next to nothing."""
 LEAST_POINTS = 5
 FALLS = 0.02
-"""A smoothed loss that falls by no more than this share of itself is taken not to fall."""
+"""A loss that falls by no more than this share of the first ones is taken not to fall."""
+CERTAIN = 4.0
+"""A fall of no more standard errors is taken for noise: the least of a hundred points that do not fall at all lies about two
+and a half below their mean."""
+VALLEY_SKIPS = 5
+"""The last steps that fastai's valley leaves out, at which the loss may rise steeply."""
 
 CURVE_FILE = "curve.msgpack"
 """Where rank 0 leaves its `Curve`, in the folder of its run."""
 
+Floats = npt.NDArray[np.float64]
+
 
 class Curve(msgspec.Struct, frozen=True):
-    """The steps made, of so many planned ones."""
+    """The losses of the steps made, of so many planned ones."""
 
-    points: tuple[RatePoint, ...]
+    losses: tuple[float, ...]
     steps: int
     diverged: bool
 
 
-class SmoothedLoss:
+class RunningLoss:
     """An exponential moving average, corrected for its beginning at 0 (Kingma and Ba 2014, section 3)."""
 
     def __init__(self, decay: float) -> None:
@@ -46,7 +59,7 @@ class SmoothedLoss:
         self.best = math.inf
 
     def add(self, loss: float) -> float:
-        """The smoothed loss with `loss` in it."""
+        """The average with `loss` in it."""
         self._count += 1
         self._average = self._decay * self._average + (1 - self._decay) * loss
         self.value = self._average / (1 - self._decay**self._count)
@@ -64,44 +77,49 @@ def rate_at(step: int, steps: int) -> float:
     return FIRST_RATE * (LAST_RATE / FIRST_RATE) ** (step / (steps - 1))
 
 
-def smoothing(steps: int) -> float:
-    """The decay by which a curve of so many steps is smoothed over as many decades of the rate as one of `STEPS`."""
-    return float(SMOOTHING ** (STEPS / steps))
+def running_decay(steps: int) -> float:
+    """The decay by which a curve of so many steps is averaged over as many decades of the rate as one of `STEPS`."""
+    return float(RUNNING ** (STEPS / steps))
 
 
-def read_curve(points: Sequence[RatePoint], steps: int, *, diverged: bool) -> RateFound:
-    """What `points`, the steps made of the `steps` planned ones, suggest."""
-    found = RateFound(
-        points=tuple(point for point in points if math.isfinite(point.smoothed)),
-        suggestion=None,
-        why="",
-        smoothing=smoothing(steps),
-        diverged=diverged,
+def read_curve(curve: Curve) -> RateFound:
+    """What `curve` suggests."""
+    finite = next((place for place, loss in enumerate(curve.losses) if not math.isfinite(loss)), len(curve.losses))
+    losses = np.array(curve.losses[:finite])
+    decades = np.log10([rate_at(place, curve.steps) for place in range(finite)])
+    begin = int(FIRST * curve.steps)
+    first = losses[:begin].mean() if finite else math.nan
+    kernel = np.exp(-0.5 * ((decades[:, None] - decades) / WIDTH) ** 2)
+    kernel /= kernel.sum(1, keepdims=True)
+    counted = np.minimum(losses, CAP * first)
+    smoothed = kernel @ counted
+    points = tuple(
+        RatePoint(rate_at(place, curve.steps), loss, smooth)
+        for place, (loss, smooth) in enumerate(zip(losses.tolist(), smoothed.tolist(), strict=True))
     )
-    judged = points[int(steps * SKIPPED_FIRST) : len(points) - SKIPPED_LAST]
-    judged = [point for point in judged if math.isfinite(point.smoothed)]
-    if len(judged) < LEAST_POINTS:
-        why, remedy = _too_short(points)
+    found = RateFound(points=points, suggestion=None, why="", smoothing=WIDTH, diverged=curve.diverged)
+    if finite < begin + LEAST_POINTS:
+        why, remedy = _too_short(curve)
         return msgspec.structs.replace(found, why=why, remedy=remedy)
-    losses = [point.smoothed for point in judged]
-    start, length = longest_fall(losses)
-    end = start + length
-    if losses[start] - losses[end] <= FALLS * abs(losses[start]):
+    least = begin + int(smoothed[begin:].argmin())
+    # The standard error of the fall, by how far the losses up to the least one lie from the smoothed curve.
+    noise = (counted - smoothed)[: least + 1].std() * math.sqrt(1 / begin + np.square(kernel[least]).sum())
+    if first - smoothed[least] <= max(FALLS * first, CERTAIN * noise):
         why, remedy = NEVER_FALLS
         return msgspec.structs.replace(found, why=why, remedy=remedy)
-    # fastai's `valley`: a third of the way, and half a third more, each rounded down.
-    suggestion = judged[start + int(length / 3) + int(length / 6)].rate
-    slopes = [after - before for before, after in itertools.pairwise(losses)]
+    steepest = begin + int(np.gradient(smoothed, decades)[begin : least + 1].argmin())
+    suggestion = math.sqrt(points[steepest].rate * points[least].rate)
     why = (
-        f"The smoothed loss falls for longest from a rate of {shown(judged[start].rate)} to {shown(judged[end].rate)}; "
-        f"{shown(suggestion)} lies in the middle third of that stretch."
+        f"The smoothed loss falls fastest at a rate of {shown(points[steepest].rate)} and is least at "
+        f"{shown(points[least].rate)}; {shown(suggestion)} is their geometric mean."
     )
     return msgspec.structs.replace(
         found,
         suggestion=suggestion,
         why=why,
-        steepest=judged[slopes.index(min(slopes))].rate,
-        minimum_tenth=judged[losses.index(min(losses))].rate / 10,
+        steepest=points[steepest].rate,
+        valley=_valley(curve),
+        minimum_tenth=points[least].rate / 10,
     )
 
 
@@ -109,6 +127,17 @@ NEVER_FALLS = (
     "The loss never falls at any learning rate, so that the curve suggests none.",
     "Try a larger batch size, which makes the losses less noisy, another seed, or look whether the labels fit the images.",
 )
+
+
+def _valley(curve: Curve) -> float | None:
+    """What fastai suggests (`valley` of fastai/callback/schedule.py, 2.8), by its own running average; None where that never
+    falls."""
+    running = RunningLoss(running_decay(curve.steps))
+    averages = [running.add(loss) for loss in curve.losses]
+    skipped = int(FIRST * curve.steps)
+    start, length = longest_fall([each for each in averages[skipped:-VALLEY_SKIPS] if math.isfinite(each)])
+    # A third of the way, and half a third more, each rounded down.
+    return rate_at(skipped + start + length // 3 + length // 6, curve.steps) if length else None
 
 
 def longest_fall(losses: Sequence[float]) -> tuple[int, int]:
@@ -131,16 +160,17 @@ def shown(rate: float) -> str:
     return f"{rate:.2g}"
 
 
-def _too_short(points: Sequence[RatePoint]) -> tuple[str, str]:
+def _too_short(curve: Curve) -> tuple[str, str]:
     """Why a curve that broke off so early suggests nothing, and what to do."""
-    bad = next((place for place, point in enumerate(points) if not math.isfinite(point.loss)), None)
+    bad = next((place for place, loss in enumerate(curve.losses) if not math.isfinite(loss)), None)
     if bad is None:
         return (
-            f"The loss rose to {DIVERGED:g} times its best within {len(points)} steps, at rates that change next to nothing: "
+            f"The loss rose to {DIVERGED:g} times its best within {len(curve.losses)} steps, at rates that change next to nothing: "
             "it differs more from batch to batch than it could fall.",
             "Try a larger batch size, or look whether the labels fit the images.",
         )
     return (
-        f"The loss was NaN or infinite at step {bad + 1}, at a rate of {shown(points[bad].rate)}, too early for a suggestion.",
+        f"The loss was NaN or infinite at step {bad + 1}, at a rate of {shown(rate_at(bad, curve.steps))}, too early for a "
+        "suggestion.",
         "Try fp32 if another precision was chosen, or look for images, labels or weights that are not finite.",
     )

@@ -43,7 +43,7 @@ def find_rate(job: Job, tell: Told) -> RateFound | FinderFailed:
         if failed is not None:
             return FinderFailed(_problem(failed))
         curve = msgspec.msgpack.decode(Path(folder, CURVE_FILE).read_bytes(), type=Curve)
-    return read_curve(curve.points, curve.steps, diverged=curve.diverged)
+    return read_curve(curve)
 
 
 def job_of_trial(job: Job) -> Job:

@@ -11,9 +11,8 @@ from pathlib import Path
 import msgspec
 import torch
 
-from engine.advisor.rate_curve import CURVE_FILE, STEPS, Curve, SmoothedLoss, rate_at, smoothing
+from engine.advisor.rate_curve import CURVE_FILE, STEPS, Curve, RunningLoss, rate_at, running_decay
 from engine.contract.events import StepMetrics
-from engine.contract.finders import RatePoint
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.randomness import Purpose
 from engine.training import worker
@@ -70,30 +69,31 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
             step(rate_at(0, STEPS))
         each_s = (time.perf_counter() - begun) / TIMED
         steps = strategy.agree([max(LEAST_STEPS, min(STEPS, int(ENOUGH_S / each_s)))])[0]
-        smooth, points = SmoothedLoss(smoothing(steps)), []
+        running, losses = RunningLoss(running_decay(steps)), []
         for place in range(steps):
             rate = rate_at(place, steps)
             loss = step(rate)
-            points.append(RatePoint(rate, loss, smooth.add(loss)))
+            losses.append(loss)
+            running.add(loss)
             if spec.rank == 0:
-                reporter.send(_told(number, points[-1]))
-            if strategy.agree([int(smooth.diverged)])[0]:
+                reporter.send(_told(number, rate, loss))
+            if strategy.agree([int(running.diverged)])[0]:
                 break
     finally:
         train.close()
     if spec.rank == 0:
-        curve = Curve(tuple(points), steps, smooth.diverged)
+        curve = Curve(tuple(losses), steps, running.diverged)
         Path(spec.run_folder, CURVE_FILE).write_bytes(msgspec.msgpack.encode(curve))
     strategy.teardown()
     return WorkerDone(stopped=False)
 
 
-def _told(step: int, point: RatePoint) -> StepMetrics:
+def _told(step: int, rate: float, loss: float) -> StepMetrics:
     return StepMetrics(
         epoch=1,
         step=step,
-        loss=point.loss if math.isfinite(point.loss) else 0.0,
-        learning_rate=point.rate,
+        loss=loss if math.isfinite(loss) else 0.0,
+        learning_rate=rate,
         images_per_second=0.0,
         data_wait_s=0.0,
         compute_s=0.0,

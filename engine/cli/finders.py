@@ -89,9 +89,11 @@ def _rate_shown(found: RateFound) -> str:
     if found.suggestion is None:
         return f"{text}{found.why}\n{found.remedy}"
     marks = f"Steepest fall: {_rate(found.steepest)}. A tenth of the rate with the least loss: {_rate(found.minimum_tenth)}."
+    if found.valley is not None:
+        marks += f" fastai's valley: {_rate(found.valley)}."
     return (
         f"{text}Suggested learning rate: {_rate(found.suggestion)}\n{found.why}\n{marks} "
-        f"Losses are smoothed by {found.smoothing:.2f} per step.\nTo train with it: --learning-rate {_rate(found.suggestion)}"
+        f"The curve is smoothed by a Gaussian of {found.smoothing:g} decades.\nTo train with it: --learning-rate {_rate(found.suggestion)}"
     )
 
 

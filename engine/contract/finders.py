@@ -32,7 +32,7 @@ class FinderProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=Tr
 
 
 class RatePoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One step: the learning rate that it was made with, its loss before it, and the smoothed loss up to it."""
+    """One step: the learning rate that it was made with, its loss before it, and the smoothed loss there."""
 
     rate: float
     loss: float
@@ -44,8 +44,8 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
 
     `suggestion` is None where the curve suggests none; `why` says in a sentence where it comes from, or why there is none,
     and `remedy` what to do then. `steepest` is where the smoothed loss falls fastest, `minimum_tenth` a tenth of the rate
-    where it is least. `smoothing` is the decay per step of the smoothed loss. `diverged`: the loss rose so far that the
-    training was broken off.
+    where it is least, `valley` what fastai would suggest. `smoothing` is the standard deviation, in decades of the rate, of the
+    Gaussian that smooths. `diverged`: the loss rose so far that the training was broken off.
     """
 
     points: tuple[RatePoint, ...]
@@ -53,6 +53,7 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
     why: str
     remedy: str = ""
     steepest: float | None = None
+    valley: float | None = None
     minimum_tenth: float | None = None
     smoothing: float
     diverged: bool

@@ -65,6 +65,8 @@ class BatchPage(FinderPage):
         self.plot.setLogMode(x=True)
         self.plot.setLabel("bottom", "Batch size")
         self.plot.setLabel("left", "Images/s")
+        for side in ("bottom", "left"):
+            self.plot.getAxis(side).enableAutoSIPrefix(False)
         self.rate = QLabel(wordWrap=True)
         self.rate.setObjectName("muted")
         theme.notifier.changed.connect(self._paint)

@@ -26,7 +26,12 @@ STEP = 0.05
 HEADROOM = 1.3
 """The axis ends at so many times the first smoothed loss, above which a curve only says that it diverges."""
 
-MARKS = {"suggestion": "Valley", "steepest": "Steepest", "minimum_tenth": "Minimum / 10"}
+MARKS = {
+    "suggestion": "Suggested",
+    "steepest": "Steepest",
+    "valley": "fastai's valley",
+    "minimum_tenth": "Minimum / 10",
+}
 
 
 class RatePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
@@ -50,6 +55,7 @@ class RatePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self.setMouseEnabled(False, False)
         self.setLogMode(x=True)
         self.setLabel("bottom", "Learning rate")
+        self.getAxis("bottom").enableAutoSIPrefix(False)
         self.setLabel("left", "Loss")
         self.scene().sigMouseClicked.connect(self._clicked)
         theme.notifier.changed.connect(self._paint)
@@ -96,9 +102,7 @@ class RatePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self.plot(rates, [point.loss for point in points], pen=pg.mkPen(colors.border, width=1))
         self.plot(rates, [point.smoothed for point in points], pen=pg.mkPen(colors.accent, width=2.5))
         for rate, dashed in (
-            (self._found.suggestion, True),
-            (self._found.steepest, True),
-            (self._found.minimum_tenth, True),
+            *((getattr(self._found, name), True) for name in MARKS),
             (self.rate, False),
         ):
             if rate is not None:
@@ -123,7 +127,7 @@ class RatePage(FinderPage):
         self.why = QLabel(wordWrap=True)
         self.none = ProblemLabel()
         self.legend = QLabel(
-            "Thick: smoothed loss. Thin: each batch's. Dashed: the marks below. A click chooses any rate.",
+            "Thick: the loss smoothed. Thin: each batch's. Dashed: the marks below. A click chooses any rate.",
             wordWrap=True,
         )
         self.legend.setObjectName("muted")

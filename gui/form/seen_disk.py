@@ -53,6 +53,7 @@ class SeenDisk(QObject):
         self._asked: dict[_Question, Callable[[], Any]] = {}
         self._answers: dict[_Question, Any] = {}
         self._looks: dict[_Question, _Look] = {}
+        self._again: set[_Question] = set()
         self._count = 0
         self._later = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._later.timeout.connect(self._look_at_all)
@@ -86,6 +87,7 @@ class SeenDisk(QObject):
         if afresh:
             self._answers.clear()
             self._looks.clear()
+            self._again.clear()
         self._answers = {question: answer for question, answer in self._answers.items() if question in self._asked}
         self._asked = {}
 
@@ -110,13 +112,18 @@ class SeenDisk(QObject):
         return self._answers.get(question)
 
     def _look_at_all(self) -> None:
-        for question, look in self._asked.items():
+        for question in self._asked:
             if question not in self._looks:
-                self._count += 1
-                work = Background(partial(_looked, question, self._count, look), self)
-                self._looks[question] = _Look(work, self._count, time.monotonic())
-                work.done.connect(self._answered)
-                work.start()
+                self._look_at(question)
+            elif question[0] != _NETWORK:  # the look under way may have begun before what is to be seen
+                self._again.add(question)
+
+    def _look_at(self, question: _Question) -> None:
+        self._count += 1
+        work = Background(partial(_looked, question, self._count, self._asked[question]), self)
+        self._looks[question] = _Look(work, self._count, time.monotonic())
+        work.done.connect(self._answered)
+        work.start()
 
     def _answered(self, found: tuple[_Question, int, Any]) -> None:
         question, number, answer = found
@@ -124,6 +131,10 @@ class SeenDisk(QObject):
         if look is None or look.number != number:
             return  # a fresher one has been asked for since
         del self._looks[question]
+        if question in self._again:
+            self._again.remove(question)
+            if question in self._asked:
+                self._look_at(question)
         if isinstance(answer, Exception):
             raise answer
         known = self._answers.get(question)

@@ -1,8 +1,8 @@
 """How good the rates are that the learning-rate finder suggests: `python tests/benchmarks/finders.py [--only ROW ...]`.
 
-Each row's job is trained at the rate that `find-lr` suggests for it and at those of a sweep, all else alike, and the best
-validation measure of each training is printed; at last the suggestion's as a share of the sweep's best. The optimizer is
-AdamW with a cosine schedule. Datasets that are missing are left out.
+Each row's job is trained at the rate that `find-lr` suggests for it and at those of a sweep, all else alike, once per seed;
+the mean of each training's best validation measure is printed, and at last the suggestions' as a share of the sweep's best.
+The optimizer is AdamW with a cosine schedule. Datasets that are missing are left out.
 
 Every suggestion and every training is a cell of `--results`, a JSON file: one that stands there of the same job and commit
 is not made again, so that an interrupted benchmark goes on.
@@ -11,6 +11,7 @@ is not made again, so that an interrupted benchmark goes on.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 import time
@@ -82,39 +83,45 @@ def suggested(job: Job) -> dict[str, Any]:
     return {"rate": found.suggestion, "why": found.why, "steps": len(found.points), "seconds": seconds}
 
 
-def compare(forker: Forker, name: str, job: Job, results: Results) -> float:
-    """Prints the row; the suggestion's measure as a share of the sweep's best."""
-    row = {"row": name, "job": msgspec.to_builtins(job), "commit": commit()}
+def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -> float:
+    """Prints the row; the suggestions' measure as a share of the sweep's best."""
 
-    def kept(cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        if (known := results.get(row | cell)) is None:
-            results.add(row | cell, {**make(), "machine": where()})
-            known = results.get(row | cell)
+    def kept(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        settings = {"row": name, "job": msgspec.to_builtins(job), "commit": commit()} | cell
+        if (known := results.get(settings)) is None:
+            results.add(settings, {**make(), "machine": where()})
+            known = results.get(settings)
         assert known is not None
         return known
 
-    def value(rate: float) -> float:
-        return float(kept({"trained_at": rate}, lambda: {"value": trained(forker, job, rate)})["value"])
+    def value(job: Job, rate: float) -> float:
+        return float(kept(job, {"trained_at": rate}, lambda: {"value": trained(forker, job, rate)})["value"])
 
-    found = kept({"finder": "rate"}, lambda: suggested(job))
-    if found["rate"] is None:
-        print(f"{name}: the finder suggests none: {found['why']}", flush=True)
-        return 0.0
-    own = value(found["rate"])
-    print(f"{name}: {found['rate']:.2g} after {found['seconds']:.0f} s: {own:.4f}", flush=True)
+    own = []
+    seeded = [msgspec.structs.replace(job, seed=seed) for seed in range(seeds)]
+    for each in seeded:
+        found = kept(each, {"finder": "rate"}, lambda: suggested(each))  # noqa: B023 - called at once
+        if found["rate"] is None:
+            print(f"{name}: the finder suggests none: {found['why']}", flush=True)
+            return 0.0
+        own.append(value(each, found["rate"]))
+        print(f"{name}: {found['rate']:.2g} after {found['seconds']:.0f} s: {own[-1]:.4f}", flush=True)
     sweep = {}
     for rate in SWEEP:
-        sweep[rate] = value(rate)
-        print(f"  {rate:.0e}: {sweep[rate]:.4f}", flush=True)
+        values = [value(each, rate) for each in seeded]
+        sweep[rate] = statistics.mean(values)
+        print(f"  {rate:.0e}: {sweep[rate]:.4f} ({', '.join(f'{each:.4f}' for each in values)})", flush=True)
     best = max(sweep.values())
-    print(f"{name}: {own:.4f} of {best:.4f} at {max(sweep, key=sweep.__getitem__):.0e}: {own / best:.3f}", flush=True)
-    return own / best
+    share = statistics.mean(own) / best
+    print(f"{name}: {share:.3f} of {best:.4f} at {max(sweep, key=sweep.__getitem__):.0e}", flush=True)
+    return share
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, default=SHARED, help="the folder of datasets/ and weights/")
     parser.add_argument("--only", nargs="+", default=[])
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--results", type=Path, default=Path("finders.json"))
     chosen = parser.parse_args()
     print(where(), flush=True)
@@ -122,7 +129,7 @@ def main() -> None:
     forker = Forker()
     try:
         shares = {
-            name: compare(forker, name, job, results)
+            name: compare(forker, name, job, results, chosen.seeds)
             for name, job in jobs(chosen.shared).items()
             if not chosen.only or name in chosen.only
         }

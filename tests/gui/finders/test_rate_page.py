@@ -34,7 +34,7 @@ def a_curve(**fields: object) -> RateFound:
         "why": "It falls there.",
         "steepest": 1e-2,
         "minimum_tenth": 1e-2,
-        "smoothing": 0.98,
+        "smoothing": 0.4,
         "diverged": False,
     }
     return RateFound(**(own | fields))  # type: ignore[arg-type]
@@ -119,6 +119,12 @@ def test_that_arrow_keys_and_the_marks_choose_a_rate_within_the_curve(found: Rat
     assert found.marks["minimum_tenth"].text() == "Minimum / 10 0.01"
     found.plot.choose(1e3)
     assert found.chosen() == pytest.approx(10**-0.1, rel=0.01)
+
+
+def test_that_the_axis_tells_rates_as_they_are(found: RatePage) -> None:
+    found.plot.setXRange(-5.0, -1.2)
+    found.grab()  # it is scaled when it is drawn
+    assert "(x" not in found.plot.getAxis("bottom").labelString()
 
 
 def test_that_a_curve_without_a_suggestion_says_why_and_still_lets_a_rate_be_clicked(page: RatePage) -> None:
