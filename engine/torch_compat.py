@@ -89,6 +89,14 @@ def compile_in_this_process() -> None:
     torch._inductor.config.compile_threads = 1
 
 
+def keep_compiled_in(folder: str) -> None:
+    """Has torch.compile keep in `folder` what it keeps in the temporary folder that all users share whatever
+    TORCHINDUCTOR_CACHE_DIR says, as the precompiled headers of its C++ code; to be called before it first compiles."""
+    from torch._inductor.runtime import cache_dir_utils, runtime_utils
+
+    cache_dir_utils.default_cache_dir = runtime_utils.default_cache_dir = lambda: folder
+
+
 def prepare_pipelines() -> None:
     """To be called before the first step of a pipeline.
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.catalogue import load_catalogue
+from engine.contract.consent import agree
 from engine.contract.devices import CPU, Snapshot
-from engine.contract.disk import model_file_sha256
+from engine.contract.disk import RealDisk, model_file_sha256
 from engine.contract.going_on import CHANGEABLE
 from engine.contract.job import FIELDS, Field, Need, read_toml
 from engine.contract.problems import Problem
@@ -132,7 +133,7 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     problems = _unknown_words(options.unknown)
     if options.job is not None:
         values, problem = read_toml(Path(options.job), "--job")
-        values.pop("model_file_sha256", None)  # whoever wrote it cannot have agreed for the user
+        values.pop("model_file_sha256", None)  # it is of the file as it was
         problems += [problem] if problem else []
     for field in FIELDS.values():
         given = getattr(options, field.name, None)
@@ -148,11 +149,25 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
         value = values.get(name)
         if isinstance(value, str) and value and value.endswith(ending):
             values[name] = os.path.abspath(os.path.expanduser(value))
+    model = str(values.get("model", ""))
     if options.trust_model_file:
-        digest = model_file_sha256(str(values.get("model", "")))
-        if digest is not None:
-            values["model_file_sha256"] = digest
+        problems += trust(model)
+    file = RealDisk().model_file(model) if model.endswith(".py") else None
+    if file is not None and file.sha256 is not None and file.agreed:
+        values["model_file_sha256"] = file.sha256
     return values, problems
+
+
+def trust(model: str) -> list[Problem]:
+    """Notes that the user allows the model file to run as it is now."""
+    digest = model_file_sha256(model)
+    try:
+        if digest is not None:  # else the checks say that it can't be read
+            agree(model, digest)
+    except OSError as error:
+        message = f"That the model file may run cannot be noted: {error}."
+        return [Problem("model", message, "Set FOOTPLATE_HOME to a folder that you can write to.")]
+    return []
 
 
 def needs_gpus(values: dict[str, Any]) -> bool:

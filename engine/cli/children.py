@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -22,6 +22,7 @@ from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, Pla
 
 PACKAGES = Path(__file__).resolve().parents[2]
 Message = TypeVar("Message")
+_LAST_BYTES = 1 << 16
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
@@ -39,7 +40,7 @@ def snapshot_lines(*, once: bool = False, interval_s: float = 1.0, shown: Shown 
     listens = shown is not None and not once
     if listens:
         arguments.append("--listen")
-    with _child("engine.gpus", *arguments, stdin=subprocess.PIPE if listens else subprocess.DEVNULL) as process:
+    with _child("engine.gpus", *arguments, stdin=subprocess.PIPE if listens else subprocess.DEVNULL) as (process, said):
         assert process.stdout is not None
         try:
             if process.stdin is not None:  # which stays open, as long as it is listened to
@@ -50,7 +51,7 @@ def snapshot_lines(*, once: bool = False, interval_s: float = 1.0, shown: Shown 
                 told = True
                 yield line
             if not (once and told):
-                raise ChildFailed(_last_words(process))
+                raise ChildFailed(_last_words(process, said))
         finally:
             process.terminate()
 
@@ -67,7 +68,7 @@ def snapshot() -> Snapshot:
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None]) -> DatasetReport:
     """Looks through the job's dataset folder. Raises ChildFailed."""
-    with _child("engine.data", job.dataset, *inspector_options(job, load_catalogue())) as process:
+    with _child("engine.data", job.dataset, *inspector_options(job, load_catalogue())) as (process, said):
         assert process.stdout is not None
         try:
             for line in process.stdout:
@@ -75,7 +76,7 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None]) -> Data
                 if isinstance(message, InspectionDone):
                     return message.report
                 on_progress(message)
-            raise ChildFailed(_last_words(process))
+            raise ChildFailed(_last_words(process, said))
         finally:
             process.terminate()
 
@@ -100,8 +101,7 @@ def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> R
 
 def _answers(module: str, order: bytes, decoder: msgspec.json.Decoder[Message]) -> Generator[Message]:
     """The messages of a module that is given `order`; when no more are wanted it is ended. Raises ChildFailed at their end."""
-    # What it, or a model file, says besides may be long, so that a pipe could fill.
-    with tempfile.TemporaryFile() as said, _child(module, stdin=subprocess.PIPE, stderr=said) as process:
+    with _child(module, stdin=subprocess.PIPE) as (process, said):
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -110,32 +110,30 @@ def _answers(module: str, order: bytes, decoder: msgspec.json.Decoder[Message]) 
                 process.stdin.close()
             for line in process.stdout:
                 yield decoder.decode(line)
-            process.wait()
-            said.seek(0)
-            raise ChildFailed(_last_of(said.read(), process))
+            raise ChildFailed(_last_words(process, said))
         finally:
             process.terminate()
             process.wait()  # also after Ctrl+C, when it has workers to end
 
 
+@contextmanager
 def _child(
-    module: str, *arguments: str, stdin: int = subprocess.DEVNULL, stderr: int | IO[bytes] = subprocess.PIPE
-) -> subprocess.Popen[bytes]:
-    # Few complaints go into a pipe that is read at the end only, and are too short to fill it.
-    return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        cwd=PACKAGES,
-    )
+    module: str, *arguments: str, stdin: int = subprocess.DEVNULL
+) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """A child, and what it says besides its answers: in a file, since it may be more than a pipe holds, which nobody reads
+    before its end."""
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            [sys.executable, "-m", module, *arguments], stdin=stdin, stdout=subprocess.PIPE, stderr=said, cwd=PACKAGES
+        ) as process,
+    ):
+        yield process, said
 
 
-def _last_words(process: subprocess.Popen[bytes]) -> str:
-    assert process.stderr is not None
-    return _last_of(process.stderr.read(), process)
-
-
-def _last_of(said: bytes, process: subprocess.Popen[bytes]) -> str:
-    lines = said.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"it ended with exit code {process.wait()} and said nothing"
+def _last_words(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
+    """The last line that a child has said, which is about to end."""
+    process.wait()
+    said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_BYTES))
+    lines = said.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"it ended with exit code {process.returncode} and said nothing"

@@ -26,8 +26,10 @@ from engine.cli import (
 from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
 
-EPILOG = """exit codes: 0 done, 2 a bad request, 3 the training failed, 130 stopped or interrupted.
-FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded pictures are kept.
+EPILOG = """exit codes: 0 done, 2 a bad request, 3 the training failed, 4 its last state
+could not be saved, 130 stopped or interrupted.
+FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded pictures and compiled
+code are kept.
 Without a command, `footplate` opens the window."""
 
 

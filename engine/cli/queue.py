@@ -17,7 +17,7 @@ from engine.cli.words import duration, in_short, table
 from engine.contract import queue as line
 from engine.contract.connection import RunConnection
 from engine.contract.events import Waiting
-from engine.contract.protocol import ENCODE, Stop
+from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Stop
 from engine.contract.queue import CannotQueue, Ticket
 from engine.contract.run_notes import read_notes
 from engine.contract.runs import RunFolder
@@ -145,7 +145,7 @@ def _remove(run: RunFolder) -> int:
     """Stops a run that waits, and tells once it has ended."""
     if all(ticket.run_id != run.run_id for ticket in line.waiting()):
         return _does_not_wait(run)
-    with suppress(OSError), RunConnection(run) as connection:  # it may end by itself at any moment
+    with suppress(OSError), RunConnection(run, COMMANDS_ONLY) as connection:  # it may end by itself at any moment
         connection.send(Stop())
         while not connection.closed:
             select.select([connection], [], [])

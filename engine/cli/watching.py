@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import select
 import selectors
 import signal
 import socket
@@ -12,22 +13,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
 from engine.cli.progress import Progress
 from engine.cli.terminal import say
 from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.decoding import NOT_DECODED
-from engine.contract.events import EVENT, DevicesFree, RunFinished
+from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished
 from engine.contract.going_on import last_execution
-from engine.contract.protocol import Pause, Stop
+from engine.contract.protocol import COMMANDS_ONLY, Pause, Stop
 from engine.contract.run_index import find_run
 from engine.contract.runs import ENDED, RunFolder, list_runs
 
 _TICK_S = 0.5
 _START_S = 30.0
+_ANSWER_S = 5.0
+"""A supervisor answers at once, whatever its workers do."""
+_AWAY_S = 1.0
+"""How long a client that was sent away stays so."""
 _AFTER_RUN = {
     "completed": COMPLETED,
     "failed": FAILED,
+    "unsaved": UNSAVED,
     "paused": INTERRUPTED,
     "stopped": INTERRUPTED,
     "interrupted": INTERRUPTED,
@@ -55,6 +61,8 @@ class Watcher:
         self._wake, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         self.connection: RunConnection | None = None
+        self.refusal = ""
+        self._again_at = 0.0
         self.finished: RunFinished | None = None
         self.freed: DevicesFree | None = None
 
@@ -70,7 +78,7 @@ class Watcher:
         deadline = time.monotonic() + _START_S
         while self.finished is None:
             if self.connection is None and not self._connect():
-                if not self._goes_on() or time.monotonic() > deadline:
+                if not self._goes_on() or (time.monotonic() > deadline and not self.refusal):
                     self._read_file()
                     return
             elif self.connection is not None:
@@ -84,9 +92,8 @@ class Watcher:
 
     def ask_to_stop(self) -> None:
         """Sends a stop; where the supervisor has just gone, `follow` will see it."""
-        if self.connection is not None:
-            with suppress(OSError):
-                self.connection.send(Stop())
+        with suppress(OSError), RunConnection(self._run, COMMANDS_ONLY) as connection:
+            connection.send(Stop())
 
     def close(self) -> None:
         self._disconnect()
@@ -98,6 +105,8 @@ class Watcher:
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
 
     def _connect(self) -> bool:
+        if time.monotonic() < self._again_at and self._goes_on():
+            return False
         try:
             self.connection = RunConnection(self._run, self._next_n)
             self._from_n = self._next_n
@@ -123,7 +132,18 @@ class Watcher:
                 for line in self.connection.receive_lines():
                     self._take(line)
                 if self.connection.closed:
+                    refusal = self.connection.reason
                     self._disconnect()
+                    if refusal:
+                        self._sent_away(refusal)
+
+    def _sent_away(self, reason: str) -> None:
+        """Follows the run by its log, until it is let in again."""
+        if not self.refusal:
+            self.refusal = reason
+            say(f"footplate: the run has sent this command away: {reason}. Its log is read instead.", to=sys.stderr)
+        self._again_at = time.monotonic() + _AWAY_S
+        self._read_file()
 
     def _read_file(self) -> None:
         """What the run's folder still has to tell once nobody answers any more."""
@@ -204,9 +224,16 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     run = find_or_say(options.run)
     if run is None:
         return BAD_REQUEST
-    watcher = Watcher(run, lambda _line: None)
+    saved: list[CheckpointSaved] = []
+
+    def note(line: bytes) -> None:
+        event = EVENT.decode(line)
+        if isinstance(event, CheckpointSaved) and event.kind == "last":
+            saved.append(event)
+
+    watcher = Watcher(run, note)
     try:
-        connection = RunConnection(run)
+        connection = RunConnection(run, COMMANDS_ONLY)
     except NotRunning as error:
         say(f"{run.run_id} does not run; it is {run.state()}. ({error})")
         return COMPLETED
@@ -215,6 +242,11 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
             connection.send(command)
             if options.now:
                 connection.send(command)
+            if not select.select([connection], [], [], _ANSWER_S)[0]:
+                supervisor = run.supervisor()
+                pid = supervisor.pid if supervisor is not None else 0
+                silent = f"the supervisor of {run.run_id} (pid {pid}) has not answered for {_ANSWER_S:.0f} s"
+                say(f"footplate: {silent}. If it was stopped, `kill -CONT {pid}` lets it go on.", to=sys.stderr)
             with _on_interrupt(watcher):
                 watcher.follow(_leave)
     except Detached:
@@ -224,6 +256,11 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     state = watcher.finished.outcome if watcher.finished is not None else run.state()
     free = watcher.freed is not None and watcher.freed.verified
     say(f"{run.run_id} is {state}; its devices {'are free' if free else 'were not seen to be free again'}.")
+    if state == "unsaved":
+        assert watcher.finished is not None
+        say(f"footplate: {watcher.finished.cause}", to=sys.stderr)
+        return UNSAVED
+    say(f"{saved[-1].path} holds step {saved[-1].step:,}." if saved else "There was nothing to save yet.")
     return COMPLETED
 
 

@@ -149,8 +149,10 @@ def _model_file(job: Job, disk: Disk) -> list[Problem]:
         if disk.kind(job.model) == "other":
             return [Problem("model", f"The model file {job.model} is not a regular file.", "Give a Python file.")]
         return [Problem("model", f"The model file {job.model} cannot be read.", "Check the path and its permissions.")]
-    if job.model_file_sha256 != file.sha256:
-        changed = " It has changed since you agreed to run it." if job.model_file_sha256 else ""
+    if job.model_file_sha256 != file.sha256 or not file.agreed:
+        changed = (
+            " It has changed since you agreed to run it." if job.model_file_sha256 not in ("", file.sha256) else ""
+        )
         return [
             Problem(
                 "model",

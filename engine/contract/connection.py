@@ -23,6 +23,7 @@ from engine.contract.runs import RunFolder
 CONNECT_S = 2.0
 _CHUNK = 1 << 18
 _AGAIN_S = 0.01
+_GOODBYE = b'{"type":"goodbye"'
 
 ServerMessage = Welcome | Goodbye | AnyEvent
 
@@ -35,7 +36,7 @@ class RunConnection:
     """A non-blocking connection to the supervisor of `run`, which sends the events from number `from_n` on.
 
     `fileno` is readable whenever `receive` has something to give. `closed` is true once the other end has
-    ended, `reason` then says why where it did say. A gap in the numbers means that this reader was too slow
+    ended, `reason` then says why where it did say, in its `Goodbye`. A gap in the numbers means that this reader was too slow
     and was spared step metrics or device samples; they are in the run's file. Raises NotRunning.
     """
 
@@ -75,10 +76,13 @@ class RunConnection:
             self.closed = True
             return []
         try:
-            return self._frames.feed(data)
+            lines = self._frames.feed(data)
         except FrameError as error:
             self.closed, self.reason = True, str(error)
             return []
+        if lines and lines[-1].startswith(_GOODBYE):
+            self.reason = _reason(lines[-1])
+        return lines
 
     def receive(self) -> list[ServerMessage]:
         """The messages that have arrived; those of a newer Footplate that are not understood are passed over."""
@@ -88,8 +92,6 @@ class RunConnection:
                 message = SERVER_MESSAGE.decode(line)
             except NOT_DECODED:
                 continue
-            if isinstance(message, Goodbye):
-                self.reason = message.reason
             messages.append(message)
         return messages
 
@@ -108,6 +110,14 @@ class RunConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _reason(line: bytes) -> str:
+    try:
+        message = SERVER_MESSAGE.decode(line)
+    except NOT_DECODED:
+        return ""
+    return message.reason if isinstance(message, Goodbye) else ""
 
 
 def _connect(kind: str, place: str, run_id: str) -> socket.socket:

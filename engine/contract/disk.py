@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Literal, Protocol
 
 from engine.contract.catalogue import Measure
+from engine.contract.consent import is_agreed
 from engine.contract.own_measures import measures_in
 from engine.contract.regular_files import read_regular
 from engine.contract.weights import OnDisk, Weights, find
@@ -30,10 +31,11 @@ Kind = Literal["", "file", "folder", "other"]
 @dataclass(frozen=True)
 class ModelFile:
     """A Python file as it is now. `sha256` is what consent to run it is bound to, None where it cannot be read; `measures`
-    are those that its text names."""
+    are those that its text names; `agreed` tells whether the user has allowed it to run as it is."""
 
     sha256: str | None
     measures: tuple[Measure, ...] = ()
+    agreed: bool = False
 
 
 class Disk(Protocol):
@@ -67,7 +69,8 @@ class RealDisk:
             content = read_regular(os.path.expanduser(path), MODEL_FILE_BYTES)
         except (OSError, ValueError):
             return ModelFile(None)
-        return ModelFile(hashlib.sha256(content).hexdigest(), measures_in(content))
+        sha256 = hashlib.sha256(content).hexdigest()
+        return ModelFile(sha256, measures_in(content), is_agreed(path, sha256))
 
     def weights(self, weights: Weights) -> OnDisk:
         return find(weights)

@@ -18,7 +18,8 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.legend import LegendEntry
 
 Phase = Literal["starting", "fetching", "preparing", "training", "validating", "saving", "pausing", "stopping"]
-Outcome = Literal["completed", "paused", "stopped", "failed"]
+Outcome = Literal["completed", "paused", "stopped", "failed", "unsaved"]
+"""How an execution ended: "unsaved" where its last state could not be written to disk."""
 LogLevel = Literal["debug", "info", "warning", "error"]
 FailureKind = Literal["error", "fault", "out_of_memory", "not_finite"]
 """What a failure is owed to. An "error" lies in the job, the data or the program and would come again; a "fault" befell a

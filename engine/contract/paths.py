@@ -75,6 +75,30 @@ def make_folder(folder: Path) -> None:
         place.mkdir(mode=0o700, exist_ok=True)
 
 
+def trusted_folder(folder: Path) -> Path:
+    """`folder`, resolved, and made if missing: one from which code or the user's consent is taken, so that nobody else may
+    be able to change what is in it or to put another folder in its place. A group that may write to a folder above it is
+    trusted as its members are.
+
+    Raises OSError; PermissionError, which names the folder that is open to others, where it can't be trusted.
+    """
+    make_folder(folder)
+    real = folder.resolve()
+    if not hasattr(os, "getuid"):
+        return real
+    own = {os.getuid(), 0}
+    for place in dict.fromkeys((real, *real.parents, folder.absolute(), *folder.absolute().parents)):
+        info = place.lstat()
+        if info.st_uid not in own:
+            raise PermissionError(f"{place} belongs to another user, who could change what is in it")
+        written_by_others = stat.S_IWOTH if info.st_mode & stat.S_ISVTX == 0 else 0
+        if place == real:
+            written_by_others = _OTHERS_WRITE
+        if not stat.S_ISLNK(info.st_mode) and info.st_mode & written_by_others:
+            raise PermissionError(f"{place} can be changed by other users (its mode is {stat.S_IMODE(info.st_mode):o})")
+    return real
+
+
 def for_the_user_alone(path: str, flags: int) -> int:
     """An `opener` for `open`: a file that it makes is its user's alone, whatever the umask is."""
     return os.open(path, flags, 0o600)

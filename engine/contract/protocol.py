@@ -1,4 +1,5 @@
-"""The socket's messages: one JSON object a line, at most `MAX_FRAME_BYTES` long with its newline.
+"""The socket's messages: one JSON object a line, at most `MAX_FRAME_BYTES` long with its newline, and from a client
+`MAX_COMMAND_BYTES`.
 
 The client speaks first, with `Hello`. The server answers with `Welcome`, then sends the run's event lines
 from the number asked for, byte for byte as they stand in `events.jsonl`, and goes on with new ones as they
@@ -17,6 +18,10 @@ from engine.contract.events import AnyEvent
 
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
+MAX_COMMAND_BYTES = 1 << 12
+"""What a client has to say is shorter than that."""
+COMMANDS_ONLY = (1 << 63) - 1
+"""The `from_n` of a client that sends commands and wants no events: it gets in however many readers there are."""
 
 
 class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -24,7 +29,7 @@ class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_o
 
 
 class Hello(Message, tag="hello", kw_only=True, frozen=True):
-    """`from_n` is the number of the first event wanted. `token` is needed on a loopback connection alone."""
+    """`from_n` is the number of the first event wanted, or COMMANDS_ONLY. `token` is needed on a loopback connection alone."""
 
     protocol: int = PROTOCOL_VERSION
     from_n: int = 1

@@ -43,9 +43,9 @@ from engine.contract.events import (
 from engine.contract.job import Job, load_job, save_job
 from engine.contract.run_notes import read_notes
 
-State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "interrupted"]
+State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
 
-ENDED: tuple[State, ...] = ("completed", "paused", "stopped", "failed", "interrupted")
+ENDED: tuple[State, ...] = ("completed", "paused", "stopped", "failed", "unsaved", "interrupted")
 """States of a run that nobody runs any more; it can be gone on with, but for what is completed."""
 
 OLDER_CHECKPOINT = re.compile(r"epoch-(?P<epoch>\d+)-step-(?P<step>\d+)\.pt")

@@ -59,9 +59,11 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, 
 
 
 class WorkerDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The worker ends of itself: `stopped` says whether it was told to before the last epoch's end."""
+    """The worker ends of itself: `stopped` says whether it was told to before the last epoch's end, `unsaved` why the disk
+    has not taken its last state, "" where it has."""
 
     stopped: bool
+    unsaved: str = ""
     best: dict[str, float] = {}
     best_epoch: int | None = None
 

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from engine import linux
+from engine import compile_cache, linux
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
 from engine.contract.planning import PlanningDone, PlanningFailed, PlanningMessage, PlanningProgress
@@ -48,6 +48,7 @@ def _answer(order: bytes, say: Callable[[PlanningMessage], None]) -> PlanningDon
     # As in a worker, and before torch is imported.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(filter(is_gpu, dict.fromkeys(job.devices)))
+    compile_cache.keep_private()
     say(PlanningProgress(0.0, "Starting to measure"))
     from engine.planning.planner import Refused, plan
 

@@ -79,6 +79,13 @@ class Group:
         )
 
     @property
+    def unsaved(self) -> str:
+        """Why the last state is not on disk, "" where it is."""
+        return next(
+            (worker.done.unsaved for worker in self.workers if worker.done is not None and worker.done.unsaved), ""
+        )
+
+    @property
     def best(self) -> WorkerDone | None:
         """The word of the worker that knows the best measures."""
         return next((worker.done for worker in self.workers if worker.done is not None and worker.done.best), None)

@@ -10,6 +10,8 @@ import threading
 import traceback
 from collections.abc import Sequence
 
+from engine import compile_cache
+
 LIGHT = ("torch", "torchvision", "engine.training.worker")
 """What every worker needs."""
 
@@ -28,6 +30,7 @@ def modules_for(world_size: int) -> tuple[str, ...]:
 
 def import_all(names: Sequence[str]) -> None:
     """Imports `names` so that the process may be forked afterwards: without leaving a thread behind."""
+    compile_cache.keep_private()
     # numpy's OpenBLAS starts its threads when it is loaded, unless it is told that it has one.
     before = os.environ.get(_BLAS_THREADS)
     os.environ[_BLAS_THREADS] = "1"

@@ -135,9 +135,9 @@ class Notices:
             case RunFinished(outcome="completed"):
                 self._over = True
                 self.tell("ended", self._result(event), outcome="completed", best=event.best)
-            case RunFinished(outcome="failed", cause=cause):
+            case RunFinished(outcome="failed" | "unsaved" as outcome, cause=cause):
                 self._over = True
-                self.tell("failed", _short(cause), outcome="failed", cause=cause, best=event.best)
+                self.tell("failed", _short(cause), outcome=outcome, cause=cause, best=event.best)
             case RunFinished():
                 self._over = True
 

@@ -6,6 +6,7 @@ one costs no memory; far behind, it gets no more step metrics and device samples
 
 from __future__ import annotations
 
+import errno
 import hmac
 import selectors
 import socket
@@ -17,7 +18,9 @@ import msgspec
 from engine.contract.events import DROPPABLE
 from engine.contract.protocol import (
     CLIENT_MESSAGE,
+    COMMANDS_ONLY,
     ENCODE,
+    MAX_COMMAND_BYTES,
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
     ClientMessage,
@@ -32,16 +35,24 @@ from engine.supervisor.endpoint import BACKLOG, Endpoint
 from engine.supervisor.log import EventLog
 
 MAX_CLIENTS = 64
+"""Readers of events. One who has stalled goes for another."""
+STALLED_S = 5.0
+"""A reader who has taken nothing for so long, though there was something to take, has stalled."""
+MAX_CONTROLS = 16
+"""Clients that only send commands, who have places of their own; who has been there for longest goes for another."""
 MAX_STRANGERS = 256
 """So many may be there without having said hello; the one who has been silent for longest goes for another."""
 HELLO_S = 10.0
 """How long a client may take to say hello."""
+NO_FILE_S = 1.0
+"""How long nobody is let in after the system has refused a file for another connection."""
 GOODBYE_S = 2.0
 """How long a client that is sent away may take to read why."""
 THIN_BYTES = 256 << 10
 """This far behind the newest event a reader no longer gets the events that may be dropped."""
 
 _CHUNK = 1 << 16
+_NO_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _ROUNDS = 8
 _DROPPABLE = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind in DROPPABLE)
 
@@ -51,13 +62,19 @@ class Client:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.frames = Frames(MAX_FRAME_BYTES)
+        self.frames = Frames(MAX_COMMAND_BYTES)
         self.out = bytearray()
         self.cursor: int | None = None
+        self.commands_only = False
         self.live_from = 0
         self.leaving = False
         self.deadline: float | None = time.monotonic() + HELLO_S
         self.writing = False
+        self.took_at = time.monotonic()
+
+    def stalled_s(self) -> float:
+        """For how long it has taken nothing of what there was to take."""
+        return time.monotonic() - self.took_at if self.writing and not self.leaving else 0.0
 
 
 class Server:
@@ -78,10 +95,12 @@ class Server:
         self._selector = selector
         self._command = command
         self._clients: dict[Client, None] = {}
+        self._closed_until: float | None = None
         selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def listen(self, endpoint: Endpoint) -> None:
         """Listens there from now on; who is connected stays so."""
+        self._open_door()
         self._selector.unregister(self.endpoint.listener)
         self.endpoint.close()
         self.endpoint = endpoint
@@ -90,6 +109,8 @@ class Server:
     def tick(self) -> None:
         """Sends what is new to all who wait for it, and parts from those whose time is up."""
         now = time.monotonic()
+        if self._closed_until is not None and now > self._closed_until:
+            self._open_door()
         for client in list(self._clients):
             if client.deadline is not None and now > client.deadline:
                 if client.leaving:
@@ -104,21 +125,31 @@ class Server:
     @property
     def drained(self) -> bool:
         """Whether every client has been handed all there is."""
-        return not any(c.out or (c.cursor is not None and c.cursor < self._log.end) for c in self._clients)
+        return not any(client.out or self._behind(client) for client in self._clients)
 
     def close(self) -> None:
         for client in list(self._clients):
             self._drop(client)
+        self._open_door()
         self._selector.unregister(self.endpoint.listener)
         self.endpoint.close()
+
+    def _open_door(self) -> None:
+        """Lets clients in again."""
+        if self._closed_until is not None:
+            self._closed_until = None
+            self._selector.register(self.endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self, _mask: int) -> None:
         """Lets in all who wait, so that those who come again and again do not keep the others out."""
         for _ in range(BACKLOG):
             try:
                 connection, _ = self.endpoint.listener.accept()
-            except OSError:
-                return  # nobody is left, or no file for them
+            except OSError as error:
+                if error.errno in _NO_FILE:  # those who wait would wake this loop at once, again and again
+                    self._selector.unregister(self.endpoint.listener)
+                    self._closed_until = time.monotonic() + NO_FILE_S
+                return  # else nobody is left
             self._let_in(connection)
 
     def _let_in(self, connection: socket.socket) -> None:
@@ -173,15 +204,32 @@ class Server:
             self._send_away(client, f"protocol {hello.protocol} is not spoken here, but {PROTOCOL_VERSION}")
         elif not hmac.compare_digest(hello.token.encode(errors="replace"), self.endpoint.token.encode()):
             self._send_away(client, "wrong token")
-        elif sum(other.cursor is not None and not other.leaving for other in self._clients) >= MAX_CLIENTS:
+        elif not self._has_place(commands_only=hello.from_n == COMMANDS_ONLY):
             self._send_away(client, f"there are {MAX_CLIENTS} clients already")
         else:
             client.deadline = None
+            client.commands_only = hello.from_n == COMMANDS_ONLY
+            client.took_at = time.monotonic()
             client.cursor = self._log.offset_of(hello.from_n)
             client.live_from = self._log.end
             welcome = Welcome(protocol=PROTOCOL_VERSION, run_id=self._run_id, next_n=self._log.next_n)
             client.out += ENCODE.encode(welcome) + b"\n"
             self._pump(client)
+
+    def _has_place(self, *, commands_only: bool) -> bool:
+        """Makes a place where it can: whether there is one."""
+        there = [
+            client
+            for client in self._clients
+            if client.cursor is not None and not client.leaving and client.commands_only == commands_only
+        ]
+        if len(there) < (MAX_CONTROLS if commands_only else MAX_CLIENTS):
+            return True
+        goes = there[0] if commands_only else max(there, key=Client.stalled_s)
+        if not commands_only and goes.stalled_s() < STALLED_S:
+            return False
+        self._send_away(goes, "others wait for its place" if commands_only else "it read nothing while others waited")
+        return True
 
     def _send_away(self, client: Client, reason: str) -> None:
         if client.leaving or client not in self._clients:
@@ -201,6 +249,7 @@ class Server:
                     break
                 sent = client.connection.send(client.out)
                 del client.out[:sent]
+                client.took_at = time.monotonic()
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
@@ -212,7 +261,9 @@ class Server:
         self._watch(client, bool(client.out) or self._behind(client))
 
     def _behind(self, client: Client) -> bool:
-        return not client.leaving and client.cursor is not None and client.cursor < self._log.end
+        if client.cursor is None or client.leaving or client.commands_only:
+            return False
+        return client.cursor < self._log.end
 
     def _refill(self, client: Client) -> bool:
         while self._behind(client):

@@ -113,7 +113,7 @@ class Supervisor:
         self._finished = False
 
     def run_to_end(self) -> int:
-        """Runs the job. Returns 1 if it failed, else 0."""
+        """Runs the job. Returns 1 if it failed or its last state is not on disk, else 0."""
         outcome: Outcome = "failed"
         said: Verdict | None = None
         try:
@@ -135,7 +135,7 @@ class Supervisor:
         if said is not None:
             self._log.append(said)
         self._finish(outcome, cause)
-        return 0 if outcome != "failed" else 1
+        return 1 if outcome in ("failed", "unsaved") else 0
 
     # The loop
 
@@ -283,11 +283,15 @@ class Supervisor:
     def _outcome(self) -> Outcome:
         if isinstance(self._failed, Failed):
             return "failed"
+        if self._group.unsaved:
+            return "unsaved"
         return "completed" if self._group.completed else self._asked or "stopped"
 
     def _cause(self, outcome: Outcome) -> str:
         if isinstance(self._failed, Failed):
             return self._failed.cause
+        if self._group.unsaved:
+            return self._group.unsaved
         if outcome in ("paused", "stopped") and self._failed is None and self._group.forced:
             ranks = ", ".join(map(str, sorted(self._group.forced)))
             return f"Rank {ranks} did not end when asked and was ended by a signal."

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engine.contract.consent import is_agreed
 from engine.contract.disk import MODEL_FILE_BYTES
 from engine.contract.regular_files import UnusableFile, read_regular
 from engine.data.pictures import DatasetError, UnreadablePicture
@@ -37,7 +38,8 @@ def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
 
 
 def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
-    """The file and what it defines, once it has run. Raises TaskError.
+    """The file and what it defines, once it has run. Raises TaskError where its contents are not those that the job was made
+    with, or the user has not agreed to run them.
 
     The file is read once, and what runs is what was hashed.
     """
@@ -49,8 +51,9 @@ def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
     except OSError as error:
         message = f"The model file {path} cannot be read ({error.strerror})."
         raise TaskError("model", message, "Check the path and its permissions.") from error
-    if not agreed_sha256 or hashlib.sha256(source).hexdigest() != agreed_sha256:
-        changed = " It has changed since you agreed to run it." if agreed_sha256 else ""
+    sha256 = hashlib.sha256(source).hexdigest()
+    if sha256 != agreed_sha256 or not is_agreed(path, sha256):
+        changed = " It has changed since you agreed to run it." if agreed_sha256 not in ("", sha256) else ""
         message = f"{file.name} is a program that has not been allowed to run yet.{changed}"
         raise TaskError("model", message, "Read it, then allow it again.")
     return file, _run(file, source)

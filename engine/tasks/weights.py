@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -140,5 +141,7 @@ def resize_positions(name: str, state: State, size: int) -> State:
 
 
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, pickle.UnpicklingError):  # whose text advises to set weights_only=False
+        return "it is no file of torch's, or holds something else than tensors and plain values"
     text = str(error).strip()
     return text.splitlines()[0][:200] if text else type(error).__name__

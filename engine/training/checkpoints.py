@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import pickle
 import secrets
 import time
 from dataclasses import dataclass
@@ -28,7 +29,11 @@ _BLOCK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
-    """A checkpoint could not be written; the text says why and what to do. The one before it is untouched."""
+    """A checkpoint could not be written: `why`, and in the text what to do besides. The one before it is untouched."""
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(f"{why} Training goes on, and the last good checkpoint is kept. {remedy}".rstrip())
+        self.why = why
 
 
 class DamagedCheckpoint(Exception):  # noqa: N818 - said of a file
@@ -78,7 +83,7 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
     except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise CheckpointError(_reason(error, path)) from error
+        raise _refused(error, path) from error
     return Written(size, time.perf_counter() - begun, sha256)
 
 
@@ -94,6 +99,8 @@ def read_checkpoint(path: Path) -> tuple[Any, str]:
             return torch.load(stream, map_location="cpu", weights_only=True), sha256
         except OSError:
             raise
+        except pickle.UnpicklingError as error:  # whose text advises to set weights_only=False
+            raise DamagedCheckpoint("it holds something else than tensors and plain values") from error
         except Exception as error:  # torch.load raises many things for what it does not take
             raise DamagedCheckpoint(str(error)) from error
 
@@ -173,15 +180,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _reason(error: BaseException, path: Path) -> str:
+def _refused(error: BaseException, path: Path) -> CheckpointError:
     """torch.save wraps the system's error, or raises another while it handles it."""
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno):
         cause = cause.__cause__ or cause.__context__
-    kept = "Training goes on, and the last good checkpoint is kept."
-    if isinstance(cause, OSError):
-        if cause.errno in _FULL:
-            full = f"the disk (or the quota) of {path.parent} is full"
-            return f"{path.name} could not be saved: {full}. {kept} Free some space."
-        return f"{path.name} could not be saved in {path.parent}: {cause.strerror}. {kept}"
-    return f"{path.name} could not be saved in {path.parent}: {error}. {kept}"
+    if isinstance(cause, OSError) and cause.errno in _FULL:
+        full = f"the disk (or the quota) of {path.parent} is full"
+        return CheckpointError(f"{path.name} could not be saved: {full}.", "Free some space.")
+    why = cause.strerror if isinstance(cause, OSError) else error
+    return CheckpointError(f"{path.name} could not be saved in {path.parent}: {why}.")

@@ -125,8 +125,9 @@ class Loop:
             if stopped:
                 break
             done = 0
-        self.saver.finish()
-        return WorkerDone(stopped=stopped, best=self.saver.best, best_epoch=self.saver.best_epoch)
+        reporter = self.reporter
+        unsaved = self.saver.insist(stopped=stopped, broken_off=lambda: reporter.stop_requested and not stopped)
+        return WorkerDone(stopped=stopped, best=self.saver.best, best_epoch=self.saver.best_epoch, unsaved=unsaved)
 
     def _train(self, epoch: int, done: int) -> tuple[int, bool]:
         """One epoch after its first `done` steps; how many are done then, and whether it was stopped."""

@@ -31,6 +31,11 @@ SHARE = 0.01
 """Of a run's time, writing at the ends of epochs may take so much: it takes cores, and the disk's life, from short ones."""
 LATEST_S = 60.0
 """An epoch that ends so long after the last checkpoint was written has one in any case."""
+COMPLETED_S, STOPPED_S = 300.0, 60.0
+"""How long the last state of a run is kept in memory where the disk does not take it, and tried to be saved again: of one
+that is complete, and of one that is to give its devices back."""
+AGAIN_S = 2.0
+"""Between two such tries."""
 
 Kind = Literal["last", "best"]
 
@@ -131,6 +136,10 @@ class Saver:
         self._best: _Best | None = None
         self._best_again = False
         """Whether the disk did not take the best state when it was last asked to."""
+        self._insisting = False
+        self._refusal = ""
+        self._unwritten: tuple[_Last, _Best | None] | None = None
+        """What the disk has not taken of the latest checkpoint, rank 0's alone, and why not; kept until the next."""
         self._due = 0.0
         self._saved_at = time.monotonic()
 
@@ -196,6 +205,7 @@ class Saver:
         if may_wait and self._strategy.agree([int(self._leads and time.monotonic() < self._due)])[0]:
             return
         self.finish()
+        self._unwritten = None
         if not gathered:
             model = self._strategy.state_dict()
         optimizer = self._strategy.optimizer_state(self._updater)
@@ -230,6 +240,39 @@ class Saver:
             written = self._writer.submit(self._write_both, last, best)
         self._under_way = _UnderWay(best, written)
 
+    def insist(self, *, stopped: bool, broken_off: Callable[[], bool]) -> str:
+        """As `finish`, after the last checkpoint of a run, which was `stopped` or is complete: what the disk does not take is
+        tried again for a while, unless that is `broken_off`. Rank 0 gets why it is not on disk at last, "" where it is."""
+        self.finish()
+        self._reporter.at("save")
+        within_s = STOPPED_S if stopped else COMPLETED_S
+        deadline = time.monotonic() + within_s
+        self._insisting = True
+        if self._unwritten is not None:
+            self._reporter.send(Warned(code="unsaved", message=self._said_of_trying(within_s), rank=0))
+        saved_best = False
+        while self._unwritten is not None and time.monotonic() < deadline and not broken_off():
+            time.sleep(AGAIN_S)
+            saved_best = self._writer.submit(self._write_both, *self._unwritten).result() or saved_best
+        if self._strategy.agree([int(saved_best)])[0]:
+            assert self._best is not None
+            self.best, self.best_epoch, self._best = self._best.measures, self._best.place.epoch, None
+        if self._unwritten is None:
+            return ""
+        what = f"the state after step {self._unwritten[0].place.step:,} is lost"
+        held = (
+            f"last.pt holds step {self.newest.step:,}"
+            if self.newest is not None
+            else "this execution has left no last.pt"
+        )
+        return f"{self._refusal} So {what}; {held}. Make room there, or allow writing there, then resume the run."
+
+    def _said_of_trying(self, within_s: float) -> str:
+        return (
+            f"{self._refusal} The last state is kept in memory, and saving it is tried again for {within_s:.0f} s. Make room "
+            "there, or allow writing there."
+        )
+
     def finish(self) -> None:
         """Waits until what `save` began is on disk, or has failed and been told of."""
         if self._under_way is None:
@@ -247,6 +290,7 @@ class Saver:
     def _write_both(self, last: _Last, best: _Best | None) -> bool:
         """Whether best.pt was written; last.pt, which tells of it, comes after it."""
         last.copied()
+        self._refusal = ""
         begun = time.monotonic()
         saved_best = best is not None and self._write_best(best)
         if saved_best:
@@ -255,6 +299,8 @@ class Saver:
         if self._write("last", last.content, last.place, last.measures, last.pause_s):
             self.newest = last.place
             drop_older(self.path("last").parent, self._job.keep_checkpoints)
+        again = best if not saved_best else None
+        self._unwritten = (last, again) if self._refusal else None
         ended = time.monotonic()
         self._due = ended + min((ended - begun) / SHARE, LATEST_S)
         return saved_best
@@ -286,7 +332,9 @@ class Saver:
             written = write_checkpoint(content, path, aside=aside)
         except CheckpointError as error:
             self._best_again = self._best_again or kind == "best"
-            self._reporter.send(Warned(code="checkpoint_failed", message=str(error), rank=0))
+            self._refusal = error.why
+            if not self._insisting:
+                self._reporter.send(Warned(code="checkpoint_failed", message=str(error), rank=0))
             return None
         self._reporter.send(
             CheckpointSaved(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import traceback
 from collections.abc import Callable, Sequence
@@ -13,9 +14,9 @@ import msgspec
 import torch
 from torch import nn
 
-from engine import linux
+from engine import compile_cache, linux
 from engine.contract.devices import CPU
-from engine.contract.events import Failed, Planned
+from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.agreement import check_alike
@@ -27,6 +28,7 @@ from engine.strategies.base import Strategy
 from engine.tasks import TASKS
 from engine.tasks.adapt import still_norms
 from engine.tasks.base import Lesson, Task
+from engine.torch_compat import keep_compiled_in
 from engine.training.faults import cause, kind
 from engine.training.feed import Feed, read_in_turn
 from engine.training.feeds import Feeds
@@ -58,6 +60,10 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
     """Does the `work` of a worker and returns its exit code: 0, or 1 where it raised, which a `Failed` event explains."""
     reporter = Reporter(channel, spec.rank)
     try:
+        untrusted = compile_cache.keep_private()
+        keep_compiled_in(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+        if untrusted and spec.rank == 0:
+            reporter.send(Warned(code="compile_cache", message=untrusted))
         reporter.send(work(reporter))
         return 0
     except Exception as error:

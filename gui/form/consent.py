@@ -11,6 +11,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout
 
+from engine.contract.consent import agree
 from engine.contract.disk import model_file_sha256
 from engine.contract.plain_text import escaped
 from gui.background import in_background, raise_again
@@ -74,10 +75,10 @@ class ConsentBar(QFrame):
         layout.addWidget(self._cut)
         self.hide()
 
-    def ask(self, path: str, sha256: str | None, trusted_sha256: str) -> None:
-        """Shows the question where the contents of the model file `path` are not those agreed to; `sha256` is None where it
-        is none, or cannot be read."""
-        if sha256 is None or sha256 == trusted_sha256:
+    def ask(self, path: str, sha256: str | None, *, agreed: bool) -> None:
+        """Shows the question where the contents of the model file `path` are not `agreed` to; `sha256` is None where it is
+        none, or cannot be read."""
+        if sha256 is None or agreed:
             self._path = ""
             self.hide()
             return
@@ -110,20 +111,29 @@ class ConsentBar(QFrame):
 
     def _agree(self) -> None:
         """The user agrees to what the question was about, which may not be what is in the file by now."""
-        in_background(partial(_hash_of, self._path), self, self._agreed, raise_again)
+        in_background(partial(_agreed_to, self._path, self._sha256), self, self._agreed, raise_again)
 
-    def _agreed(self, found: tuple[str, str | None]) -> None:
-        path, sha256 = found
+    def _agreed(self, found: tuple[str, str | None, str]) -> None:
+        path, sha256, problem = found
         if path != self._path:
             return
-        if sha256 is not None and sha256 == self._sha256:
+        if problem:
+            self._question.setText(problem)
+        elif sha256 is not None and sha256 == self._sha256:
             self.allowed.emit(sha256)
         else:
-            self.ask(path, sha256, "")
+            self.ask(path, sha256, agreed=False)
 
 
-def _hash_of(path: str) -> tuple[str, str | None]:
-    return path, model_file_sha256(path)
+def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, str]:
+    """Notes the user's consent where the file is still the one that was asked about; its hash, and what went wrong."""
+    sha256 = model_file_sha256(path)
+    if sha256 is not None and sha256 == asked_sha256:
+        try:
+            agree(path, sha256)
+        except OSError as error:
+            return path, sha256, f"Your consent cannot be noted: {error}. Set FOOTPLATE_HOME to a folder of your own."
+    return path, sha256, ""
 
 
 def _text_of(path: str) -> _Program:

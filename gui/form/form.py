@@ -189,7 +189,7 @@ class JobForm(QWidget):
         values = {name: row.value() for name, row in self.rows.items()}
         values["cuts"] = list(values["cuts"])
         values["devices"] = list(self.devices)
-        values["model_file_sha256"] = self.trusted if str(values["model"]).endswith(".py") else ""
+        values["model_file_sha256"] = self._model_file_sha256()
         hidden = {name for name, row in self.rows.items() if not row.has_effect}
         return self.visit.guest.values(values, hidden) if self.visit.guest is not None else values
 
@@ -355,7 +355,9 @@ class JobForm(QWidget):
             self.rows[name].problem_label.setVisible(bool(self.rows[name].problem_label.text()))
         self.devices_problems.show_problems(tuple(p for p in self.problems if p.field == "devices"))
         file = self._model_file()
-        self.consent.ask(str(self.rows["model"].value()), file.sha256 if file is not None else None, self.trusted)
+        sha256 = file.sha256 if file is not None else None
+        agreed = file is not None and file.agreed and sha256 == self._model_file_sha256()
+        self.consent.ask(str(self.rows["model"].value()), sha256, agreed=agreed)
         self.devices_label.setText(devices_in_words(self.devices, self.device_names()))
         self._offer_strategies()
         self._show_ahead()
@@ -390,6 +392,14 @@ class JobForm(QWidget):
         """The Python file that is the model; None where it is none, or not known yet."""
         model = str(self.rows["model"].value())
         return self.disk.model_file(model) if model.endswith(".py") else None
+
+    def _model_file_sha256(self) -> str:
+        """Of which contents of the model file the job is: those that it came with or was allowed, or else those that the user
+        has agreed to before."""
+        file = self._model_file()
+        if not str(self.rows["model"].value()).endswith(".py"):
+            return ""
+        return self.trusted or (file.sha256 or "" if file is not None and file.agreed else "")
 
     def _seen(self) -> None:
         """The disk has told more, or something else, of what was asked."""

@@ -51,6 +51,7 @@ _ENDINGS: dict[Outcome, str] = {
     "paused": "The run has been paused",
     "stopped": "The run has been stopped",
     "failed": "The run has failed",
+    "unsaved": "The run's last state could not be saved",
 }
 
 
@@ -257,7 +258,7 @@ class RunData:
                 self._say(event, "info", event.sentence)
             case RunFinished():
                 self.finished = event
-                self._say(event, "error" if event.outcome == "failed" else "info", _ENDINGS[event.outcome])
+                self._say(event, "error" if event.outcome in ("failed", "unsaved") else "info", _ENDINGS[event.outcome])
 
     def _start(self, event: RunStarted) -> None:
         """Another execution begins. Its curves go on; what was true of the workers before is not any more."""

@@ -33,6 +33,7 @@ _MARKS: dict[StatusWord, str] = {
     "Paused": "‖",
     "Stopped": "■",
     "Failed": "✖",
+    "Unsaved": "✖",
     "Interrupted": "⚠",
     "Running": "▶",
     "Restarting": "↻",
@@ -129,7 +130,14 @@ class RunHeader(QWidget):
         self.recolor()
 
     def recolor(self) -> None:
-        names = {"Completed": "ok", "Failed": "error", "Interrupted": "warning", "Stopped": "muted", "Paused": "muted"}
+        names = {
+            "Completed": "ok",
+            "Failed": "error",
+            "Unsaved": "error",
+            "Interrupted": "warning",
+            "Stopped": "muted",
+            "Paused": "muted",
+        }
         name = names.get(self._word, "")
         if self._state.objectName() != name:
             self._state.setObjectName(name)

@@ -85,8 +85,8 @@ def _code(run: RunFolder, data: RunData) -> str:
 
 
 def _title(data: RunData, status: RunStatus) -> str:
-    if status.word == "Failed":
-        return f"Failed: {cause_of(data)}"
+    if status.word in ("Failed", "Unsaved"):
+        return f"{status.word}: {cause_of(data)}"
     word = status.word
     title: str = word
     if data.finished is not None and data.finished.seconds:

@@ -13,7 +13,7 @@ from gui.run.words import short_measure
 
 StatusWord = Literal[
     "Idle", "Checking", "Starting", "Fetching", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",
-    "Stopped", "Failed", "Interrupted",
+    "Stopped", "Failed", "Unsaved", "Interrupted",
 ]  # fmt: skip
 
 _ENDED: dict[State, StatusWord] = {
@@ -21,6 +21,7 @@ _ENDED: dict[State, StatusWord] = {
     "paused": "Paused",
     "stopped": "Stopped",
     "failed": "Failed",
+    "unsaved": "Unsaved",
     "interrupted": "Interrupted",
 }
 _NO_PAUSE: dict[StatusWord, str] = {
@@ -137,6 +138,7 @@ def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None,
         "Paused": f"Paused {after} · {_free(data)}",
         "Stopped": f"Stopped {after} · {_free(data)}",
         "Failed": f"Failed: {cause_of(data)}",
+        "Unsaved": f"Unsaved: {cause_of(data)}",
         "Interrupted": f"Interrupted {after}: the run's process ended without a word",
         "Pausing": f"Pausing {after} · waiting for the workers to save and end",
         "Stopping": (

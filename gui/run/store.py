@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
 from engine.contract.connection import RunConnection, ServerMessage
 from engine.contract.events import RunFinished
-from engine.contract.protocol import Adjust, Command, Goodbye, Pause, Stop, Welcome
+from engine.contract.protocol import COMMANDS_ONLY, Adjust, Command, Goodbye, Pause, Stop, Welcome
 from engine.contract.runs import ENDED, RunFolder, State
 from gui.run.data import Asked, RunData
 from gui.run.reading import LogReader
@@ -56,6 +57,7 @@ class RunStore(QObject):
         self.loading = False
         self._state: State = "starting"
         self._asked: Asked = ""
+        self._refusal = ""
         self._followed = False
         self._gpu_titles: Mapping[str, str] = {}
         self._names = RunNames()
@@ -83,9 +85,13 @@ class RunStore(QObject):
             return RunStatus(text="Idle · nothing is running")
         waiting, started = self.data.waiting, self.data.started
         if waiting is None or started is None:
-            return status_of(self.data, self._state, self._asked)
-        in_line = in_line_words(waiting, started.job.devices, self._gpu_titles, self._names)
-        return status_of(self.data, self._state, self._asked, in_line)
+            status = status_of(self.data, self._state, self._asked)
+        else:
+            in_line = in_line_words(waiting, started.job.devices, self._gpu_titles, self._names)
+            status = status_of(self.data, self._state, self._asked, in_line)
+        if not self._refusal or not self.active:
+            return status
+        return replace(status, text=f"{status.text} · followed by its log ({self._refusal})")
 
     @property
     def active(self) -> bool:
@@ -111,6 +117,7 @@ class RunStore(QObject):
         self.data = RunData()
         self._state = run.state()
         self._asked, self._followed, self._expected = "", False, (0.0, None)
+        self._refusal = ""
         self._patience_ms, self._gap_after, self._ended_at = _START_POLL_MS, -1, -1
         self.loading = True
         self._told_every_ms = _TOLD_EVERY_MS
@@ -268,6 +275,8 @@ class RunStore(QObject):
             self._state = self.data.finished.outcome
             self._stamp = _stamp(self.run)
             self._end()
+        elif self._connection.closed and self._connection.reason:
+            self._sent_away(self._connection.reason)
         elif self._connection.closed or not complete:
             self._broken()
         elif messages:
@@ -275,6 +284,8 @@ class RunStore(QObject):
 
     def _take_message(self, message: ServerMessage) -> bool:
         """Takes in an event; False where some before it are missing that the file may have."""
+        if isinstance(message, Welcome):
+            self._refusal = ""
         if isinstance(message, Welcome | Goodbye):
             return True
         if message.n > self.data.last_n + 1 and self._gap_after != self.data.last_n:
@@ -284,12 +295,23 @@ class RunStore(QObject):
         return True
 
     def _send(self, command: Command) -> None:
-        """Sends it where there is a connection."""
+        """Sends it where somebody runs the run, on a connection that has its place whoever else reads."""
+        if self.run is None:
+            return
         try:
-            if self._connection is not None:
-                self._connection.send(command)
+            with RunConnection(self.run, COMMANDS_ONLY) as connection:
+                connection.send(command)
         except OSError:
-            self._broken()
+            if self._connection is not None:
+                self._broken()
+
+    def _sent_away(self, reason: str) -> None:
+        """The supervisor says why it does not want this client, which follows the file until it is let in again."""
+        self._refusal = reason
+        self._disconnect()
+        self._read_for(SLICE_S)
+        self._look_again.start(_RETRY_MS)
+        self._changed()
 
     def _broken(self) -> None:
         """The supervisor has gone, has shut this client out or left some events away: the file tells the rest."""

@@ -128,7 +128,7 @@ def on(action: QAction, act: Callable[[], None]) -> None:
 
 def _why_not_resume(run: RunSummary | None) -> str:
     if run is None:
-        return "Choose one run that was paused, stopped, interrupted or has failed"
+        return "Choose one run that was paused, stopped, interrupted, has failed or was not saved"
     if run.state in GOING_ON:
         return "It goes on"
     return "It has come to its end: train it further (Ctrl+Shift+R)" if run.state == "completed" else ""

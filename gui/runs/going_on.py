@@ -42,12 +42,13 @@ def ask_to_pause(run_id: str) -> RunFolder:
 
 def _ask(run_id: str, command: Command) -> RunFolder:
     from engine.contract.connection import RunConnection
+    from engine.contract.protocol import COMMANDS_ONLY
     from engine.contract.run_index import find_run
 
     run = find_run(run_id)
     if run is None:
         raise LookupError("it is not in the list of runs any more")
-    with RunConnection(run) as connection:
+    with RunConnection(run, COMMANDS_ONLY) as connection:
         connection.send(command)
     return run
 

@@ -13,7 +13,7 @@ from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.events import Waiting
 from engine.contract.going_on import go_on, job_to_go_on
 from engine.contract.launch import start_supervisor
-from engine.contract.protocol import Stop
+from engine.contract.protocol import COMMANDS_ONLY, Stop
 from engine.contract.queue import Ticket
 from engine.contract.runs import RunFolder
 from gui.run.words import devices_words
@@ -72,7 +72,7 @@ def take_out(folder: str) -> None:
     """Stops a run that waits, and returns once nobody runs it any more. Raises OSError."""
     run = RunFolder(folder)
     deadline = time.monotonic() + PATIENCE_S
-    with suppress(NotRunning), RunConnection(run) as connection:
+    with suppress(NotRunning), RunConnection(run, COMMANDS_ONLY) as connection:
         connection.send(Stop())
         while not connection.closed and time.monotonic() < deadline:
             select.select([connection], [], [], _LOOK_S)

@@ -24,6 +24,7 @@ _NOTHING = QModelIndex()
 _ICONS = {
     "completed": ("ok", "ok"),
     "failed": ("error", "error"),
+    "unsaved": ("error", "error"),
     "interrupted": ("warning", "warning"),
     "paused": ("pause", "text"),
     "stopped": ("stop", "muted"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from PIL import Image
 
 from engine.contract.job import Job
+from tests.support.consent import agreed
 from tests.support.worker_group import Forker, WorkerGroup
 
 CLASSES = ("blue", "green", "red")
@@ -72,7 +72,7 @@ def model_file(tmp_path: Path) -> Callable[[str], dict[str, str]]:
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "model.py"
         path.write_text(text)
-        return {"model": str(path), "model_file_sha256": hashlib.sha256(text.encode()).hexdigest()}
+        return {"model": str(path), "model_file_sha256": agreed(path)}
 
     return write
 

@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from engine.contract.cut import Cut, stages
-from engine.contract.disk import model_file_sha256
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningMessage, PlanningProgress
 from engine.contract.problems import Problem
 from engine.planning.planner import Refused, plan
+from tests.support.consent import agreed
 from tests.support.pictures import picture
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def written(path: Path, body: str) -> dict[str, object]:
     """
     text = textwrap.dedent(head) + textwrap.indent(body, " " * 8) + "\n" + textwrap.dedent(tail)
     path.write_text(text)
-    return {"model": str(path), "model_file_sha256": model_file_sha256(str(path)), "image_size": 16}
+    return {"model": str(path), "model_file_sha256": agreed(path), "image_size": 16}
 
 
 def test_that_progress_comes_first_and_the_cut_last() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,14 +14,19 @@ from engine.contract import paths
 from engine.contract.job import Job
 from engine.contract.runs import RunFolder, create_run
 from tests.engine.supervisor.supervised import make_pictures
-from tests.faults.damage import Gate, stepwise_file
+from tests.faults.damage import STEPWISE, Gate, mount, unmount
 from tests.faults.real_runs import MODEL, End, Hold, RealRun, Starter
+from tests.support.consent import agreed
 
 Make = Callable[..., Job]
 Begin = Callable[..., RealRun]
 Allowed = Callable[[str], dict[str, str]]
 Follow = Callable[[str], RealRun]
 Whole = Callable[[Job], End]
+Started = Callable[..., RealRun]
+
+EPOCHS = 3
+"""Of six steps, in a run on a disk that is to fail: the second ends while it takes nothing."""
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +58,7 @@ def allowed(tmp_path: Path) -> Allowed:
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "other_net.py"
         path.write_text(text)
-        return {"model": str(path), "model_file_sha256": hashlib.sha256(text.encode()).hexdigest()}
+        return {"model": str(path), "model_file_sha256": agreed(path)}
 
     return write
 
@@ -70,7 +74,7 @@ def job(pictures: Path, model_file: Path) -> Make:
         values: dict[str, Any] = {
             "dataset": str(pictures),
             "model": str(model_file),
-            "model_file_sha256": hashlib.sha256(model_file.read_bytes()).hexdigest(),
+            "model_file_sha256": agreed(model_file),
             "image_size": 28,
             "batch_size": 8,
             "epochs": 3,
@@ -89,9 +93,16 @@ def job(pictures: Path, model_file: Path) -> Make:
 
 
 @pytest.fixture(scope="session")
-def stepwise(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def stepwise_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stepwise") / "stepwise.py"
+    path.write_text(STEPWISE)
+    return path
+
+
+@pytest.fixture
+def stepwise(stepwise_file: Path) -> dict[str, str]:
     """The fields of a job that train `STEPWISE`."""
-    return stepwise_file(tmp_path_factory.mktemp("stepwise"))
+    return {"model": str(stepwise_file), "model_file_sha256": agreed(stepwise_file)}
 
 
 @pytest.fixture
@@ -179,3 +190,26 @@ def whole(begin: Begin, ends: dict[bytes, End]) -> Whole:
 @pytest.fixture
 def hold(own_home: Path) -> Hold:
     return Hold(own_home)
+
+
+@pytest.fixture
+def small_disk(own_home: Path) -> Iterator[Path]:
+    """The folder of the runs, on a disk of 3 MiB: some ten checkpoints."""
+    folder = own_home / "runs"
+    folder.mkdir(parents=True)
+    mount("-t", "tmpfs", "-o", "size=3m", "footplate-test", str(folder))
+    yield folder
+    unmount(folder)
+
+
+@pytest.fixture
+def started(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Started:
+    """A run that stands still after its fourth step, which it has saved."""
+
+    def start(epochs: int = EPOCHS, **options: Any) -> RealRun:
+        gate.up_to(4)
+        run = begin(job(epochs=epochs, **stepwise), **options)
+        gate.up_to(4, run)
+        return run
+
+    return start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import select
 import subprocess
@@ -75,13 +74,6 @@ class Gate:
 
     def open(self) -> None:
         self.up_to(1 << 60)
-
-
-def stepwise_file(folder: Path) -> dict[str, str]:
-    """Writes the network to `folder`; the fields of a job that name it and allow it to run."""
-    path = folder / "stepwise.py"
-    path.write_text(STEPWISE)
-    return {"model": str(path), "model_file_sha256": hashlib.sha256(STEPWISE.encode()).hexdigest()}
 
 
 class Listener:

@@ -195,15 +195,22 @@ class Starter:
 class RealRun:
     """A run, started by `begin` and gone on with by `go_on`, as often as need be.
 
-    `limits` and `deadline_s` are for its supervisor; see `Order`.
+    `limits`, `deadline_s` and `save_again_s` are for its supervisor; see `Order`.
     """
 
     def __init__(
-        self, starter: Starter, folder: RunFolder, *, limits: Limits | None = None, deadline_s: float | None = None
+        self,
+        starter: Starter,
+        folder: RunFolder,
+        *,
+        limits: Limits | None = None,
+        deadline_s: float | None = None,
+        save_again_s: float | None = None,
     ) -> None:
         self.folder = folder
         self.limits = limits
         self.deadline_s = deadline_s
+        self.save_again_s = save_again_s
         self.pid = 0
         self._starter = starter
         self._told: list[AnyEvent] = []
@@ -220,7 +227,9 @@ class RealRun:
         """Starts the supervisor, and waits for nothing."""
         folder = str(self.folder.path.absolute())
         environment = os.environ | {MARK: folder}
-        order = Order(folder, environment, limits=self.limits, deadline_s=self.deadline_s)
+        order = Order(
+            folder, environment, limits=self.limits, deadline_s=self.deadline_s, save_again_s=self.save_again_s
+        )
         self.pid = self._starter.start(order)
         return self
 

@@ -19,19 +19,21 @@ from engine.supervisor import ending, group, imports, stdio
 from engine.supervisor.execution import supervise
 from engine.supervisor.hanging import Limits
 from engine.supervisor.supervisor import Supervisor
+from engine.training import saving
 
 
 class Order(msgspec.Struct):
     """Start the supervisor of the run in `folder`, in this `environment`.
 
     With `limits`, ranks are held to hang after other times than usual; with `deadline_s`, every rung of the ladder that
-    ends a worker is so long.
+    ends a worker is so long; for `save_again_s` a last state that the disk does not take is kept.
     """
 
     folder: str
     environment: dict[str, str]
     limits: Limits | None = None
     deadline_s: float | None = None
+    save_again_s: float | None = None
 
 
 def _supervise(order: Order) -> int:
@@ -46,6 +48,9 @@ def _supervise(order: Order) -> int:
         defaults["limits"] = order.limits
     if order.deadline_s is not None:
         ending.TERM_S = group.STOP_S = group.FAILED_S = order.deadline_s
+    if order.save_again_s is not None:
+        saving.COMPLETED_S = saving.STOPPED_S = order.save_again_s
+        saving.AGAIN_S = 0.05
     return supervise(Path(order.folder), modules=())
 
 

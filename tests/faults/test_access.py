@@ -35,10 +35,11 @@ from tests.faults.conftest import Begin, Make, Whole
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.faults.test_damaged_checkpoints import Bomb
+from tests.support.consent import agreed
+from tests.support.nobody import NOBODY, as_nobody
 
 pytestmark = pytest.mark.faults
 
-NOBODY = 65534
 CATALOGUE_MODEL = {"model": "mnist_cnn", "model_file_sha256": ""}
 LOOPBACK = ("127.0.0.1", "::1")
 
@@ -156,19 +157,6 @@ def test_that_what_a_run_leaves_is_its_users_alone_whatever_the_umask(
     assert {path: mode for path, mode in open_to_others.items() if Path(path).parent.stat().st_mode & 0o077} == {}
     runs = str(paths.runs_folder())
     assert {path: mode for path, mode in open_to_others.items() if path.startswith(runs)} == {}
-
-
-def as_nobody(code: str, *words: str, uid: int = NOBODY, before: str = "") -> Any:
-    """What Python `code` prints as JSON when another user of the machine runs it; `before` it becomes that user's, who may
-    not be able to read this Python's files, the rest is imported."""
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        pytest.skip("only root can act as another user")
-    begin = f"import json, os, socket, sys\n{before}\nos.setgroups([])\nos.setgid({uid})\nos.setuid({uid})\n"
-    done = subprocess.run(
-        [sys.executable, "-c", begin + code, *words], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 TRY_ALL = """
@@ -353,6 +341,8 @@ def test_that_a_weights_file_with_code_in_it_is_refused_and_does_not_run(
     (failed,) = run.all(Failed)
     assert f"{file} cannot be read as weights" in failed.cause
     assert "files that hold code are not opened" in failed.cause
+    assert "weights_only" not in failed.cause
+    assert "Weights only load failed" not in failed.cause
     assert not planted.exists()
 
 
@@ -409,7 +399,7 @@ HARMLESS = "from torch import nn\n\n\ndef build_model(n):\n    return nn.Sequent
 def allowed_file(folder: Path) -> dict[str, str]:
     path = folder / "net.py"
     path.write_text(HARMLESS)
-    return {"model": str(path), "model_file_sha256": hashlib.sha256(HARMLESS.encode()).hexdigest()}
+    return {"model": str(path), "model_file_sha256": agreed(path)}
 
 
 def change(path: Path) -> Path:
@@ -448,12 +438,12 @@ def test_that_a_model_file_that_has_changed_does_not_run_when_its_run_goes_on_un
     assert_refused(run, since=before)
     assert not ran.exists()
     before = run.last_n
-    digest = hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
+    digest = agreed(tmp_path / "net.py")
     run.go_on(epochs=2, model_file_sha256=digest).completed(since=before)
     assert ran.exists()
-    agreed = run.folder.job()
-    assert agreed is not None
-    assert agreed.model_file_sha256 == digest
+    asked = run.folder.job()
+    assert asked is not None
+    assert asked.model_file_sha256 == digest
 
 
 def test_that_a_job_file_does_not_agree_for_the_user(job: Make, pictures: Path, tmp_path: Path) -> None:

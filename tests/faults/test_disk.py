@@ -16,41 +16,12 @@ from engine.contract.connection import RunConnection
 from engine.contract.events import CheckpointSaved, RunFinished, RunStarted, Warned
 from engine.contract.protocol import Adjust, Stop
 from engine.contract.runs import list_runs
-from tests.faults.conftest import Begin, Make, Whole
+from tests.faults.conftest import EPOCHS, Started, Whole
 from tests.faults.damage import Gate, fill, limit_files, listening, mount, unmount
 from tests.faults.real_runs import RealRun, assert_same_end, differences
 from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
-
-EPOCHS = 3
-"""Of six steps. The second one ends while the disk takes nothing."""
-
-
-@pytest.fixture
-def small_disk(own_home: Path) -> Iterator[Path]:
-    """The folder of the runs, on a disk of 3 MiB: some ten checkpoints."""
-    folder = own_home / "runs"
-    folder.mkdir(parents=True)
-    mount("-t", "tmpfs", "-o", "size=3m", "footplate-test", str(folder))
-    yield folder
-    unmount(folder)
-
-
-Started = Callable[[int], RealRun]
-
-
-@pytest.fixture
-def started(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Started:
-    """A run that stands still after its fourth step, which it has saved."""
-
-    def start(epochs: int = EPOCHS) -> RealRun:
-        gate.up_to(4)
-        run = begin(job(epochs=epochs, **stepwise))
-        gate.up_to(4, run)
-        return run
-
-    return start
 
 
 @pytest.fixture
@@ -100,11 +71,11 @@ def test_that_a_disk_that_is_full_for_a_while_costs_nothing_but_checkpoints(
 def test_that_a_disk_that_stays_full_loses_no_more_than_what_came_after(
     small_disk: Path, started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
 ) -> None:
-    run = started(EPOCHS)
+    run = started(EPOCHS, save_again_s=0.2)
     with listening(run) as client:
         filler = fill(small_disk)
         gate.open()
-        assert client.wait_for(RunFinished).outcome == "completed"
+        assert client.wait_for(RunFinished).outcome == "unsaved"
     run.wait_until_none_is_left()
     assert run.all(RunFinished) == []
     assert run.folder.state() == "interrupted"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import resources
 from engine.contract.job import Job
 from tests.engine.conftest import make_pictures
 from tests.support.clouds import make_clouds
+from tests.support.consent import agreed
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
@@ -52,7 +52,7 @@ def model_file(text: str, folder: Path) -> Fields:
     """The fields of a job whose model is a file of that `text`."""
     file = folder / "model.py"
     file.write_text(text)
-    return {"model": str(file), "model_file_sha256": hashlib.sha256(text.encode()).hexdigest()}
+    return {"model": str(file), "model_file_sha256": agreed(file)}
 
 
 def own_task(folder: Path, counts: dict[str, int]) -> Path:
@@ -107,7 +107,6 @@ TASKS: dict[str, tuple[Make, Fields]] = {
         {
             "task": "custom",
             "model": str(COUNTING),
-            "model_file_sha256": hashlib.sha256(COUNTING.read_bytes()).hexdigest(),
         },
     ),
 }
@@ -130,6 +129,8 @@ def job_of(task: str, folder: Path, gpu: str, *, train: int, batch: int, **field
         "dataset": str(data), "devices": (gpu,), "batch_size": batch, "epochs": 1, "optimizer": "adam",
         "learning_rate": 0.0005, "predictions": 2, "compile": "off", "memory_format": "contiguous",
     }  # fmt: skip
+    if own.get("model") == str(COUNTING):
+        given["model_file_sha256"] = agreed(COUNTING)
     return Job(**(given | own | fields))
 
 

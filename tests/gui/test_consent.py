@@ -23,7 +23,7 @@ def program(tmp_path: Path) -> Path:
 def test_that_agreeing_to_a_file_that_has_changed_meanwhile_asks_again(program: Path, qtbot: QtBot) -> None:
     bar = ConsentBar()
     qtbot.addWidget(bar)
-    bar.ask(str(program), model_file_sha256(str(program)), "")
+    bar.ask(str(program), model_file_sha256(str(program)), agreed=False)
     bar._show.click()
     qtbot.waitUntil(lambda: bar._text.toPlainText() == BEFORE)
     program.write_text(AFTER)

@@ -11,6 +11,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QComboBox, QLabel, QStyleOptionComboBox, QWidget
 from pytestqt.qtbot import QtBot
 
+from engine.contract.consent import is_agreed
 from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
 from engine.contract.devices import gpu_title
 from engine.contract.disk import model_file_sha256
@@ -200,6 +201,23 @@ def test_that_consent_ends_when_the_file_changes(form: JobForm, pictures: Path, 
         form.start()
     assert form.consent.isVisibleTo(form)
     assert "has changed since" in shown_at(form, "model")
+
+
+def test_that_a_job_does_not_agree_for_the_user_to_the_model_file_that_it_brings_along(
+    form: JobForm, pictures: Path, tmp_path: Path, qtbot: QtBot
+) -> None:
+    program = tmp_path / "net.py"
+    program.write_text("def build_model(num_classes): ...\n")
+    brought = Job(dataset=str(pictures), model=str(program), model_file_sha256=model_file_sha256(str(program)) or "")
+    form.set_job(brought)
+    fill(form, pictures, qtbot)
+    form.rows["model"].set_value(str(program))
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
+    assert not form.train.isEnabled()
+    assert "has not been allowed to run yet" in shown_at(form, "model")
+    form.consent._allow.click()
+    qtbot.waitUntil(form.train.isEnabled)
+    assert is_agreed(str(program), brought.model_file_sha256)
 
 
 def test_that_strategies_that_cannot_run_here_are_off_and_say_why(form: JobForm, qtbot: QtBot) -> None:

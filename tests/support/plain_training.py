@@ -97,6 +97,14 @@ def _train(job: Job, fed: Fed) -> Plain:
     return result
 
 
+def evaluate_plainly(job: Job, weights: dict[str, Tensor]) -> tuple[float, float]:
+    """The mean validation loss and the share of right answers of the model of `job` with these `weights`."""
+    splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed)
+    model = TASKS[job.task].build_model(job, len(splits.classes), splits.channels)
+    model.load_state_dict(weights)
+    return _validate(model, _loader(job, splits, training=False))
+
+
 def _optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
     """Fused, since torch's implementations of one optimizer round differently."""
     rate, decay = job.learning_rate, job.weight_decay

@@ -25,6 +25,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from engine.contract import paths  # noqa: E402
 from engine.contract.events import Failed, StepMetrics  # noqa: E402
 from engine.contract.job import Job  # noqa: E402
 from engine.contract.protocol import ENCODE, Frames  # noqa: E402
@@ -114,7 +115,8 @@ class WorkerGroup:
                 threads=threads,
                 skip_to=skip_to,
             )
-            ours, end = forker.start(Order(spec, every_step, file_limit_bytes, dict(environment), prepare))
+            own = {"FOOTPLATE_HOME": str(paths.home()), **environment}  # with what the user has agreed to
+            ours, end = forker.start(Order(spec, every_step, file_limit_bytes, own, prepare))
             ours.setblocking(False)
             self._selector.register(ours, selectors.EVENT_READ, rank)
             self.sockets.append(ours)

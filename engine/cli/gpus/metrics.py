@@ -15,6 +15,8 @@ from engine.cli.gpus.prometheus import CONTENT_TYPE, exposition
 from engine.contract.devices import Snapshot
 
 ADDRESS = "127.0.0.1"
+HOSTS = {ADDRESS, "localhost"}
+"""What this address is called. A page of somebody else's whose name has been pointed here is asked for by that name."""
 PATH = "/metrics"
 MAX_AGE_INTERVALS = 3
 """Values older than so many intervals are not told as if they were of now."""
@@ -77,7 +79,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SILENT_CLIENT_S
 
     def do_GET(self) -> None:
-        if self.path.partition("?")[0] == PATH:
+        asked_for = {host.strip().lower().partition(":")[0] for host in self.headers.get_all("Host", [])}
+        if not asked_for <= HOSTS:
+            self._say(HTTPStatus.MISDIRECTED_REQUEST, f"The metrics are those of {self.server.url}.\n")
+        elif self.path.partition("?")[0] == PATH:
             self._say(*self.server.answer())
         else:
             self._say(HTTPStatus.NOT_FOUND, f"The metrics are at {PATH}.\n")

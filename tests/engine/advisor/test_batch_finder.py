@@ -17,9 +17,9 @@ import pytest
 from engine.advisor.batch_finder import WORKER, job_of_trial
 from engine.advisor.batch_search import MOST_TRIALS
 from engine.contract import paths
-from engine.contract.disk import model_file_sha256
 from engine.contract.finders import FINDING, BatchFound, FinderOrder, FinderProgress
 from engine.contract.job import Job
+from tests.support.consent import agreed
 
 ROOT = Path(__file__).parents[3]
 TRAINING = "engine.training.worker:run"
@@ -54,7 +54,7 @@ def job(tmp_path: Path) -> Job:
     """Of images that take 5 MB each."""
     file = tmp_path / "deep.py"
     file.write_text(MODEL)
-    digest = model_file_sha256(str(file)) or ""
+    digest = agreed(file)
     own = Job(dataset=str(paths.sample_dataset()), model=str(file), model_file_sha256=digest)
     return msgspec.structs.replace(own, image_size=256, cpu_threads=1)
 

@@ -18,6 +18,7 @@ from engine.contract.disk import model_file_sha256
 from engine.contract.job import Job
 from engine.contract.layout import choose_microbatches
 from engine.contract.problems import Problem, errors
+from tests.support.consent import agreed
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 
@@ -110,10 +111,12 @@ def test_that_consent_to_a_model_file_ends_when_it_changes(good: Job, tmp_path: 
     file.write_text("one")
     asked = msgspec.structs.replace(good, model=str(file))
     assert "not been allowed to run yet" in str(found(asked)[0])
-    agreed = msgspec.structs.replace(asked, model_file_sha256=model_file_sha256(str(file)))
-    assert found(agreed) == []
+    copied = msgspec.structs.replace(asked, model_file_sha256=model_file_sha256(str(file)))
+    assert "not been allowed to run yet" in str(found(copied)[0]), "what a job says is not the user's word"
+    allowed = msgspec.structs.replace(asked, model_file_sha256=agreed(file))
+    assert found(allowed) == []
     file.write_text("two")
-    assert "It has changed" in str(found(agreed)[0])
+    assert "It has changed" in str(found(allowed)[0])
 
 
 def test_that_the_datasets_own_problems_are_among_them(good: Job) -> None:

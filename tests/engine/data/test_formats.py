@@ -14,8 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract.problems import errors
-from engine.data.formats import recognise
+from engine.data.formats import FORMATS, recognise
 from engine.data.found import FileSplit, IdxSplit, Recognised, draw_validation, shown
+from tests.engine.conftest import make_pictures
+from tests.gpu.jobs import with_labels
+from tests.support.clouds import make_clouds
+from tests.support.edges import make_edged
+from tests.support.masks import make_masked
+from tests.support.outlined import make_outlined
 from tests.support.pictures import picture, write_idx
 
 Tree = Callable[..., Path]
@@ -297,3 +303,40 @@ def test_that_the_draw_takes_the_first_of_each_class_by_the_hash_of_seed_and_nam
         places.sort(key=lambda place: hashlib.blake2b(keys[place], digest_size=8, salt=salt).digest())
         expected.update(places[: min(max(round(len(places) * fraction), 1), len(places) - 1)])
     assert set(np.flatnonzero(draw_validation(keys, np.array(labels), fraction, seed))) == expected
+
+
+def digits_alone(folder: Path, counts: dict[str, int]) -> Path:
+    """idx files of ten digits to train with, and none to validate with."""
+    folder.mkdir()
+    labels = np.arange(counts["train"]) % 10
+    write_idx(folder / "train-images-idx3-ubyte", np.zeros((len(labels), 8, 8)))
+    write_idx(folder / "train-labels-idx1-ubyte", labels)
+    return folder
+
+
+MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
+    "edges": make_edged,
+    "masks": make_masked,
+    "boxes": make_outlined,
+    "instances": make_outlined,
+    "points": lambda folder, counts: make_clouds(folder, counts, 30),
+    "labels": with_labels,
+    "idx": digits_alone,
+    "imagefolder": make_pictures,
+}
+
+
+def drawn(split: object) -> list[object]:
+    return list(split.rows) if isinstance(split, IdxSplit) and split.rows is not None else list(split.files)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind != "files"])
+def test_that_in_every_format_the_seed_decides_what_is_kept_for_validation(tmp_path: Path, kind: str) -> None:
+    """Programs of one's own read "files" as they like."""
+    folder = MAKERS[kind](tmp_path / "data", {"train": 30})
+    found = [recognise(str(folder), val_fraction=0.3, seed=seed, formats=(kind,)) for seed in (1, 1, 2)]
+    assert [each.format for each in found] == [kind] * 3
+    same, again, other = (drawn(each.val) for each in found)
+    assert same
+    assert same == again
+    assert same != other

@@ -11,8 +11,11 @@ import pytest
 
 from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.events import LogLine, RunFinished, StepMetrics
-from engine.contract.protocol import ENCODE, MAX_FRAME_BYTES, Goodbye, Hello, Stop, Welcome
+from engine.contract.protocol import ENCODE, MAX_COMMAND_BYTES, Goodbye, Hello, Stop, Welcome
+from engine.supervisor.server import THIN_BYTES
 from tests.engine.supervisor.supervised import PATIENCE_S, Start, Supervised, events, messages, wait_until
+from tests.engine.supervisor.tiny_worker import step_metrics
+from tests.support.served import Served, taken
 
 
 def raw_client(supervised: Supervised) -> socket.socket:
@@ -134,14 +137,14 @@ HELLO = ENCODE.encode(Hello()) + b"\n"
     [
         (b"GET / HTTP/1.1\n", "not a message"),
         (b"\xff\xfe\x00\n", "not a message"),
-        (b"[" * 100_000 + b"\n", "not a message"),
+        (b"[" * 4_000 + b"\n", "not a message"),
         (b'{"type":"stop"}\n', "must be a hello"),
         (b'{"type":"hello","protocol":99}\n', "protocol 99"),
         (b'{"type":"hello","colour":"red"}\n', "colour"),
         (b'{"type":"hello","from_n":"one"}\n', "from_n"),
         (HELLO + HELLO, "second hello"),
         (HELLO + b'{"type":"explode"}\n', "explode"),
-        (b"x" * (MAX_FRAME_BYTES + 1), "longer than"),
+        (b"x" * (MAX_COMMAND_BYTES + 1), "longer than"),
         (b'{"type":"hello","token":"guess"}\n', "wrong token"),
     ],
     ids=lambda value: str(value[:40]),  # a test's name is in its environment, which may not be of any length
@@ -187,3 +190,22 @@ def test_that_connecting_to_a_run_that_is_over_says_so(start: Start, tmp_path: P
     supervised.run.supervisor_file.unlink()
     with pytest.raises(NotRunning, match="Nobody runs"):
         RunConnection(supervised.run)
+
+
+def test_that_who_comes_late_gets_the_whole_history_and_is_spared_metrics_of_what_is_new_alone(tmp_path: Path) -> None:
+    """All of it are events that may be dropped, and much more than `THIN_BYTES`."""
+    served = Served(tmp_path, (step_metrics(number) for number in range(1, 4001)))
+    try:
+        assert served.log.end > 2 * THIN_BYTES
+        client = served.client(ENCODE.encode(Hello()) + b"\n")
+        lines: list[bytes] = []
+
+        def all_came() -> bool:
+            lines.append(taken(client))
+            return b"".join(lines).count(b"\n") == 1 + 4000
+
+        served.turn_until(all_came)
+        history = (tmp_path / "events.jsonl").read_bytes()
+        assert b"".join(lines).partition(b"\n")[2] == history
+    finally:
+        served.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from engine.contract.runs import RunFolder
 from engine.supervisor import log as module
 from engine.supervisor.log import INDEX_EVERY, EventLog
 from tests.engine.supervisor.tiny_worker import step_metrics
+from tests.support.syncing import synced
 
 
 @contextmanager
@@ -117,3 +119,12 @@ def test_that_the_place_of_every_number_is_found(tmp_path_factory: pytest.TempPa
     else:
         assert EVENT.decode(rest.split(b"\n")[0]).n == max(1, n)
     log.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files are named by /proc")
+def test_that_the_whole_log_is_brought_to_the_disk_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.append(LogLine(text="the last word"))
+    with synced(monkeypatch) as names:
+        log.close()
+    assert names == [(str(tmp_path / "events.jsonl"), [])]

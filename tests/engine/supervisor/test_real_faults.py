@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from engine.contract.runs import RunFolder, create_run
 from engine.supervisor.hanging import LIMITS
 from tests.engine.supervisor.supervised import ROOT, events, make_pictures, wait_until
 from tests.support.cases import some
+from tests.support.consent import agreed
 
 NAMED_S = 2.0
 """The figure: a rank that is killed is named within this time."""
@@ -169,8 +169,7 @@ def test_that_a_rank_that_hangs_in_its_model_is_named_with_the_place(
 ) -> None:
     file = tmp_path / "net.py"
     file.write_text(SLEEPER)
-    digest = hashlib.sha256(SLEEPER.encode()).hexdigest()
-    run = start(strategy, SILENT_S, STUCK_S, model=str(file), model_file_sha256=digest, image_size=28)
+    run = start(strategy, SILENT_S, STUCK_S, model=str(file), model_file_sha256=agreed(file), image_size=28)
     run.train(20)
     Path(f"{file}.hang").touch()
     failed, _ = run.end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from engine.data.inspection import inspect
 from engine.data.randomness import RandomStreams
 from engine.tasks import TASKS, Lesson, TaskError
 from engine.tasks.custom import as_picture
+from tests.support.consent import agreed
 from tests.support.pictures import noise
 from tests.support.things import make_things
 
@@ -31,7 +31,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job(folder: Path, file: Path, **fields: Any) -> Job:
-    trusted = hashlib.sha256(file.read_bytes()).hexdigest()
+    trusted = agreed(file)
     given = {"model": str(file), "model_file_sha256": trusted, "dataset": str(folder), "devices": ("cpu",)}
     return Job(task="custom", **(given | fields))
 

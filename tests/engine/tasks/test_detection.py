@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from engine.tasks import TASKS, Lesson, TaskError
 from engine.tasks.detection_models import todays_names
 from engine.tasks.detectors import instances, tensors_alone, wanted_boxes, wanted_instances
 from engine.tasks.meta import on_meta
+from tests.support.consent import agreed
 
 BOXES, MASKS = TASKS["detection"], TASKS["instance_segmentation"]
 CLASSES = ("disc", "bar", "ring")
@@ -225,7 +225,7 @@ def test_that_a_model_file_may_give_any_detector_of_torchvisions_kind(tmp_path: 
     def built(made: str) -> nn.Module:
         text = OWN.format(made=made)
         (tmp_path / "own.py").write_text(text)
-        trusted = hashlib.sha256(text.encode()).hexdigest()
+        trusted = agreed(tmp_path / "own.py")
         return BOXES.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=trusted), 3, 3)
 
     mine = built(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from engine.tasks.bdcn import Bdcn
 from engine.tasks.boundaries import best_row, count, score, thin_maxima
 from engine.tasks.edge_detection import EdgeDetection, EdgesOfPicture
 from engine.tasks.hed import Hed
+from tests.support.consent import agreed
 from tests.support.lessons import lesson
 
 TASK = EdgeDetection()
@@ -223,7 +223,7 @@ def build_model(num_classes):
 def test_that_a_model_file_of_ones_own_gives_one_map(tmp_path: Path) -> None:
     def built(padding: int) -> nn.Module:
         (tmp_path / "own.py").write_text(OWN.format(padding=padding))
-        digest = hashlib.sha256((tmp_path / "own.py").read_bytes()).hexdigest()
+        digest = agreed(tmp_path / "own.py")
         return TASK.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=digest), 1, 3)
 
     outputs, targets = built(1)(torch.rand(2, 3, SIDE, SIDE)), sample(2, 1)[1]

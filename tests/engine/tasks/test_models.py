@@ -16,6 +16,7 @@ from engine.tasks.adapt import find_first_conv, find_head, match_channels
 from engine.tasks.meta import on_meta
 from engine.tasks.mnist_cnn import MnistCnn
 from engine.tasks.weights import resize_positions
+from tests.support import consent
 from tests.support.cases import some
 
 TASK = TASKS["classification"]
@@ -267,10 +268,8 @@ def test_that_frozen_statistics_stay_as_they_are_through_train_copies_and_tracin
 
 def agreed(path: Path, text: str, **given: object) -> Job:
     """The job for a model file with `text`, which the user has agreed to run."""
-    from engine.contract.disk import model_file_sha256
-
     path.write_text(text)
-    return Job(model=str(path), model_file_sha256=model_file_sha256(str(path)) or "", image_size=16, **given)  # type: ignore[arg-type]
+    return Job(model=str(path), model_file_sha256=consent.agreed(path), image_size=16, **given)  # type: ignore[arg-type]
 
 
 GOOD = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from engine.data.point_blocks import PointBlocks
 from engine.tasks import TASKS, Lesson, TaskError
 from engine.tasks.pointcnn import PointCNN, XConv, XTransform, farthest_points, neighbours_of, take
 from tests.support.clouds import make_clouds
+from tests.support.consent import agreed
 
 TASK = TASKS["point_segmentation"]
 CLASSES = 3
@@ -181,7 +181,7 @@ def test_that_a_model_file_of_ones_own_is_tried_out_and_wrong_names_are_told(tmp
     def built(size: int) -> nn.Module:
         text = OWN.format(size=size)
         (tmp_path / "own.py").write_text(text)
-        trusted = hashlib.sha256(text.encode()).hexdigest()
+        trusted = agreed(tmp_path / "own.py")
         return TASK.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=trusted), CLASSES, 3)
 
     assert built(1)(cloud()).shape == (2, CLASSES, 64)

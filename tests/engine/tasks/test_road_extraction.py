@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from engine.data.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_pl
 from engine.data.pictures import DatasetError
 from engine.tasks import TASKS, TaskError
 from engine.tasks.road_models import SCORES, network, of_resnet
+from tests.support.consent import agreed
 from tests.support.lessons import lesson
 from tests.support.lines import line, make_lined
 from tests.support.masks import make_masked
@@ -264,7 +264,7 @@ def test_that_a_model_file_of_ones_own_is_tried_out_and_learns(tmp_path: Path) -
     def built(padding: int) -> torch.nn.Module:
         source = text.format(padding=padding)
         (tmp_path / "own.py").write_text(source)
-        trusted = hashlib.sha256(source.encode()).hexdigest()
+        trusted = agreed(tmp_path / "own.py")
         job = Job(task="road_extraction", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=SIDE)
         return TASK.build_model(job, 2, 3)
 

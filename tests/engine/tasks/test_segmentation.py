@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from engine.contract.job import Job
 from engine.data.masks import NO_CLASS
 from engine.tasks import TASKS, Lesson, TaskError
 from engine.tasks.meta import on_meta
+from tests.support.consent import agreed
 from tests.support.lessons import lesson
 
 TASK = TASKS["segmentation"]
@@ -206,7 +206,7 @@ def test_that_a_model_file_of_ones_own_is_tried_out(tmp_path: Path) -> None:
     def built(size: int, padding: int) -> nn.Module:
         text = OWN.format(size=size, padding=padding)
         (tmp_path / "own.py").write_text(text)
-        trusted = hashlib.sha256(text.encode()).hexdigest()
+        trusted = agreed(tmp_path / "own.py")
         job = Job(task="segmentation", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=64)
         return TASK.build_model(job, CLASSES, 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from engine.training.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
+from tests.support.syncing import synced
 
 
 def _content(epoch: int = 3) -> dict[str, Any]:
@@ -79,7 +81,7 @@ class _Plants:
 def test_that_a_file_with_a_fitting_checksum_runs_no_code_either(tmp_path: Path) -> None:
     planted = tmp_path / "planted"
     write_checkpoint(_content() | {"best": _Plants(str(planted))}, tmp_path / "last.pt")
-    with pytest.raises(DamagedCheckpoint, match="open"):
+    with pytest.raises(DamagedCheckpoint, match="it holds something else than tensors and plain values"):
         read_checkpoint(tmp_path / "last.pt")
     assert not planted.exists()
 
@@ -135,3 +137,12 @@ def test_that_all_but_the_newest_older_ones_are_dropped(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == set(kept)
     drop_older(tmp_path, 0)
     assert {path.name for path in tmp_path.iterdir()} == set(kept[:3])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files are named by /proc")
+def test_that_a_checkpoint_and_then_its_name_are_brought_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with synced(monkeypatch) as names:
+        write_checkpoint({"step": 1}, tmp_path / "last.pt")
+    assert names == [(str(tmp_path / ".last.pt.part"), []), (str(tmp_path), ["last.pt"])]

@@ -16,6 +16,7 @@ from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.data.randomness import MIXED, UNMIXED
 from engine.training.checkpoints import write_checkpoint
+from tests.engine.conftest import make_pictures
 from tests.support.cases import some
 from tests.support.same_states import differences
 
@@ -162,6 +163,18 @@ def test_that_a_run_stopped_in_a_validation_begins_with_it_and_ends_as_if_it_had
     assert first.losses + rest.losses == whole.losses
     assert [event.measures for event in rest.of(Validation)] == [event.measures for event in whole.of(Validation)]
     _assert_same_end(rest, whole)
+
+
+def test_that_what_a_model_draws_in_evaluations_changes_no_training(
+    job: Make, start: Start, model_file: Write, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    fields = {"epochs": 2, **model_file(DRAWS.format(gate=str(gate)))}
+    folders = [make_pictures(tmp_path / f"{count}", {"train": 8, "val": count}) for count in (3, 9)]
+    few, many = (start(job(dataset=str(folder), **fields), every_step=True).completed() for folder in folders)
+    assert [event.pictures for event in (*few.of(Validation), *many.of(Validation))] == [9, 9, 27, 27]
+    assert few.losses == many.losses
 
 
 @pytest.mark.timeout(3600)

@@ -256,3 +256,36 @@ def test_that_buffers_that_are_meant_to_be_infinite_are_written_and_others_are_n
     assert not group.of(CheckpointSaved)
     assert group.done.best == {}
     assert not list((group.folder / "checkpoints").iterdir())
+
+
+ILL_MEASURED = """
+from torch import nn
+
+class IllMeasured(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(768, classes)
+        self.trained = False
+
+    def forward(self, x):
+        self.trained |= self.training
+        outputs = self.layer(x.flatten(1))
+        return outputs if self.training or not self.trained else outputs * float("nan")
+
+def build_model(num_classes):
+    return IllMeasured(num_classes)
+"""
+
+
+def test_that_a_validation_that_is_not_finite_ends_a_run_whose_training_is(
+    job: Make, start: Start, model_file: Write
+) -> None:
+    group = start(job(epochs=2, **model_file(ILL_MEASURED)), every_step=True)
+    assert group.finish() == [1]
+    (failed,) = group.of(Failed)
+    assert failed.kind == "not_finite"
+    assert failed.cause.startswith("The validation loss")
+    assert group.losses
+    assert all(map(math.isfinite, group.losses))
+    assert group.of(Validation) == []
+    assert not (group.folder / "checkpoints/best.pt").exists()

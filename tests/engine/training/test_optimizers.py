@@ -312,6 +312,21 @@ def test_that_all_ranks_leave_a_step_out_where_one_overflows() -> None:
     assert empty == ([False] * 3, first[1])
 
 
+def test_that_the_loss_scale_goes_on_where_it_was() -> None:
+    model = _model()
+    updater = _updater(model, precision="fp16")
+    for overflows in (True, True, False):
+        for parameter in model.parameters():
+            parameter.grad = updater.scale(torch.full_like(parameter, math.inf if overflows else 1.0))
+        updater.step()
+    kept = updater.state_dict()
+    assert (kept["scaler"]["scale"], kept["scaler"]["_growth_tracker"]) == (16384.0, 1)
+    again = _updater(model, precision="fp16")
+    again.load_state_dict(copy.deepcopy(kept))
+    assert again.state_dict()["scaler"] == kept["scaler"]
+    assert float(again.scale(torch.ones(()))) == 16384.0
+
+
 def test_that_averages_follow_the_weights_and_take_their_place_for_a_while() -> None:
     model = _model()
     updater = _updater(model, ema_decay=0.9, ema_ramp=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from engine.contract.events import Failed, Planned, Predicted, StepMetrics, Vali
 from engine.contract.job import Job
 from gui.run.loading import loading_code
 from tests.engine.cli.terminal import footplate
+from tests.support.consent import agreed
 from tests.support.things import make_things
 from tests.support.worker_group import WorkerGroup
 
@@ -31,7 +31,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def job(folder: Path, file: Path = EXAMPLE, cpus: int = 1, **fields: Any) -> Job:
     given: dict[str, Any] = {
-        "task": "custom", "model": str(file), "model_file_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "task": "custom", "model": str(file), "model_file_sha256": agreed(file),
         "dataset": str(folder), "batch_size": 12, "epochs": 10, "optimizer": "adam", "learning_rate": 0.01,
         "loader_workers": 1, "memory_format": "contiguous", "devices": ("cpu",) * cpus,
     }  # fmt: skip

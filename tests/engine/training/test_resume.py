@@ -14,6 +14,7 @@ from engine.contract.events import EpochStarted, Failed, Planned, StepMetrics, V
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.training.checkpoints import read_checkpoint, write_checkpoint
+from tests.support.plain_training import evaluate_plainly
 from tests.support.worker_group import Forker, WorkerGroup
 
 Make = Callable[..., Job]
@@ -207,15 +208,18 @@ def test_that_the_schedule_is_that_of_the_job_that_goes_on(job: Make, start: Sta
     assert [metrics.learning_rate for metrics in rest.of(StepMetrics)] == rates[12:]
 
 
-def test_that_best_pt_holds_the_averaged_weights_that_were_measured(job: Make, start: Start) -> None:
-    group = start(job(ema_decay=0.5, epochs=2), every_step=True).completed()
+def test_that_it_is_the_averages_that_are_measured_and_kept_in_best_pt(job: Make, start: Start) -> None:
+    asked = job(ema_decay=0.9, ema_ramp=0, epochs=2, best_by="loss")
+    group = start(asked, every_step=True).completed()
     last = _last(group)
     best = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
     assert list(best) == list(last["model"])
-    averages = last["optimizer"]["ema"]
-    if last["best_epoch"] == 2:
-        assert all(torch.equal(best[name], average) for name, average in averages.items())
-    assert any(not torch.equal(last["model"][name], average) for name, average in averages.items())
+    averages = last["model"] | last["optimizer"]["ema"]
+    measured = [(told.measures["loss"], told.measures["top1"]) for told in group.of(Validation)]
+    assert evaluate_plainly(asked, averages) == pytest.approx(measured[-1], rel=1e-4)
+    assert evaluate_plainly(asked, last["model"]) != pytest.approx(measured[-1], rel=1e-4)
+    assert evaluate_plainly(asked, best) == pytest.approx(min(measured), rel=1e-4)
+    assert last["best_epoch"] == 1 + measured.index(min(measured))
 
 
 def test_that_a_file_that_does_not_fit_is_told_of_plainly(

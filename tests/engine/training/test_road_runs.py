@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from engine.contract.job import Job
 from engine.tasks.classification import IMAGENET
 from engine.tasks.road_models import network
 from engine.tasks.road_networks import unpack
+from tests.support.consent import agreed
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
@@ -71,8 +71,7 @@ def test_that_a_small_network_of_ones_own_learns_to_find_lines_and_where_they_le
     start: Start, lines: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    trusted = hashlib.sha256(OWN.encode()).hexdigest()
-    fields: dict[str, Any] = {"model": str(tmp_path / "own.py"), "model_file_sha256": trusted}
+    fields: dict[str, Any] = {"model": str(tmp_path / "own.py"), "model_file_sha256": agreed(tmp_path / "own.py")}
     fields |= {"epochs": 20, "learning_rate": 0.01, "schedule": "none", "augmentation": "light", "predictions": 2}
     group = start(job(lines, **fields)).completed(150)
     measured = [event.measures for event in group.of(Validation)]

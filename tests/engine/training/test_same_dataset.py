@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from PIL import Image
 from engine.contract.events import Failed, StepMetrics
 from engine.contract.job import Job
 from engine.data.agreement import REMEDY
+from tests.support.consent import agreed
 
 Start = Callable[..., Any]
 
@@ -133,7 +133,7 @@ def test_that_the_ranks_of_a_task_of_ones_own_are_held_to_it_as_well(
         folder.mkdir()
         for number in range(count):
             (folder / f"{number}.txt").touch()
-    fields = {"task": "custom", "model": str(file), "model_file_sha256": hashlib.sha256(OWN.encode()).hexdigest()}
+    fields = {"task": "custom", "model": str(file), "model_file_sha256": agreed(file)}
     asked = job(2, strategy="ddp", dataset=str(folders[0]), image_size=None, batch_size=2, **fields)
     assert start(asked).finish() == [0, 0]
     group = start(asked, datasets={1: folders[1]})

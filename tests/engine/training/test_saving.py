@@ -118,9 +118,12 @@ def test_that_the_end_of_a_run_waits_for_its_checkpoint(
     group.read(_saving)
     pipe.read_bytes()
     group.completed()
-    assert [warning.code for warning in group.of(Warned)] == ["checkpoint_failed"]
+    assert [warning.code for warning in group.of(Warned)] == ["checkpoint_failed", "unsaved"]
     assert _last(group)["step"] == 6
-    assert (group.done.best, group.done.best_epoch) == ({}, None)
+    assert group.done.unsaved == ""
+    assert group.done.best_epoch == _last(group)["best_epoch"] == 1, (
+        "what the disk did not take is tried again at the end"
+    )
 
 
 def test_that_a_stop_waits_for_the_checkpoint_under_way_and_saves_its_own(

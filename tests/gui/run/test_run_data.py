@@ -126,6 +126,16 @@ def test_that_a_failure_is_told_by_its_cause_as_the_supervisor_weighed_it() -> N
     assert status_of(data, "failed").text == "Failed: Out of memory on NVIDIA H200 at step 20"
 
 
+def test_that_a_run_whose_last_state_is_not_on_disk_says_so_and_can_be_gone_on_with() -> None:
+    data = RunData()
+    data.apply(RunFinished(n=1, outcome="unsaved", cause="last.pt could not be saved: the disk is full."))
+    status = status_of(data, "unsaved")
+    assert status.text == "Unsaved: last.pt could not be saved: the disk is full."
+    assert not status.active
+    assert status.resumable
+    assert [(line.kind, line.text) for line in data.lines] == [("error", "The run's last state could not be saved")]
+
+
 @pytest.mark.parametrize(
     ("steps", "outcome", "text"),
     [

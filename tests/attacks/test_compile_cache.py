@@ -1,0 +1,142 @@
+"""Another user of the machine prepares the folder that torch.compile runs code from."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.contract import paths
+from engine.contract.events import Warned
+from tests.engine.supervisor.supervised import ROOT
+from tests.faults.conftest import Begin, Make
+from tests.support.cases import some
+from tests.support.nobody import NOBODY, as_nobody
+
+pytestmark = pytest.mark.attacks
+
+SETTLE = """
+import json, os
+from engine import compile_cache
+why = compile_cache.keep_private()
+print(json.dumps([why, {name: os.environ[name] for name in compile_cache.FOLDERS}]))
+"""
+
+
+@pytest.fixture
+def common() -> Iterator[Path]:
+    """A temporary folder that all users share."""
+    folder = Path(tempfile.mkdtemp(prefix="fp"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def settled(**environment: str) -> tuple[str, dict[str, str]]:
+    """What a process of the user's is told of its caches, and where they are."""
+    done = subprocess.run(
+        [sys.executable, "-c", SETTLE],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | environment,
+        check=True,
+    )
+    why, folders = json.loads(done.stdout)
+    return why, folders
+
+
+WORK = """
+import os
+import socket
+import sys
+import torch
+from engine.contract.job import Job
+from engine.contract.worker import WorkerDone, WorkerSpec
+from engine.training.worker import reported
+
+def work(reporter):
+    if sys.argv[1] == "compile":
+        torch.compile(lambda x: x.sin() + 1)(torch.zeros(8))
+    from torch._inductor import codecache
+    print(codecache.cache_dir(), codecache.default_cache_dir(), codecache._HEADER_DIR, os.environ["TRITON_CACHE_DIR"])
+    return WorkerDone(stopped=False)
+
+ours, theirs = socket.socketpair()
+job = Job(devices=("cpu",))
+spec = WorkerSpec(run_folder=".", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
+raise SystemExit(reported(spec, theirs, work))
+"""
+"""A worker, which tells of the folders in which torch keeps compiled code."""
+
+
+@pytest.mark.parametrize("does", some(["nothing", "compile"], everyday=["nothing"]))
+def test_that_nothing_is_compiled_into_a_folder_that_another_user_has_prepared(common: Path, does: str) -> None:
+    """Compiling takes over a minute where no header of torch's is compiled yet."""
+    trap = common / f"torchinductor_{getpass.getuser()}"
+    as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(trap))
+    environment = os.environ | {"TMPDIR": str(common)}
+    words = [sys.executable, "-c", WORK, does]
+    done = subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=300, stdout=subprocess.PIPE, text=True)
+    compiled = paths.cache_folder() / "compiled"
+    assert all(Path(folder).is_relative_to(compiled) for folder in done.stdout.split())
+    assert list(trap.iterdir()) == []
+    if does == "compile":
+        assert any(path.is_file() for path in (compiled / "inductor").rglob("*"))
+
+
+def test_that_caches_are_in_footplates_own_folder_which_is_the_users_alone(own_home: Path) -> None:
+    why, folders = settled()
+    assert why == ""
+    for folder in folders.values():
+        assert Path(folder).is_relative_to(paths.cache_folder() / "compiled")
+        assert Path(folder).stat().st_mode & 0o777 == 0o700
+
+
+def opened_to_all(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def given_away(folder: Path) -> None:
+    os.chown(folder, NOBODY, NOBODY)
+
+
+def replaced_by_a_link(folder: Path) -> None:
+    folder.rename(folder.with_name("real"))
+    as_nobody("os.symlink(sys.argv[2], sys.argv[1]); print(0)", str(folder), str(folder.with_name("real")))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("become", [opened_to_all, given_away, replaced_by_a_link])
+@pytest.mark.parametrize("which", ["", "inductor"])
+def test_that_a_cache_that_others_could_write_to_is_not_used(common: Path, which: str, become: object) -> None:
+    cache = common / "cache"
+    (cache / "compiled/inductor").mkdir(parents=True, mode=0o700)
+    if become is replaced_by_a_link and which:
+        (cache / "compiled").chmod(0o777)
+    assert callable(become)
+    become(cache / "compiled" / which if which else cache)
+    why, folders = settled(FOOTPLATE_CACHE=str(cache))
+    runtime = paths.runtime_folder()
+    assert Path(folders["TORCHINDUCTOR_CACHE_DIR"]) == runtime / "compiled/inductor"
+    assert str(cache) in why
+    assert why.startswith(f"Compiled code is kept in {runtime}/compiled for now: {cache}")
+    assert why.endswith("Set FOOTPLATE_CACHE to a folder of your own.")
+
+
+def test_that_a_run_says_that_its_cache_cannot_be_trusted(
+    common: Path, job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(common / "cache"))
+    monkeypatch.setenv("FOOTPLATE_CACHE", str(common / "cache"))
+    run = begin(job(epochs=1)).completed()
+    (told,) = [event for event in run.all(Warned) if event.code == "compile_cache"]
+    assert f"{common}/cache belongs to another user" in told.message

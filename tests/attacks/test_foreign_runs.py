@@ -1,0 +1,132 @@
+"""A run folder from elsewhere brings a program along, and says itself that the program may run."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.cli.exit_codes import BAD_REQUEST
+from engine.contract import consent, paths
+from engine.contract.disk import model_file_sha256
+from engine.contract.events import Failed
+from engine.contract.finders import FINDING, FinderFailed, FinderOrder
+from engine.contract.job import Job
+from engine.contract.planning import PLANNING, PlanningFailed
+from engine.contract.runs import create_run
+from tests.engine.supervisor.supervised import ROOT
+from tests.faults.conftest import Begin, Make
+from tests.faults.test_access import HARMLESS, RUNS
+from tests.support.nobody import NOBODY
+
+pytestmark = pytest.mark.attacks
+
+REFUSED = "net.py is a program that has not been allowed to run yet."
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Path:
+    """What is there once the program has run."""
+    return tmp_path / "ran"
+
+
+@pytest.fixture
+def foreign(job: Make, tmp_path: Path, ran: Path) -> Job:
+    """A job of somebody else's, with the hash of a program that nobody here has agreed to."""
+    file = tmp_path / "net.py"
+    file.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
+    return job(epochs=1, model=str(file), model_file_sha256=model_file_sha256(str(file)))
+
+
+def footplate(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "footplate.py"), *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_that_resuming_a_foreign_run_asks_first(foreign: Job, ran: Path) -> None:
+    run = create_run(foreign)
+    os.utime(run.job_file, (0, 0))  # as one that was copied here long ago
+    done = footplate("resume", run.run_id)
+    assert done.returncode == BAD_REQUEST
+    assert REFUSED in done.stderr
+    assert "--trust-model-file" in done.stderr
+    assert not ran.exists()
+    assert footplate("resume", run.run_id, "--trust-model-file").returncode == 0
+    assert ran.exists()
+
+
+def test_that_a_supervisor_runs_no_program_for_a_foreign_run(foreign: Job, ran: Path, begin: Begin) -> None:
+    """Which the window's queue starts as it stands."""
+    run = begin(foreign)
+    assert run.finished().outcome == "failed"
+    (failed,) = run.all(Failed)
+    assert failed.cause.startswith(REFUSED)
+    assert not ran.exists()
+
+
+def answers(module: str, order: bytes) -> list[bytes]:
+    done = subprocess.run([sys.executable, "-m", module], input=order, capture_output=True, cwd=ROOT, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("finder", ["rate", "batch"])
+def test_that_a_finder_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path, finder: str) -> None:
+    order = FinderOrder(finder, foreign)  # type: ignore[arg-type]
+    found = FINDING.decode(answers("engine.advisor", msgspec.json.encode(order))[-1])
+    assert isinstance(found, FinderFailed)
+    assert REFUSED in found.problem.message
+    assert not ran.exists()
+
+
+def test_that_the_planner_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path) -> None:
+    asked = msgspec.structs.replace(foreign, strategy="pipeline", devices=("cpu", "cpu"))
+    found = PLANNING.decode(answers("engine.planning", msgspec.json.encode(asked))[-1])
+    assert isinstance(found, PlanningFailed)
+    assert REFUSED in found.problem.message
+    assert not ran.exists()
+
+
+def given_away(note: Path) -> None:
+    os.chown(note, NOBODY, NOBODY)
+
+
+def opened_to_all(note: Path) -> None:
+    note.chmod(0o666)
+
+
+def of_another_file(note: Path) -> None:
+    note.write_bytes(note.read_bytes().replace(b"net.py", b"own.py"))
+
+
+@pytest.mark.parametrize("become", [given_away, opened_to_all, of_another_file])
+def test_that_a_note_of_consent_that_another_user_may_have_left_is_not_heeded(
+    tmp_path: Path, become: Callable[[Path], None]
+) -> None:
+    if become is given_away and os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    file, sha256 = str(tmp_path / "net.py"), "0" * 64
+    consent.agree(file, sha256)
+    (note,) = (paths.home() / "consent").iterdir()
+    assert stat.S_IMODE(note.stat().st_mode) == 0o600
+    assert consent.is_agreed(file, sha256)
+    become(note)
+    assert not consent.is_agreed(file, sha256)
+
+
+def test_that_consent_is_to_one_file_with_one_content_whatever_way_leads_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consent.agree(str(tmp_path / "net.py"), "0" * 64)
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for same in ("net.py", "./link/net.py"):
+        assert consent.is_agreed(same, "0" * 64)
+    assert not consent.is_agreed(str(tmp_path / "other.py"), "0" * 64)
+    assert not consent.is_agreed(str(tmp_path / "net.py"), "1" * 64)

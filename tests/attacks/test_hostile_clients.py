@@ -1,0 +1,175 @@
+"""Clients that take all places, read nothing, send without end or use up the files: nobody else is kept from a run."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import LogLine
+from engine.contract.protocol import (
+    COMMANDS_ONLY,
+    ENCODE,
+    MAX_COMMAND_BYTES,
+    SERVER_MESSAGE,
+    Goodbye,
+    Hello,
+    Stop,
+    Welcome,
+)
+from engine.supervisor import server as server_module
+from engine.supervisor.server import MAX_CLIENTS, MAX_CONTROLS
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised
+from tests.engine.supervisor.test_clients import raw_client
+from tests.support.served import Served, taken
+
+pytestmark = pytest.mark.attacks
+
+STALLED_S = 0.3
+LINES = 4_000
+"""Of a kilobyte: more than a socket holds."""
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setattr(server_module, "STALLED_S", STALLED_S)
+    served = Served(tmp_path, (LogLine(text="x" * 1000) for _ in range(LINES)))
+    yield served
+    served.close()
+
+
+def test_that_readers_who_have_stalled_give_their_places_to_those_who_wait(served: Served) -> None:
+    clients = [served.greet() for _ in range(MAX_CLIENTS)]
+    assert all(isinstance(word, Welcome) for _, word in clients)
+    _, refused = served.greet()
+    assert refused == Goodbye(reason=f"there are {MAX_CLIENTS} clients already")
+    reading = clients[0][0]
+    end = time.monotonic() + 2 * STALLED_S
+    while time.monotonic() < end:
+        served.turn_for(STALLED_S / 10)
+        taken(reading)
+    for _ in range(MAX_CLIENTS - 1):
+        assert isinstance(served.greet()[1], Welcome)
+        taken(reading)
+    served.turn_for(0.0)
+    assert not any(isinstance(word, Goodbye) for word in _words(taken(reading))), "who reads keeps its place"
+
+
+def _words(data: bytes) -> list[object]:
+    return [SERVER_MESSAGE.decode(line) for line in data.split(b"\n") if line.startswith(b'{"type":"goodbye"')]
+
+
+def test_that_a_run_is_stopped_whoever_has_its_places(served: Served) -> None:
+    for _ in range(MAX_CLIENTS):
+        served.greet()
+    for _ in range(2 * MAX_CONTROLS):
+        assert isinstance(served.greet(from_n=COMMANDS_ONLY)[1], Welcome)
+    served.client(ENCODE.encode(Hello(from_n=COMMANDS_ONLY)) + b"\n" + ENCODE.encode(Stop()) + b"\n").close()
+    served.turn_until(lambda: served.asked == [Stop()])
+
+
+def test_that_who_sends_commands_is_sent_no_events(served: Served) -> None:
+    client, word = served.greet(from_n=COMMANDS_ONLY)
+    assert isinstance(word, Welcome)
+    assert served.server.drained
+    assert taken(client).count(b"\n") == 1
+
+
+def test_that_a_frame_without_an_end_is_refused_as_soon_as_it_is_too_long(served: Served) -> None:
+    clients = [served.client(b"x" * MAX_COMMAND_BYTES) for _ in range(16)]
+    for client in clients:
+        word = served.line(client)
+        assert isinstance(word, Goodbye)
+        assert word.reason == f"a frame is longer than {MAX_COMMAND_BYTES} bytes"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files are counted in /proc")
+def test_that_a_run_without_a_file_for_another_client_waits_instead_of_turning_in_circles(served: Served) -> None:
+    waiting = [served.client(ENCODE.encode(Hello()) + b"\n") for _ in range(4)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = os.listdir("/proc/self/fd")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, files)) + 1, hard))
+    filled = []
+    try:
+        while True:  # the numbers below the limit that are free
+            try:
+                filled.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                break
+        served.turns = 0
+        served.turn_for(1.5)
+        turns = served.turns
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for file in filled:
+            os.close(file)
+    assert turns < 60, "of at most twenty a second that time out"
+    assert all(isinstance(served.line(client), Welcome) for client in waiting)
+
+
+def footplate(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "footplate.py"), *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def crowd(stack: ExitStack, supervised: Supervised) -> None:
+    """Readers on all places, who read nothing."""
+    for _ in range(MAX_CLIENTS):
+        client = stack.enter_context(raw_client(supervised))
+        client.sendall(ENCODE.encode(Hello()) + b"\n")
+        assert client.recv(10)
+
+
+def test_that_the_command_stops_a_run_whose_places_are_all_taken(start: Start) -> None:
+    supervised = start("forever")
+    with ExitStack() as stack:
+        crowd(stack, supervised)
+        done = footplate("stop", supervised.run.run_id)
+        assert done.returncode == 0, done.stderr
+        assert f"{supervised.run.run_id} is stopped" in done.stdout
+        assert (
+            f"sent this command away: there are {MAX_CLIENTS} clients already. Its log is read instead." in done.stderr
+        )
+    supervised.wait()
+
+
+def test_that_attaching_to_a_run_whose_places_are_all_taken_follows_its_log_and_says_why(start: Start) -> None:
+    supervised = start("forever")
+    words = [sys.executable, str(ROOT / "footplate.py"), "attach", "--json", supervised.run.run_id]
+    with ExitStack() as stack:
+        crowd(stack, supervised)
+        attached = stack.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        assert attached.stderr is not None
+        assert b"Its log is read instead." in attached.stderr.readline()
+        with supervised.connect(COMMANDS_ONLY) as connection:
+            connection.send(Stop())
+        told, _ = attached.communicate(timeout=PATIENCE_S)
+    supervised.wait()
+    assert told == supervised.run.events_file.read_bytes()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped")
+def test_that_stopping_a_run_whose_supervisor_stands_still_says_so(start: Start) -> None:
+    supervised = start("forever")
+    supervised.connect().close()
+    os.kill(supervised.process.pid, signal.SIGSTOP)
+    words = [sys.executable, str(ROOT / "footplate.py"), "stop", supervised.run.run_id]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stopping:
+        assert stopping.stderr is not None
+        said = stopping.stderr.readline()
+        os.kill(supervised.process.pid, signal.SIGCONT)
+        told, _ = stopping.communicate(timeout=PATIENCE_S)
+    assert f"(pid {supervised.process.pid}) has not answered for 5 s" in said
+    assert f"`kill -CONT {supervised.process.pid}` lets it go on" in said
+    assert stopping.returncode == 0
+    assert f"{supervised.run.run_id} is stopped" in told
+    supervised.wait()

@@ -1,0 +1,32 @@
+"""A web page whose name has been pointed at this machine asks for the GPUs' metrics (DNS rebinding)."""
+
+from __future__ import annotations
+
+import http.client
+from http import HTTPStatus
+
+import pytest
+
+from engine.cli.gpus.metrics import ADDRESS, PATH, MetricsServer
+from tests.engine.cli.machines import busy_gpu, machine
+
+pytestmark = pytest.mark.attacks
+
+HERE = ["127.0.0.1", "localhost", "LOCALHOST", ""]
+ELSEWHERE = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "192.168.0.7", "[::1]", "metrics"]
+
+
+@pytest.mark.parametrize("host", [*HERE, *ELSEWHERE])
+def test_that_the_metrics_are_told_under_the_loopbacks_own_names_alone(host: str) -> None:
+    with MetricsServer(0, 60.0) as server:
+        server.put(machine(busy_gpu(0)))
+        connection = http.client.HTTPConnection(ADDRESS, server.server_address[1], timeout=20)
+        connection.putrequest("GET", PATH, skip_host=True)
+        if host:
+            connection.putheader("Host", f"{host}:9400")
+        connection.endheaders()
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+    assert answer.status == (HTTPStatus.OK if host in HERE else HTTPStatus.MISDIRECTED_REQUEST)
+    assert ("GPU-0" in text) == (host in HERE)

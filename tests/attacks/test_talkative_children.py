@@ -1,0 +1,48 @@
+"""A child process says more than a pipe holds: nobody waits for anybody for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.engine.supervisor.supervised import ROOT
+
+pytestmark = pytest.mark.attacks
+
+
+@pytest.fixture
+def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Has every Python process that is asked to inspect or to look for GPUs be talkative."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if any(word in ('engine.data', 'engine.gpus') for word in getattr(sys, 'orig_argv', [])):\n"
+        "    sys.stderr.write('a warning of a library\\n' * 20_000)\n"
+        "    sys.stderr.flush()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
+    return site
+
+
+def footplate(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "footplate.py"), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.usefixtures("talkative")
+def test_that_an_inspector_that_says_much_holds_nothing_up(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    done = footplate("train", str(tmp_path / "none"), "--devices", "cpu")
+    assert done.returncode == 2
+    assert "could not be looked through" not in done.stderr
+
+
+@pytest.mark.usefixtures("talkative")
+def test_that_a_sampler_that_says_much_holds_nothing_up() -> None:
+    done = footplate("gpus", "--json")
+    assert done.returncode == 0, done.stderr[-500:]
+    assert done.stdout.startswith("{")

@@ -1,0 +1,60 @@
+"""``python tests/mutations/run.py [NAME ...]``: puts faults into copies of the tree, and tells which of them no test notices.
+
+Each patch in `faults` is such a fault. The lines before its first "diff" say what it breaks, and after "tests:" which
+tests are to fail with it. Exit code 1 where a fault went unnoticed, or a patch no longer fits.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FAULTS = Path(__file__).parent / "faults"
+SOURCES = ("engine", "gui", "resources", "tests", "footplate.py", "pyproject.toml")
+FAILED = 1
+"""pytest's exit code where tests ran and some failed."""
+
+
+def verdict(fault: Path) -> str:
+    """ "noticed", or what went wrong."""
+    head = fault.read_text().partition("diff --git")[0]
+    tests = [line.partition("tests:")[2].strip() for line in head.splitlines() if line.startswith("tests:")]
+    with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
+        tree = Path(folder)
+        for name in SOURCES:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__", "mutations"))
+            else:
+                shutil.copy(source, tree / name)
+        applied = subprocess.run(["git", "apply", str(fault)], cwd=tree, capture_output=True, text=True, check=False)
+        if applied.returncode:
+            return f"does not fit any more: {applied.stderr.strip()}"
+        words = [sys.executable, "-m", "pytest", "-n", "0", "-m", "", "-q", "-x", *tests]
+        environment = os.environ | {"PYTHONPATH": str(tree)}
+        done = subprocess.run(words, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode == FAILED:
+        return "noticed"
+    return "NOT NOTICED" if done.returncode == 0 else f"pytest ended with {done.returncode}: {done.stdout[-500:]}"
+
+
+def main() -> int:
+    faults = [fault for fault in sorted(FAULTS.glob("*.patch")) if not sys.argv[1:] or fault.stem in sys.argv[1:]]
+    missed = 0
+    for fault in faults:
+        begun = time.monotonic()
+        found = verdict(fault)
+        missed += found != "noticed"
+        print(f"{fault.stem:40} {time.monotonic() - begun:5.0f} s  {found}", flush=True)
+    print(f"{len(faults) - missed} of {len(faults)} faults were noticed.")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

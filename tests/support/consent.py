@@ -1,0 +1,16 @@
+"""The user's consent to model files that tests write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.contract.consent import agree
+from engine.contract.disk import model_file_sha256
+
+
+def agreed(path: Path) -> str:
+    """The SHA-256 of the file at `path`, which may run from now on, in the test's own home."""
+    sha256 = model_file_sha256(str(path))
+    assert sha256 is not None
+    agree(str(path), sha256)
+    return sha256

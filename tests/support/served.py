@@ -1,0 +1,84 @@
+"""A run's server in the test's own process."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from engine.contract.events import AnyEvent
+from engine.contract.protocol import ENCODE, SERVER_MESSAGE, Command, Goodbye, Hello, Welcome
+from engine.supervisor.endpoint import open_endpoint
+from engine.supervisor.log import EventLog
+from engine.supervisor.server import Server
+from tests.engine.supervisor.supervised import PATIENCE_S
+
+
+class Served:
+    """A server of a log with these `events`, whose loop turns as long as a test waits for something."""
+
+    def __init__(self, folder: Path, events: Iterable[AnyEvent]) -> None:
+        self.asked: list[Command] = []
+        self.turns = 0
+        self._selector = selectors.DefaultSelector()
+        self.log = EventLog(folder / "events.jsonl")
+        for event in events:
+            self.log.append(event)
+        self._endpoint = open_endpoint(folder)
+        self.server = Server(self._endpoint, self.log, "run", self._selector, self.asked.append)
+        self._stack = ExitStack()
+
+    def turn_until(self, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+        deadline = time.monotonic() + patience_s
+        while not condition():
+            assert time.monotonic() < deadline
+            self.turns += 1
+            for key, mask in self._selector.select(0.05):
+                key.data(mask)
+            self.server.tick()
+
+    def turn_for(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        self.turn_until(lambda: time.monotonic() > end, seconds + PATIENCE_S)
+
+    def client(self, said: bytes = b"") -> socket.socket:
+        client = self._stack.enter_context(socket.socket(socket.AF_UNIX))
+        client.connect(self._endpoint.text.removeprefix("unix:"))
+        client.setblocking(False)
+        client.sendall(said)
+        return client
+
+    def greet(self, *, from_n: int = 1) -> tuple[socket.socket, Welcome | Goodbye]:
+        """A client that has said hello, and the server's first word to it."""
+        client = self.client(ENCODE.encode(Hello(from_n=from_n)) + b"\n")
+        word = self.line(client)
+        assert isinstance(word, Welcome | Goodbye)
+        return client, word
+
+    def line(self, client: socket.socket) -> object:
+        """The first line that a client is sent, without taking more of it."""
+        self.turn_until(lambda: _peeked(client).count(b"\n"))
+        return SERVER_MESSAGE.decode(_peeked(client).partition(b"\n")[0])
+
+    def close(self) -> None:
+        self._stack.close()
+        self.server.close()
+        self.log.close()
+        self._selector.close()
+
+
+def _peeked(client: socket.socket) -> bytes:
+    try:
+        return client.recv(1 << 16, socket.MSG_PEEK)
+    except BlockingIOError:
+        return b""
+
+
+def taken(client: socket.socket) -> bytes:
+    try:
+        return client.recv(1 << 20)
+    except BlockingIOError:
+        return b""

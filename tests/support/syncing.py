@@ -1,0 +1,26 @@
+"""What is brought to the disk, and when."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, list[str]]]]:
+    """The path of each file or folder that this process syncs inside, and what the folder held then but for hidden files."""
+    found: list[tuple[str, list[str]]] = []
+    sync = os.fsync
+
+    def note_and_sync(file: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{file}")
+        held = [name for name in sorted(os.listdir(path)) if not name.startswith(".")] if os.path.isdir(path) else []
+        found.append((path, held))
+        sync(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", note_and_sync)
+        yield found
