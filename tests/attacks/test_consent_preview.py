@@ -25,7 +25,7 @@ def bar(qapp: QApplication, qtbot: QtBot) -> ConsentBar:
 
 def show(bar: ConsentBar, program: Path, qtbot: QtBot) -> str:
     """The text that is shown of `program`."""
-    bar.ask(str(program), model_file_sha256(str(program)), "")
+    bar.ask(str(program), model_file_sha256(str(program)), agreed=False)
     bar._show.click()
     qtbot.waitUntil(lambda: bar._text.toPlainText() != "")
     return bar._text.toPlainText()

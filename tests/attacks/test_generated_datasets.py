@@ -19,7 +19,7 @@ MOST_SECONDS = 10.0
 MOST_BYTES = 1 << 30
 
 _LOOK = """
-import json, os, resource, shutil, sys, time
+import json, os, re, shutil, sys, time
 from pathlib import Path
 from engine.data.inspection import inspect
 from engine.data.memory import limit_memory
@@ -42,7 +42,7 @@ for seed in range(first, last):
     told = [[each.message, each.remedy, each.severity] for each in report.problems]
     read = sum(sum(split.counts.values()) or split.total or 0 for split in report.splits)
     spent = time.process_time() - begun
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    resident = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
     print(json.dumps({"seed": seed, "told": told, "read": read, "cpu_s": spent, "resident_kib": resident}), flush=True)
 """
 

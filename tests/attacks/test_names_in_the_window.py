@@ -184,7 +184,7 @@ class Tour:
             with self.stop("problems"):
                 form.set_start_problems([Problem(field, name, name) for field in ("dataset", "model", "")])
             with self.stop("consent"):
-                form.consent.ask(f"/models/{name}", "0" * 64, "")
+                form.consent.ask(f"/models/{name}", "0" * 64, agreed=False)
             with self.stop("recipe"):
                 self._offer_recipe(name)
         with self.stop("box"):
@@ -192,7 +192,7 @@ class Tour:
         self._tips()
         for box in form.findChildren(QMessageBox):
             box.close()
-        form.consent.ask("", None, "")
+        form.consent.ask("", None, agreed=False)
         self.window.message.hide()
 
     def _offer_recipe(self, name: str) -> None:

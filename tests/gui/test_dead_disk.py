@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pytestqt.qtbot import QtBot
 
+from engine.contract.disk import ModelFile, RealDisk
 from gui.form.form import JobForm
 from tests.gui.test_form import fill, shown_at
 
@@ -50,47 +52,54 @@ def test_that_typing_paths_of_a_disk_that_never_answers_holds_nothing_up(tmp_pat
 
 
 @pytest.fixture
-def pipe(tmp_path: Path) -> Iterator[Path]:
-    """A model file that is opened for reading as long as nobody writes to it."""
-    path = tmp_path / "net.py"
-    os.mkfifo(path)
-    yield path
-    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # lets go of whoever waits
-    path.unlink()
-    os.close(descriptor)
+def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """While this is not set nobody learns anything of a model file."""
+    event = threading.Event()
+    model_file = RealDisk.model_file
+
+    def late(disk: RealDisk, path: str) -> ModelFile | None:
+        event.wait()
+        return model_file(disk, path)
+
+    monkeypatch.setattr(RealDisk, "model_file", late)
+    yield event
+    event.set()  # lets go of whoever waits
 
 
 def test_that_the_form_goes_on_while_a_file_does_not_answer_and_takes_the_answer_when_it_comes(
-    form: JobForm, pictures: Path, pipe: Path, qtbot: QtBot
+    form: JobForm, pictures: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
+    program = tmp_path / "net.py"
+    program.write_text(PROGRAM)
     fill(form, pictures, qtbot)
-    form.rows["model"].set_value(str(pipe))
-    qtbot.waitUntil(lambda: form.train.toolTip() == f"The disk has not answered yet: {pipe}.")
+    form.rows["model"].set_value(str(program))
+    qtbot.waitUntil(lambda: form.train.toolTip() == f"The disk has not answered yet: {program}.")
     assert not form.train.isEnabled()
     qtbot.keyClicks(form.rows["name"].editor.control, "night shift")
     qtbot.waitUntil(lambda: form.job is not None and form.job.name == "night shift")
     assert shown_at(form, "model") == ""
-    pipe.write_text(PROGRAM)
+    answers.set()
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert "has not been allowed to run yet" in shown_at(form, "model")
 
 
 def test_that_a_start_waits_for_the_disk_and_then_happens(
-    form: JobForm, pictures: Path, pipe: Path, qtbot: QtBot
+    form: JobForm, pictures: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
-    waiting = pipe.rename(pipe.with_suffix(".pipe"))
-    pipe.write_text(PROGRAM)
+    program = tmp_path / "net.py"
+    program.write_text(PROGRAM)
+    answers.set()
     fill(form, pictures, qtbot)
-    form.rows["model"].set_value(str(pipe))
+    form.rows["model"].set_value(str(program))
     form.rows["image_size"].set_value(None)
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
-    waiting.replace(pipe)
+    answers.clear()
     with qtbot.waitSignal(form.train_requested) as asked:
         form.start()
         assert not form.train.isEnabled()
         assert not asked.args
-        pipe.write_text(PROGRAM)
+        answers.set()
     (job,) = asked.args
-    assert job.model == str(pipe)
+    assert job.model == str(program)

@@ -65,14 +65,20 @@ def build_model(num_classes):
 
 
 @pytest.fixture(scope="module")
-def forker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The supervisors', who outlive a single test."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def forker(home: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("forking_supervisor.py"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "FOOTPLATE_HOME": str(tmp_path_factory.mktemp("home"))},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "FOOTPLATE_HOME": str(home)},
     )
     with process:
         yield process
@@ -165,11 +171,14 @@ def test_that_a_rank_that_is_stopped_is_named_in_seconds_and_nothing_is_left(
 
 @pytest.mark.parametrize("strategy", some(("ddp", "fsdp", "pipeline"), everyday=("pipeline",)))
 def test_that_a_rank_that_hangs_in_its_model_is_named_with_the_place(
-    start: Callable[..., Run], strategy: str, tmp_path: Path
+    start: Callable[..., Run], strategy: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "net.py"
     file.write_text(SLEEPER)
-    run = start(strategy, SILENT_S, STUCK_S, model=str(file), model_file_sha256=agreed(file), image_size=28)
+    with monkeypatch.context() as patch:
+        patch.setenv("FOOTPLATE_HOME", str(home))
+        sha256 = agreed(file)
+    run = start(strategy, SILENT_S, STUCK_S, model=str(file), model_file_sha256=sha256, image_size=28)
     run.train(20)
     Path(f"{file}.hang").touch()
     failed, _ = run.end()
