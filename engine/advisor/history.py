@@ -22,7 +22,7 @@ class Epoch:
 
     @property
     def loss(self) -> float | None:
-        return self._loss / self._steps if self._steps else None
+        return self._loss if self._steps else None
 
     @property
     def accuracy(self) -> float | None:
@@ -35,7 +35,8 @@ class Epoch:
         if not math.isfinite(metrics.loss):
             return
         self._steps += steps
-        self._loss += steps * metrics.loss
+        share = steps / self._steps
+        self._loss = (1 - share) * self._loss + share * metrics.loss  # a sum of huge losses would overflow
         if metrics.accuracy is not None:
             self._judged += steps
             self._right += steps * metrics.accuracy

@@ -321,6 +321,12 @@ NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 10) | st
 TASKS = [task for task in load_catalogue().tasks if not task.file]
 
 
+def test_that_the_mean_of_huge_losses_is_finite() -> None:
+    history = History()
+    epoch(history, 1, -1.7e308, None, {})
+    assert history.epochs[1].loss == pytest.approx(-1.7e308)
+
+
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_that_any_history_gets_a_verdict_whose_changes_make_a_job_or_none(data: st.DataObject) -> None:
