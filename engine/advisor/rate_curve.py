@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from engine.contract.finders import RateFound, RatePoint
 
@@ -36,8 +35,6 @@ VALLEY_SKIPS = 5
 
 CURVE_FILE = "curve.msgpack"
 """Where rank 0 leaves its `Curve`, in the folder of its run."""
-
-Floats = npt.NDArray[np.float64]
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -99,7 +96,7 @@ def read_curve(curve: Curve) -> RateFound:
     )
     found = RateFound(points=points, suggestion=None, why="", smoothing=WIDTH, diverged=curve.diverged)
     if finite < begin + LEAST_POINTS:
-        why, remedy = _too_short(curve)
+        why, remedy = _too_short(curve, finite)
         return msgspec.structs.replace(found, why=why, remedy=remedy)
     least = begin + int(smoothed[begin:].argmin())
     # The standard error of the fall, by how far the losses up to the least one lie from the smoothed curve.
@@ -159,17 +156,16 @@ def shown(rate: float) -> str:
     return f"{rate:.2g}"
 
 
-def _too_short(curve: Curve) -> tuple[str, str]:
-    """Why a curve that broke off so early suggests nothing, and what to do."""
-    bad = next((place for place, loss in enumerate(curve.losses) if not math.isfinite(loss)), None)
-    if bad is None:
+def _too_short(curve: Curve, finite: int) -> tuple[str, str]:
+    """Why a curve of which so few first losses are finite suggests nothing, and what to do."""
+    if finite == len(curve.losses):
         return (
             f"The loss rose to {DIVERGED:g} times its best within {len(curve.losses)} steps, at rates that change next to nothing: "
             "it differs more from batch to batch than it could fall.",
             "Try a larger batch size, or look whether the labels fit the images.",
         )
     return (
-        f"The loss was NaN or infinite at step {bad + 1}, at a rate of {shown(rate_at(bad, curve.steps))}, too early for a "
+        f"The loss was NaN or infinite at step {finite + 1}, at a rate of {shown(rate_at(finite, curve.steps))}, too early for a "
         "suggestion.",
         "Try fp32 if another precision was chosen, or look for images, labels or weights that are not finite.",
     )

@@ -44,8 +44,8 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
 
     `suggestion` is None where the curve suggests none; `why` says in a sentence where it comes from, or why there is none,
     and `remedy` what to do then. `steepest` is where the smoothed loss falls fastest, `valley` what fastai suggests by
-    default. `smoothing` is the standard deviation, in decades of the rate, of the
-    Gaussian that smooths. `diverged`: the loss rose so far that the training was broken off.
+    default. `smoothing` is the standard deviation, in decades of the rate, of the Gaussian that smooths. `diverged`: the loss
+    rose so far that the training was broken off.
     """
 
     points: tuple[RatePoint, ...]

@@ -91,9 +91,8 @@ def trusted_folder(folder: Path) -> Path:
         info = place.lstat()
         if info.st_uid not in own:
             raise PermissionError(f"{place} belongs to another user, who could change what is in it")
-        written_by_others = stat.S_IWOTH if info.st_mode & stat.S_ISVTX == 0 else 0
-        if place == real:
-            written_by_others = _OTHERS_WRITE
+        sticky = info.st_mode & stat.S_ISVTX  # where others may add files, and change none of its user's
+        written_by_others = _OTHERS_WRITE if place == real else 0 if sticky else stat.S_IWOTH
         if not stat.S_ISLNK(info.st_mode) and info.st_mode & written_by_others:
             raise PermissionError(f"{place} can be changed by other users (its mode is {stat.S_IMODE(info.st_mode):o})")
     return real

@@ -68,13 +68,19 @@ def read_text(path: str | os.PathLike[str], at_most: int = MOST_TEXT_BYTES) -> s
 
 def read_number(word: str, line: int) -> float:
     """The number in a line of a text file. Raises Unfit for a word that is none."""
+    number = finite(word)
+    if number is None:
+        raise Unfit(f"line {line} holds {shown(word)[:40]}, which is no number")
+    return number
+
+
+def finite(word: str) -> float | None:
+    """The number that `word` writes, None where it writes none or one that is not finite."""
     try:
         number = float(word)
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise Unfit(f"line {line} holds {shown(word)[:40]}, which is no number")
-    return number
+        return None
+    return number if math.isfinite(number) else None
 
 
 @contextmanager

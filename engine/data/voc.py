@@ -7,7 +7,6 @@ not; the difference is a pixel on two sides.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,7 +28,7 @@ from engine.data.pairing import (
     unreadable,
     without_counterpart,
 )
-from engine.data.reading import MOST_TEXT_BYTES, Unfit, describe_failure, judged
+from engine.data.reading import MOST_TEXT_BYTES, Unfit, describe_failure, finite, judged
 
 LOOKED_AT = 20
 """Files of a folder that are opened to see whether they are of this kind."""
@@ -136,10 +135,7 @@ def _number(element: ElementTree.Element, path: str) -> float | None:
     text = element.findtext(path)
     if text is None or not text.strip():
         return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
+    number = finite(text)
+    if number is None:
         raise Unfit(f"{path} is {text.strip()[:40]}, which is no number")
     return number

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPush
 from engine.contract.consent import agree
 from engine.contract.disk import model_file_sha256
 from engine.contract.plain_text import escaped
+from engine.contract.regular_files import UnusableFile, open_regular
 from gui.background import in_background, raise_again
 
 SHOWN_BYTES = 200_000
@@ -138,12 +139,13 @@ def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, st
 
 def _text_of(path: str) -> _Program:
     try:
-        with Path(path).expanduser().open("rb") as stream:
+        with open_regular(Path(path).expanduser()) as stream:
             shown = stream.read(SHOWN_BYTES).decode(errors="replace")
             left_bytes, left_lines, last = 0, 0, b"\n"
             while block := stream.read(_BLOCK_BYTES):
                 left_bytes, left_lines, last = left_bytes + len(block), left_lines + block.count(b"\n"), block[-1:]
-    except OSError as error:
-        return _Program(path, f"The file cannot be read: {error.strerror}.")
+    except (OSError, UnusableFile) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        return _Program(path, f"The file cannot be read: {reason}.")
     text = "\n".join(map(escaped, _LINE_END.split(shown)))
     return _Program(path, text, left_bytes, left_lines + (last != b"\n"))
