@@ -81,6 +81,7 @@ def main() -> int:
     from PySide6.QtGui import QIcon
 
     from gui import faults, icons, signals, theme
+    from gui.garbage import GarbageCollector
     from gui.main_window import MainWindow
 
     app = QApplication(sys.argv[:1])
@@ -97,4 +98,7 @@ def main() -> int:
     interruptions.interrupted.connect(window.close)
     window.completed.connect(faults.open_log)
     window.show()
-    return app.exec()
+    collector = GarbageCollector()
+    code = app.exec()
+    collector.close()
+    return code

@@ -11,9 +11,11 @@ PAGES = ("Train", "Monitor", "Runs")
 
 
 class Header(QWidget):
-    """Signals: page_chosen(int) - the page's place in `PAGES`; panel_toggled(str, bool) - "devices" or "job"."""
+    """Signals: page_chosen(int) - the page's place in `PAGES`; panel_toggled(str, bool) - "devices" or "job";
+    help_wanted()."""
 
     page_chosen = Signal(int)
+    help_wanted = Signal()
     panel_toggled = Signal(str, bool)
 
     def __init__(self) -> None:
@@ -36,12 +38,14 @@ class Header(QWidget):
         self.running.setAccessibleName("Runs going on")
         self.devices = self._toggle("Devices panel", "left-panel", "devices", "F7")
         self.job = self._toggle("Job panel", "right-panel", "job", "F8")
+        self.help = self._flat("Help", "help", "Opens the user's guide", "F1")
+        self.help.clicked.connect(self.help_wanted)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(8, 4, 10, 0)
         layout.setSpacing(6)
         layout.addWidget(self.tabs)
         layout.addStretch(1)
-        for widget in (self.running, self.devices, self.job):
+        for widget in (self.running, self.devices, self.job, self.help):
             layout.addWidget(widget)
         theme.notifier.changed.connect(self._paint)
         self._paint()
@@ -61,18 +65,22 @@ class Header(QWidget):
             self.page_chosen.emit(number)
 
     def _toggle(self, title: str, icon: str, panel: str, key: str) -> QToolButton:
-        button = QToolButton()
-        button.setObjectName("flat")
+        button = self._flat(title, icon, f"Show or hide the {title.lower()}", key)
         button.setCheckable(True)
         button.setChecked(True)
-        button.setAccessibleName(title)
-        button.setToolTip(f"Show or hide the {title.lower()} ({key})")
-        button.setShortcut(key)
-        button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        button.setProperty("icon_name", icon)
         button.toggled.connect(lambda on: self.panel_toggled.emit(panel, on))
         return button
 
+    def _flat(self, title: str, icon: str, what: str, key: str) -> QToolButton:
+        button = QToolButton()
+        button.setObjectName("flat")
+        button.setAccessibleName(title)
+        button.setToolTip(f"{what} ({key})")
+        button.setShortcut(key)
+        button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        button.setProperty("icon_name", icon)
+        return button
+
     def _paint(self) -> None:
-        for button in (self.devices, self.job):
+        for button in (self.devices, self.job, self.help):
             button.setIcon(icons.icon(str(button.property("icon_name")), theme.colors().muted))

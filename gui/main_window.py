@@ -12,13 +12,13 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QShortcut
 from PySide6.QtWidgets import QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
-from engine.contract import paths
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.background import expected_of_a_disk, in_background, raise_again
 from gui.form.form import JobForm
+from gui.form.recognition import sample_job
 from gui.header import PAGES, Header
 from gui.inspector import Inspector
 from gui.message_line import MessageLine
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from engine.contract.events import Verdict
     from engine.contract.runs import RunFolder
     from gui.form.guest import Guest
+    from gui.help import HelpWindow
     from gui.launcher import Launcher
     from gui.track import Track
 
@@ -38,16 +39,6 @@ TRAIN, MONITOR, RUNS = range(len(PAGES))
 COUNT_EVERY_MS = 3000
 
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
-
-KEYS = (
-    f"Ctrl+Return trains · {PAUSE_KEY} pauses or resumes · Ctrl+. stops · Ctrl+O browses for a dataset · "
-    "Ctrl+1, 2, 3 show Train, Monitor, Runs · Ctrl+PgUp and PgDown change the run's view · F7 and F8 hide or show the panels · Ctrl+Q closes the window; runs go on"
-)
-
-
-def sample_job() -> Job:
-    """A job that trains at once on whatever the machine has."""
-    return Job(dataset=str(paths.sample_dataset()), model="mnist_cnn")
 
 
 class MainWindow(QMainWindow):
@@ -71,6 +62,7 @@ class MainWindow(QMainWindow):
         self.status = StatusBar()
         self.inspector = Inspector(self)
         self.track: Track | None = None
+        self.help: HelpWindow | None = None
         self._counter = QTimer(self)
         self._closing = False
         self._painted = False
@@ -95,6 +87,16 @@ class MainWindow(QMainWindow):
         if self.track is not None:
             self.track.open_run(run)
             self.header.show_page(TRAIN)
+
+    def show_help(self) -> None:
+        """Opens the user's guide, or brings it to the front."""
+        if self.help is None:
+            from gui.help import HelpWindow
+
+            self.help = HelpWindow(self)
+        self.help.show()
+        self.help.raise_()
+        self.help.activateWindow()
 
     def _say_if_any(self, problem: str) -> None:
         if problem:
@@ -125,6 +127,7 @@ class MainWindow(QMainWindow):
     def _connect(self) -> None:
         self.header.page_chosen.connect(self._show_page)
         self.header.panel_toggled.connect(self._toggle_panel)
+        self.header.help_wanted.connect(self.show_help)
         self.form.folder_chosen.connect(self._inspect)
         self.form.changed.connect(self._show_status)
         self.inspector.progress.connect(self.form.card.show_progress)
@@ -145,7 +148,6 @@ class MainWindow(QMainWindow):
             ("Ctrl+1", lambda: self.header.show_page(TRAIN)),
             ("Ctrl+2", lambda: self.header.show_page(MONITOR)),
             ("Ctrl+3", lambda: self.header.show_page(RUNS)),
-            ("F1", lambda: self.message.say(KEYS, "info")),
             ("Ctrl+Q", self.close),
         ):
             QShortcut(QKeySequence(keys), self).activated.connect(act)
@@ -477,6 +479,8 @@ class MainWindow(QMainWindow):
         self.settings.set("show_job", self.header.job.isChecked())
         self._remember_job()
         self.inspector.close()
+        if self.help is not None:
+            self.help.close()
         if self.track is not None:
             self.track.close()
         super().closeEvent(event)

@@ -7,6 +7,7 @@ from typing import Literal
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton
 
+from engine.contract.plain_text import shortened
 from gui import icons, theme
 
 Kind = Literal["warning", "info"]
@@ -41,7 +42,7 @@ class MessageLine(QFrame):
     def say(self, text: str, kind: Kind = "warning") -> None:
         self._kind = kind
         self._paint()
-        self._text.setText(text)
+        self._text.setText(shortened(text))
         self.show()
 
     def text(self) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,10 +56,7 @@ class Settings:
         kept = self._kept() | {key: plain}
         with suppress(OSError):
             paths.make_folder(self._folder)
-            descriptor, temporary = tempfile.mkstemp(prefix=".window.json.", dir=self._folder)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(msgspec.json.format(msgspec.json.encode(kept), indent=1))
-            os.replace(temporary, self._file)
+            paths.put_into_place(self._file, msgspec.json.format(msgspec.json.encode(kept), indent=1))
 
     def _kept(self) -> dict[str, bool | str]:
         try:

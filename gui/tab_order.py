@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
@@ -18,6 +19,15 @@ def order_tabs(window: QWidget, parts: Sequence[QWidget]) -> None:
         if widget.focusPolicy() & Qt.FocusPolicy.TabFocus and widget.focusProxy() is None:
             chain.append(widget)
         widget = widget.nextInFocusChain()
-    ordered = [widget for part in parts for widget in chain if part is widget or part.isAncestorOf(widget)]
+    places = {part: place for place, part in enumerate(parts)}
+    placed = [(place, widget) for widget in chain if (place := _place(widget, places)) is not None]
+    ordered = [widget for _, widget in sorted(placed, key=itemgetter(0))]
     for before, after in pairwise(ordered):
         QWidget.setTabOrder(before, after)
+
+
+def _place(widget: QWidget | None, places: Mapping[QWidget, int]) -> int | None:
+    """The place of the part that `widget` is or is in."""
+    while widget is not None and widget not in places:
+        widget = widget.parentWidget()
+    return None if widget is None else places[widget]

@@ -84,6 +84,7 @@ class Track(QObject):
 
     def close(self) -> None:
         """Ends what belongs to the window alone; runs go on."""
+        self.store.finish()
         self.store.close()
         self.hosts.stop()
         self.marks.stop()

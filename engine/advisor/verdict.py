@@ -12,6 +12,7 @@ import msgspec
 from engine.advisor.history import Epoch, History
 from engine.contract.catalogue import Measure, TaskEntry, load_catalogue
 from engine.contract.events import Outcome, Verdict
+from engine.contract.format import counted
 from engine.contract.idle_fields import idle_fields
 from engine.contract.job import FIELDS, Job
 
@@ -323,7 +324,7 @@ def _falling(run: _Run, *, completed: bool) -> Verdict | None:
         return Verdict(code="falling", sentence=sentence, figures={"rate": rate})
     more = _epochs_more(curve, rate)
     total = min(max(run.job.epochs, epochs) + more, int(FIELDS["epochs"].maximum or epochs + more))
-    sentence = f"{said}: train {_many(more, 'epoch')} more."
+    sentence = f"{said}: train {counted(more, 'epoch')} more."
     return Verdict(
         code="falling", sentence=sentence, figures={"rate": rate, "epochs_more": more}, changes={"epochs": total}
     )
@@ -429,10 +430,6 @@ def _listed(names: Sequence[str]) -> str:
 def _lower(title: str) -> str:
     """A title within a sentence; abbreviations such as "IoU" stay as they are."""
     return title[:1].lower() + title[1:] if title.partition(" ")[0][1:].islower() else title
-
-
-def _many(count: int, what: str) -> str:
-    return f"1 {what}" if count == 1 else f"{count} {what}s"
 
 
 def _percent(share: float) -> str:

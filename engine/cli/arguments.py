@@ -12,7 +12,7 @@ from typing import Any
 from engine.contract.catalogue import load_catalogue
 from engine.contract.consent import agree
 from engine.contract.devices import CPU, Snapshot
-from engine.contract.disk import RealDisk, model_file_sha256
+from engine.contract.disk import RealDisk
 from engine.contract.going_on import CHANGEABLE
 from engine.contract.job import FIELDS, Field, Need, read_toml
 from engine.contract.problems import Problem
@@ -150,20 +150,17 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
         if isinstance(value, str) and value and value.endswith(ending):
             values[name] = os.path.abspath(os.path.expanduser(value))
     model = str(values.get("model", ""))
-    if options.trust_model_file:
-        problems += trust(model)
     file = RealDisk().model_file(model) if model.endswith(".py") else None
-    if file is not None and file.sha256 is not None and file.agreed:
+    if file is not None and file.sha256 is not None and (file.agreed or options.trust_model_file):
+        problems += [] if file.agreed else trust(model, file.sha256)
         values["model_file_sha256"] = file.sha256
     return values, problems
 
 
-def trust(model: str) -> list[Problem]:
-    """Notes that the user allows the model file to run as it is now."""
-    digest = model_file_sha256(model)
+def trust(model: str, sha256: str) -> list[Problem]:
+    """Notes that the user allows the model file to run with the contents of that `sha256`."""
     try:
-        if digest is not None:  # else the checks say that it can't be read
-            agree(model, digest)
+        agree(model, sha256)
     except OSError as error:
         message = f"That the model file may run cannot be noted: {error}."
         return [Problem("model", message, "Set FOOTPLATE_HOME to a folder that you can write to.")]

@@ -9,8 +9,9 @@ import time
 import msgspec
 
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.table import table
 from engine.cli.terminal import say
-from engine.cli.words import duration, size, table
+from engine.contract.format import duration, size
 from engine.contract.protocol import ENCODE
 from engine.data import cache_space
 from engine.data.cache_space import CachedSet, CacheRefused

@@ -136,4 +136,7 @@ def _last_words(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
     process.wait()
     said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_BYTES))
     lines = said.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"it ended with exit code {process.returncode} and said nothing"
+    if lines:
+        return lines[-1]
+    code = process.returncode
+    return f"{f'it was ended by signal {-code}' if code < 0 else f'it ended with exit code {code}'} and said nothing"

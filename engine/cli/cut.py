@@ -9,9 +9,10 @@ import msgspec
 
 from engine.cli import children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.table import table
 from engine.cli.terminal import Line, say
-from engine.cli.words import size, table
 from engine.contract.cut import Cut, Stage, stages
+from engine.contract.format import size
 from engine.contract.job import Job
 from engine.contract.planning import PlanningDone, PlanningFailed, PlanningProgress
 from engine.contract.problems import Problem, errors

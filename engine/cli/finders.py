@@ -11,8 +11,8 @@ import msgspec
 
 from engine.cli import arguments, children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
+from engine.cli.table import table
 from engine.cli.terminal import Line, say
-from engine.cli.words import duration, size, table
 from engine.contract.finders import (
     BatchFound,
     BatchTrial,
@@ -23,6 +23,7 @@ from engine.contract.finders import (
     RateFound,
     RatePoint,
 )
+from engine.contract.format import duration, size
 from engine.contract.problems import Problem, errors
 
 _WIDTH, _HEIGHT = 64, 12

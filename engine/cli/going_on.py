@@ -61,8 +61,9 @@ def judge(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list
     before = run.job()
     machine: Snapshot | None = None
     if before is not None and options.trust_model_file:
-        found += arguments.trust(before.model)
-        changes["model_file_sha256"] = model_file_sha256(before.model) or ""
+        sha256 = model_file_sha256(before.model) or ""
+        found += arguments.trust(before.model, sha256) if sha256 else []  # else the checks say that it can't be read
+        changes["model_file_sha256"] = sha256
     if arguments.needs_gpus(changes) or (before is not None and arguments.needs_gpus({"devices": before.devices})):
         try:
             machine = children.snapshot()

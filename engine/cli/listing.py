@@ -8,10 +8,11 @@ import sys
 import msgspec
 
 from engine.cli.exit_codes import COMPLETED
+from engine.cli.table import table
 from engine.cli.terminal import say
-from engine.cli.words import duration, table
 from engine.contract import paths
 from engine.contract.catalogue import load_catalogue
+from engine.contract.format import duration
 from engine.contract.measures import best_words
 from engine.contract.protocol import ENCODE
 from engine.contract.run_index import RunIndex

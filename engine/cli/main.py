@@ -20,6 +20,7 @@ from engine.cli import (
     listing,
     queue,
     recipes,
+    saving,
     train,
     watching,
 )
@@ -98,6 +99,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
     command.add_argument("--now", action="store_true", help="do not wait for the step in hand")
     command.set_defaults(command=going_on.pause)
+
+    saving.add_save(commands.add_parser("save", help="save a last state elsewhere that its own disk does not take"))
 
     command = commands.add_parser(
         "resume", help="have a run go on in its folder, from its last checkpoint", allow_abbrev=False

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from engine.cli.terminal import Line, say
-from engine.cli.words import duration, in_short, size
 from engine.contract.command import flags, resume_line
 from engine.contract.events import (
     Advice,
@@ -32,6 +31,7 @@ from engine.contract.events import (
     Warned,
     fetch_left_s,
 )
+from engine.contract.format import duration, in_short, size
 from engine.contract.job import FIELDS
 from engine.contract.runs import RunFolder
 

@@ -12,11 +12,12 @@ import msgspec
 
 from engine.cli import watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.table import table
 from engine.cli.terminal import say
-from engine.cli.words import duration, in_short, table
 from engine.contract import queue as line
 from engine.contract.connection import RunConnection
 from engine.contract.events import Waiting
+from engine.contract.format import duration, in_short
 from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Stop
 from engine.contract.queue import CannotQueue, Ticket
 from engine.contract.run_notes import read_notes

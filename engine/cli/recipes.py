@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.table import table
 from engine.cli.terminal import say
-from engine.cli.words import table
 from engine.contract.protocol import ENCODE
 from engine.contract.recipes import Recipe, load_recipes
 

@@ -119,7 +119,7 @@ def _fill_in(values: dict[str, Any]) -> TaskEntry | None:
     recognised = None
     if "task" not in values and "model" not in values:
         kind = claimed_by(str(values.get("dataset", "")))
-        recognised = next((task for task in catalogue.tasks if kind in task.formats), None)
+        recognised = catalogue.task_of(kind) if kind is not None else None
     if recognised is not None:
         values["task"] = recognised.id
     task = catalogue.task(str(values.get("task", "")))
@@ -140,7 +140,9 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
     try:
         return children.inspect(job, progress)
     except children.ChildFailed as error:
-        found.append(Problem("dataset", f"The folder could not be looked through: {error}.", "Try another folder."))
+        found.append(
+            Problem("dataset", f"The folder could not be looked through: {error}.", "Try again, or another folder.")
+        )
         return None
     finally:
         line.clear()

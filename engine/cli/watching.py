@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import select
 import selectors
 import signal
 import socket
@@ -16,18 +15,17 @@ from types import FrameType
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
 from engine.cli.progress import Progress
 from engine.cli.terminal import say
-from engine.contract.connection import NotRunning, RunConnection
+from engine.contract.connection import NotAnswering, NotRunning, RunConnection, send, silent
 from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished
 from engine.contract.going_on import last_execution
-from engine.contract.protocol import COMMANDS_ONLY, Pause, Stop
+from engine.contract.interruptions import why_interrupted
+from engine.contract.protocol import Pause, Stop
 from engine.contract.run_index import find_run
 from engine.contract.runs import ENDED, RunFolder, list_runs
 
 _TICK_S = 0.5
 _START_S = 30.0
-_ANSWER_S = 5.0
-"""A supervisor answers at once, whatever its workers do."""
 _AWAY_S = 1.0
 """How long a client that was sent away stays so."""
 _AFTER_RUN = {
@@ -92,8 +90,8 @@ class Watcher:
 
     def ask_to_stop(self) -> None:
         """Sends a stop; where the supervisor has just gone, `follow` will see it."""
-        with suppress(OSError), RunConnection(self._run, COMMANDS_ONLY) as connection:
-            connection.send(Stop())
+        with suppress(OSError):
+            send(self._run, Stop())
 
     def close(self) -> None:
         self._disconnect()
@@ -110,7 +108,7 @@ class Watcher:
         try:
             self.connection = RunConnection(self._run, self._next_n)
             self._from_n = self._next_n
-        except NotRunning:
+        except (NotRunning, NotAnswering):
             return False
         return True
 
@@ -193,7 +191,7 @@ def follow(
             progress.say(f"Stopping after the step in hand. {again}" if count == 1 else f"Stopping now. {again}")
 
     try:
-        with _on_interrupt(watcher):
+        with on_interrupt(watcher):
             watcher.follow(interrupted)
     except Detached:
         say("", f"The run goes on by itself: footplate attach {run.run_id}", to=sys.stderr)
@@ -201,7 +199,7 @@ def follow(
     finally:
         watcher.close()
     if watcher.finished is None:
-        say(f"footplate: {_why_silent(run)}", to=sys.stderr)
+        say(f"footplate: {run.run_id} was interrupted: {why_interrupted(run)}", to=sys.stderr)
     outcome = watcher.finished.outcome if watcher.finished is not None else run.state()
     return _AFTER_RUN.get(outcome, FAILED)
 
@@ -233,22 +231,16 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
 
     watcher = Watcher(run, note)
     try:
-        connection = RunConnection(run, COMMANDS_ONLY)
+        if send(run, *[command] * (2 if options.now else 1)) is None:
+            say(f"footplate: {silent(run)}", to=sys.stderr)
+        with on_interrupt(watcher):
+            watcher.follow(leave)
     except NotRunning as error:
         say(f"{run.run_id} does not run; it is {run.state()}. ({error})")
         return COMPLETED
-    try:
-        with connection:
-            connection.send(command)
-            if options.now:
-                connection.send(command)
-            if not select.select([connection], [], [], _ANSWER_S)[0]:
-                supervisor = run.supervisor()
-                pid = supervisor.pid if supervisor is not None else 0
-                silent = f"the supervisor of {run.run_id} (pid {pid}) has not answered for {_ANSWER_S:.0f} s"
-                say(f"footplate: {silent}. If it was stopped, `kill -CONT {pid}` lets it go on.", to=sys.stderr)
-            with _on_interrupt(watcher):
-                watcher.follow(_leave)
+    except NotAnswering as error:
+        say(f"footplate: {error}", to=sys.stderr)
+        return FAILED
     except Detached:
         return INTERRUPTED
     finally:
@@ -264,12 +256,15 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     return COMPLETED
 
 
-def _leave(_count: int) -> None:
+def leave(_count: int) -> None:
+    """What an interrupt does that only ends the waiting."""
     raise Detached
 
 
 @contextmanager
-def _on_interrupt(watcher: Watcher) -> Iterator[None]:
+def on_interrupt(watcher: Watcher) -> Iterator[None]:
+    """Has Ctrl-C told to `watcher` meanwhile."""
+
     def handler(_number: int, _frame: FrameType | None) -> None:
         watcher.interrupt()
 
@@ -288,14 +283,3 @@ def find_or_say(name: str) -> RunFolder | None:
         hint = f"The newest are {known}." if known else "There are no runs yet."
         say(f"footplate: there is no run “{name}”. {hint} `footplate runs` lists them.", to=sys.stderr)
     return run
-
-
-def _why_silent(run: RunFolder) -> str:
-    log = run.path / "supervisor.log"
-    if run.supervisor() is None:
-        try:
-            words = log.read_text(errors="replace").strip().splitlines()
-        except OSError:
-            words = []
-        return f"the run did not start. {words[-1] if words else ''} See {log}."
-    return f"{run.run_id} was interrupted: its supervisor was killed or the machine went down."

@@ -128,6 +128,10 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timm_tags: dict[str, tuple[str, ...]] = {}
     timm_weights: dict[str, Weights] = {}
 
+    def task_of(self, format: str) -> TaskEntry | None:
+        """The task that a folder of `format` is taken for."""
+        return next((task for task in self.tasks if format in task.formats), None)
+
     def task(self, name: str) -> TaskEntry | None:
         return next((entry for entry in self.tasks if entry.id == name), None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from types import TracebackType
@@ -9,6 +10,7 @@ from types import TracebackType
 from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import AnyEvent
 from engine.contract.protocol import (
+    COMMANDS_ONLY,
     ENCODE,
     SERVER_MESSAGE,
     Command,
@@ -21,6 +23,10 @@ from engine.contract.protocol import (
 from engine.contract.runs import RunFolder
 
 CONNECT_S = 2.0
+ANSWER_S = 5.0
+"""A supervisor answers at once, whatever its workers do."""
+_LEAST_S = 0.05
+"""How long at least a system may take to connect two sockets."""
 _CHUNK = 1 << 18
 _AGAIN_S = 0.01
 _GOODBYE = b'{"type":"goodbye"'
@@ -32,15 +38,20 @@ class NotRunning(ConnectionError):  # noqa: N818  (it is a state of things more 
     """There is nobody to connect to; the text says why, in words for the user."""
 
 
+class NotAnswering(ConnectionError):  # noqa: N818
+    """The supervisor lives and lets nobody in, as one that was stopped, or not this client; the text says why."""
+
+
 class RunConnection:
     """A non-blocking connection to the supervisor of `run`, which sends the events from number `from_n` on.
 
     `fileno` is readable whenever `receive` has something to give. `closed` is true once the other end has
     ended, `reason` then says why where it did say, in its `Goodbye`. A gap in the numbers means that this reader was too slow
-    and was spared step metrics or device samples; they are in the run's file. Raises NotRunning.
+    and was spared step metrics or device samples; they are in the run's file. Making one takes `patience_s` at most. Raises
+    NotRunning, NotAnswering.
     """
 
-    def __init__(self, run: RunFolder, from_n: int = 1) -> None:
+    def __init__(self, run: RunFolder, from_n: int = 1, *, patience_s: float = CONNECT_S) -> None:
         supervisor = run.supervisor()
         if supervisor is None:
             raise NotRunning(f"Nobody runs {run.run_id} (yet): it has no supervisor.json.")
@@ -54,8 +65,12 @@ class RunConnection:
         self._lines: list[bytes] = []
         self.closed = False
         self.reason = ""
-        self._socket = _connect(kind, place, run.run_id)
-        self._socket.sendall(ENCODE.encode(Hello(from_n=from_n, token=token)) + b"\n")
+        self._socket = _connect(kind, place, run, patience_s)
+        try:
+            self._socket.sendall(ENCODE.encode(Hello(from_n=from_n, token=token)) + b"\n")
+        except OSError as error:
+            self._socket.close()
+            raise NotRunning(f"The supervisor of {run.run_id} does not listen: {error}.") from error
         self._socket.setblocking(False)
 
     def fileno(self) -> int:
@@ -112,6 +127,33 @@ class RunConnection:
         self.close()
 
 
+def send(run: RunFolder, *commands: Command) -> Welcome | None:
+    """Sends commands to the supervisor of `run`, on a connection that has its place whoever else reads, and waits for its
+    answer; None where there is none for ANSWER_S, so that it may hear them later. Raises NotRunning, NotAnswering."""
+    with RunConnection(run, COMMANDS_ONLY) as connection:
+        try:
+            for command in commands:
+                connection.send(command)
+        except OSError as error:
+            raise NotRunning(f"The supervisor of {run.run_id} has just ended: {error}.") from error
+        select.select([connection], [], [], ANSWER_S)
+        for message in connection.receive():
+            if isinstance(message, Goodbye):
+                raise NotAnswering(f"The supervisor of {run.run_id} refuses: {message.reason}.")
+            if isinstance(message, Welcome):
+                return message
+        if connection.closed:
+            raise NotRunning(f"The supervisor of {run.run_id} has just ended.")
+    return None
+
+
+def silent(run: RunFolder, how: str = f"has not answered for {ANSWER_S:.0f} s") -> str:
+    """What to tell of a supervisor that lives and says nothing."""
+    supervisor = run.supervisor()
+    pid = supervisor.pid if supervisor is not None else 0
+    return f"The supervisor of {run.run_id} (pid {pid}) {how}. If it was stopped, `kill -CONT {pid}` lets it go on."
+
+
 def _reason(line: bytes) -> str:
     try:
         message = SERVER_MESSAGE.decode(line)
@@ -120,11 +162,11 @@ def _reason(line: bytes) -> str:
     return message.reason if isinstance(message, Goodbye) else ""
 
 
-def _connect(kind: str, place: str, run_id: str) -> socket.socket:
+def _connect(kind: str, place: str, run: RunFolder, patience_s: float) -> socket.socket:
     family = socket.AF_UNIX if kind == "unix" and hasattr(socket, "AF_UNIX") else socket.AF_INET
     connection = socket.socket(family)
-    connection.settimeout(CONNECT_S)
-    deadline = time.monotonic() + CONNECT_S
+    connection.settimeout(max(patience_s, _LEAST_S))
+    deadline = time.monotonic() + patience_s
     try:
         while True:
             try:
@@ -134,7 +176,10 @@ def _connect(kind: str, place: str, run_id: str) -> socket.socket:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_AGAIN_S)
+    except (BlockingIOError, TimeoutError) as error:
+        connection.close()
+        raise NotAnswering(silent(run, "takes no connection, and so no command")) from error
     except (OSError, ValueError) as error:
         connection.close()
-        raise NotRunning(f"The supervisor of {run_id} does not answer at {kind}:{place}: {error}.") from error
+        raise NotRunning(f"The supervisor of {run.run_id} does not answer at {kind}:{place}: {error}.") from error
     return connection

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from engine.contract import paths
@@ -16,15 +14,8 @@ def agree(path: str, sha256: str) -> None:
     """Notes that the user allows the file at `path` to run with the contents of that `sha256`. Raises OSError."""
     note, line = _note(path, sha256)
     paths.make_home()
-    descriptor, part = tempfile.mkstemp(dir=paths.private_folder(note.parent))  # readable for its user alone
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(line)
-        os.replace(part, note)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(part)
-        raise
+    paths.private_folder(note.parent)
+    paths.put_into_place(note, line)
 
 
 def is_agreed(path: str, sha256: str) -> bool:

@@ -82,7 +82,8 @@ def channels_in_words(channels: int) -> str:
 class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The outcome of looking through one folder.
 
-    `format` is the id of a format, or "" where nothing was recognised. `channels` is 1 for grey
+    `format` is the id of a format, or "" where nothing was recognised; `other` is then the format that the folder is of
+    instead, which another task takes, or "". `channels` is 1 for grey
     pictures, 3 for colour, and of TIFFs of bands their number. `unreadable` holds at most the first thousand; the count is whole. Pictures that
     begin and end as they should count as readable; of a large folder only a sample is decoded. `legend` says what the
     colours in the examples stand for, an entry for each class, where they have a meaning.
@@ -90,6 +91,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     folder: str
     format: str
+    other: str = ""
     classes: tuple[str, ...] = ()
     splits: tuple[SplitReport, ...] = ()
     channels: int = 3

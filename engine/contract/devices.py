@@ -8,14 +8,19 @@ What a `Snapshot` is made of may be written by a newer Footplate on another host
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+from engine.contract.plain_text import MOST_SHOWN
 
 NvmlStatus = Literal[
     "ok", "no_library", "no_driver", "version_mismatch", "no_permission", "wrong_module", "not_answering", "error"
 ]
 CPU = "cpu"
+Text = Annotated[str, msgspec.Meta(max_length=MOST_SHOWN)]
+Name = Annotated[Text, msgspec.Meta(pattern=r"\A[^\r\n\u2028\u2029]*\Z")]
+"""What a host, a device, a user or a process is called, on one line. A snapshot with another name is refused."""
 
 ProcessKind = Literal["compute", "graphics", "both"]
 Throttle = Literal[
@@ -37,10 +42,10 @@ class GpuProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 
     pid: int
     memory_used_bytes: int | None = None
-    user: str | None = None
-    name: str | None = None
+    user: Name | None = None
+    name: Name | None = None
     kind: ProcessKind = "compute"
-    command: str = ""
+    command: Name = ""
     sm_percent: float | None = None
     cpu_percent: float | None = None
     host_memory_bytes: int | None = None
@@ -68,7 +73,7 @@ class NvLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     version: int | None = None
     received_bytes_per_s: float | None = None
     sent_bytes_per_s: float | None = None
-    peer: str = ""
+    peer: Name = ""
 
 
 class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -96,10 +101,10 @@ class Retired(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Mig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a MIG instance is part of. `profile` as nvidia-smi writes it: "1g.10gb"."""
 
-    parent_uuid: str
+    parent_uuid: Name
     gpu_instance: int
     compute_instance: int | None = None
-    profile: str = ""
+    profile: Name = ""
 
 
 class Xid(msgspec.Struct, frozen=True):
@@ -123,11 +128,11 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     - `xids` are those since the sampler was started, the latest last, at most 16.
     """
 
-    uuid: str
-    name: str
+    uuid: Name
+    name: Name
     nvml_index: int
     cuda_index: int | None = None
-    pci_bus_id: str | None = None
+    pci_bus_id: Name | None = None
     compute_capability: tuple[int, int] | None = None
     utilization_percent: float | None = None
     memory_busy_percent: float | None = None
@@ -172,7 +177,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Cpu(msgspec.Struct, frozen=True, kw_only=True):
     """The host's processor and memory at one moment; loads in percent of one core."""
 
-    name: str
+    name: Name
     core_load_percent: tuple[float, ...]
     load_percent: float
     memory_used_bytes: int
@@ -214,10 +219,10 @@ class Nvml(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     status: NvmlStatus
-    message: str = ""
-    driver_version: str | None = None
-    cuda_version: str | None = None
-    denied_files: tuple[str, ...] = ()
+    message: Text = ""
+    driver_version: Name | None = None
+    cuda_version: Name | None = None
+    denied_files: tuple[Name, ...] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -228,7 +233,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     time: float
-    host: str
+    host: Name
     nvml: Nvml
     gpus: tuple[Gpu, ...] = ()
     cpu: Cpu

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from engine.contract.events import RunFinished
+from engine.contract.format import counted
 from engine.contract.job import FIELDS, Job, job_from_values, load_job, save_job
 from engine.contract.problems import Problem
 from engine.contract.run_notes import change_notes, read_notes
@@ -74,7 +75,7 @@ def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, 
             problems.append(_other_training(name))
     epochs = changes.get("epochs", before.epochs)
     if state == "completed" and "epochs" not in bad and epochs <= before.epochs:
-        done = f"{before.epochs} epoch{'s' if before.epochs > 1 else ''}"
+        done = f"{counted(before.epochs, 'epoch')}"
         message = f"{run.run_id} is completed: all of its {done} are behind it."
         problems.append(Problem("epochs", message, f"Set more than {before.epochs} epochs to train it further."))
     return (None if problems else job), problems

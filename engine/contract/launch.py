@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 from engine.contract import paths
+from engine.contract.interruptions import note_end
 from engine.contract.runs import RunFolder
 
 _PACKAGES = Path(__file__).resolve().parents[2]
@@ -32,8 +33,12 @@ def start_supervisor(run: RunFolder) -> int:
             creationflags=flags,
         )
     # Waited for aside, so that no zombie stays while the starter lives.
-    threading.Thread(target=process.wait, name=f"supervisor-{process.pid}", daemon=True).start()
+    threading.Thread(target=_wait, args=(process, run), name=f"supervisor-{process.pid}", daemon=True).start()
     return process.pid
+
+
+def _wait(process: subprocess.Popen[bytes], run: RunFolder) -> None:
+    note_end(run.path, process.wait())
 
 
 class Preloader:

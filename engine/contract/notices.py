@@ -22,7 +22,6 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,16 +181,8 @@ def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if load_notices(folder)[1]:
         os.replace(path, path.with_name(f"{FILE}.damaged"))
-    descriptor, temporary = tempfile.mkstemp(
-        prefix=f".{FILE}.", dir=path.parent
-    )  # for its user alone: it names a command
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(tomli_w.dumps(msgspec.to_builtins(settings)).encode())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    # For its user alone, since it names a command.
+    paths.put_into_place(path, tomli_w.dumps(msgspec.to_builtins(settings)).encode())
 
 
 def has_session_bus() -> bool:

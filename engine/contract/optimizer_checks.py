@@ -26,6 +26,6 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
             Problem("milestones", "Epochs are counted from 1.", "Give whole numbers above 0, or leave it empty.")
         )
     if job.warmup_epochs >= job.epochs and job.schedule != "onecycle":
-        message = f"The run ends after {job.epochs} epochs, before the learning rate has risen."
+        message = "The run ends before the learning rate has risen."
         found.append(Problem("warmup_epochs", message, "Set fewer.", "warning"))
     return found

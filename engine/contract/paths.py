@@ -99,8 +99,26 @@ def trusted_folder(folder: Path) -> Path:
 
 
 def for_the_user_alone(path: str, flags: int) -> int:
-    """An `opener` for `open`: a file that it makes is its user's alone, whatever the umask is."""
-    return os.open(path, flags, 0o600)
+    """An `opener` for `open`: a file that it makes is its user's alone, whatever the umask is. A link is not followed, since a
+    folder that comes from elsewhere may hold one to any file of the user's. Raises OSError."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
+
+
+def put_into_place(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Writes a file for its user alone, so that `path` is either as before or whole; with `sync`, what it holds is on the
+    disk before. Raises OSError, with nothing left behind."""
+    descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            if sync:
+                stream.flush()
+                os.fsync(stream.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
 
 
 def is_own_word(file: Path) -> bool:

@@ -18,8 +18,8 @@ from engine.contract.events import AnyEvent
 
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
-MAX_COMMAND_BYTES = 1 << 12
-"""What a client has to say is shorter than that."""
+MAX_COMMAND_BYTES = 1 << 15
+"""What a client has to say is shorter than that: a path has 4,096 bytes at most, each of which JSON may need six for."""
 COMMANDS_ONLY = (1 << 63) - 1
 """The `from_n` of a client that sends commands and wants no events: it gets in however many readers there are."""
 
@@ -54,7 +54,14 @@ class Adjust(Message, tag="adjust", kw_only=True, frozen=True):
     loader_workers: Annotated[int, Meta(ge=1, le=256)]
 
 
-Command = Stop | Pause | CheckpointNow | Adjust
+class SaveElsewhere(Message, tag="save_elsewhere", kw_only=True, frozen=True):
+    """A last state that the disk of the run's folder does not take is saved in `folder`, a whole path, and the run ends. The
+    answer is a warning: "saved_elsewhere", or "not_saved_elsewhere" with the reason."""
+
+    folder: str
+
+
+Command = Stop | Pause | CheckpointNow | Adjust | SaveElsewhere
 """What may be asked of a run; the supervisor hands it on to the workers."""
 
 ClientMessage = Hello | Command

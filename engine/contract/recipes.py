@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import tomli_w
@@ -49,6 +49,9 @@ from engine.contract.problems import Problem
 from engine.contract.weights import weights_of
 
 Family = Literal["cnn", "transformer"]
+MOST_LINE = 200
+"""Characters of a recipe's title, and of what it says of itself."""
+Line = Annotated[str, msgspec.Meta(max_length=MOST_LINE)]
 Value = bool | int | float | str | tuple[int | str, ...] | None
 """Of a job's field."""
 
@@ -211,9 +214,9 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     id: str
     path: str = ""
-    title: str
-    about: str
-    source: str = ""
+    title: Line
+    about: Line
+    source: Line = ""
     tasks: tuple[str, ...] = ()
     set: dict[str, Value] = {}
     when: tuple[Rule, ...] = ()
@@ -424,7 +427,7 @@ class _Reader:
 _RANGE = "Give { min = … }, { max = … } or both."
 _REMEDIES = {
     **dict.fromkeys(_COUNTED, _RANGE),
-    **dict.fromkeys(("title", "about", "source"), "Give a text in quotes."),
+    **dict.fromkeys(("title", "about", "source"), f"Give a text in quotes, of {MOST_LINE} characters at most."),
     **dict.fromkeys(("weights", "pretrained"), "Give true or false."),
     "task": "Give a task's id, or a list of ids.",
     "tasks": "Give a list of tasks' ids.",

@@ -10,7 +10,6 @@ none.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -105,14 +104,7 @@ class RunIndex:
         content = _Content(_FORM, RunSummary.__struct_fields__, str(self._root), self._kept)
         data = msgspec.msgpack.encode(content)
         with suppress(OSError):  # without the file the list is only slower the next time
-            descriptor, temporary = tempfile.mkstemp(prefix=".runs.index.", dir=paths.home())
-            try:
-                with os.fdopen(descriptor, "wb") as stream:
-                    stream.write(zlib.crc32(data).to_bytes(4, "little") + data)
-                os.replace(temporary, self.file())
-            except OSError:
-                os.unlink(temporary)
-                raise
+            paths.put_into_place(self.file(), zlib.crc32(data).to_bytes(4, "little") + data)
 
 
 def find_run(name: str) -> RunFolder | None:

@@ -5,18 +5,17 @@ It is a small file of its own, notes.json in the run's folder, so that neither t
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from engine.contract import paths
 from engine.contract.decoding import NOT_DECODED
 
 FILE = "notes.json"
 _MOST_NAME = 120
-"""Characters of a name at most, as in a job."""
+"""Characters of a name or a tag at most, as of a name in a job."""
 
 
 class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,9 +37,11 @@ def tags_of(text: str) -> tuple[str, ...]:
 def read_notes(folder: Path) -> RunNotes:
     """The notes in a run's folder; empty where there are none or they cannot be understood."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=RunNotes)
+        notes = msgspec.json.decode((folder / FILE).read_bytes(), type=RunNotes)
     except (OSError, *NOT_DECODED):
         return RunNotes()
+    name = None if notes.name is None else notes.name[:_MOST_NAME]
+    return msgspec.structs.replace(notes, name=name, tags=tuple(tag[:_MOST_NAME] for tag in notes.tags))
 
 
 def change_notes(folder: Path, **changes: Any) -> RunNotes:
@@ -48,14 +49,5 @@ def change_notes(folder: Path, **changes: Any) -> RunNotes:
     if "name" in changes:
         changes["name"] = " ".join(str(changes["name"]).split())[:_MOST_NAME]
     notes = msgspec.structs.replace(read_notes(folder), **changes)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{FILE}.", dir=folder)  # readable for its user alone
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(msgspec.json.format(msgspec.json.encode(notes), indent=1))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, folder / FILE)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    paths.put_into_place(folder / FILE, msgspec.json.format(msgspec.json.encode(notes), indent=1), sync=True)
     return notes

@@ -41,6 +41,7 @@ from engine.contract.events import (
     Waiting,
 )
 from engine.contract.job import Job, load_job, save_job
+from engine.contract.plain_text import shortened
 from engine.contract.run_notes import read_notes
 
 State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
@@ -133,6 +134,11 @@ def _boot() -> int:
         return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:3], 16)
     except (OSError, ValueError):
         return 0
+
+
+def started_before_this_boot(start_time: float) -> bool:
+    """Whether a process with that `process_start` ran before the machine was started last; False where that can't be told."""
+    return sys.platform == "linux" and int(start_time // _LONGER_THAN_A_BOOT_S) != _boot()
 
 
 def process_alive(pid: int, start_time: float) -> bool:
@@ -256,7 +262,7 @@ class RunFolder:
         return RunSummary(
             run_id=self.run_id,
             folder=str(self.path),
-            name=job.name if notes.name is None else notes.name,
+            name=shortened(job.name if notes.name is None else notes.name),
             model=job.model,
             strategy=job.strategy,
             devices=job.devices,
@@ -265,7 +271,7 @@ class RunFolder:
             started=begun,
             seconds=self.worked_s(None if state in ENDED else time.time()),
             best=finished.best if finished is not None else standing.measures,
-            cause=finished.cause if finished is not None else "",
+            cause=shortened(finished.cause) if finished is not None else "",
             epochs=job.epochs,
             phase=standing.phase,
             epoch=standing.epoch,

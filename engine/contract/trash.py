@@ -18,6 +18,11 @@ from urllib.parse import quote
 from engine.contract import paths
 from engine.contract.runs import ENDED, RunFolder
 
+_TRY_THE_NEXT = (
+    errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST,
+)  # fmt: skip
+"""What one trash may answer while another still takes the run."""
+
 
 class CannotTrash(Exception):  # noqa: N818  (a state of things more than an error)
     """The run stays where it is; the text says why, in words for the user."""
@@ -80,7 +85,7 @@ def trash_run(run: RunFolder) -> Trashed:
         try:
             return _move(path, trash)
         except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR):
+            if error.errno not in _TRY_THE_NEXT:
                 raise CannotTrash(f"{run.run_id} stays where it is: {error.strerror} ({trash.folder}).") from error
     raise CannotTrash(f"{run.run_id} stays where it is: there is no permission to move {path} to a trash.")
 
@@ -139,10 +144,16 @@ def _may_be_shared(folder: Path) -> bool:
 
 
 def _move(path: Path, trash: _Trash) -> Trashed:
-    """Moves `path` to that trash, on the same disk alone: a checkpoint of gigabytes is not copied to be thrown away."""
+    """Moves `path` to that trash, on the same disk alone: a checkpoint of gigabytes is not copied to be thrown away.
+
+    Raises OSError; PermissionError where another user has prepared the trash, or a link to one, at the top of a disk.
+    """
+    trash.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if trash.top is not None and {trash.folder.lstat().st_uid, trash.folder.stat().st_uid} != {os.getuid()}:
+        raise PermissionError(errno.EPERM, "it belongs to another user, who could take what is moved there")
     info_folder, files = trash.folder / "info", trash.folder / "files"
     for folder in (info_folder, files):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
     info = _claim(info_folder, files, path, str(path.relative_to(trash.top) if trash.top is not None else path))
     place = files / info.stem
     try:

@@ -1,6 +1,7 @@
 """``python -m engine.data FOLDER``: prints `InspectionMessage` lines, progress first and the report last.
 
-Ends quietly when interrupted, when nobody reads any more, and with its parent.
+Ends quietly when interrupted, when nobody reads any more, and with its parent. On Linux the looking is a child's, so that a
+file that makes its decoder crash is named.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from typing import NoReturn
 import msgspec
 
 from engine import linux
-from engine.contract.dataset import InspectionDone, InspectionMessage, InspectionProgress
+from engine.contract.dataset import DatasetReport, InspectionDone, InspectionMessage, InspectionProgress
 from engine.contract.job import FIELDS
+from engine.contract.plain_text import brief
+from engine.contract.regular_files import LAST_OPENED
 from engine.data.formats import PICTURES_BY_CLASS
+from engine.data.found import shown, wrong
 from engine.data.inspection import inspect
 from engine.data.memory import limit_memory
 
@@ -33,22 +37,52 @@ def main() -> int:
     parser.add_argument("--formats", type=lambda text: tuple(text.split(",")), default=PICTURES_BY_CLASS)
     arguments = parser.parse_args()
     _die_with_parent()
-    limit_memory()
     try:
-        report = inspect(
-            arguments.folder,
-            val_fraction=arguments.val_fraction,
-            seed=arguments.seed,
-            formats=arguments.formats,
-            ignored=arguments.ignore_value,
-            progress=_Printer().progress,
-        )
-        _print(InspectionDone(report))
+        return _watch_over(arguments) if sys.platform == "linux" else _look(arguments)
     except KeyboardInterrupt:
         _leave(130)
     except BrokenPipeError:
         _leave(0)
+
+
+def _watch_over(arguments: argparse.Namespace) -> int:
+    """Has a child look the folder through. Where a signal ends it, another one looks at a file at a time: what it has opened
+    last is what ends it."""
+    parent = os.getpid()
+    for threads in (None, 1):
+        LAST_OPENED.share()
+        pid = os.fork()
+        if pid == 0:
+            linux.die_with_parent(parent)
+            limit_memory()
+            return _look(arguments, threads)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code >= 0:
+            return code
+    _print(InspectionDone(_crashed(arguments.folder, -code)))
     return 0
+
+
+def _look(arguments: argparse.Namespace, threads: int | None = None) -> int:
+    report = inspect(
+        arguments.folder,
+        val_fraction=arguments.val_fraction,
+        seed=arguments.seed,
+        formats=arguments.formats,
+        ignored=arguments.ignore_value,
+        progress=_Printer().progress,
+        threads=threads,
+    )
+    _print(InspectionDone(report))
+    return 0
+
+
+def _crashed(folder: str, number: int) -> DatasetReport:
+    path = LAST_OPENED.path()
+    name = shown(os.path.relpath(path, folder) if path else folder)
+    signal_name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    problem = wrong(f"{name} makes what reads it crash ({signal_name}).", "Write it anew, or remove it.")
+    return brief(DatasetReport(folder=shown(folder), format="", problems=(problem,)))
 
 
 class _Printer:

@@ -26,7 +26,8 @@ from engine.data.points import recognise_points
 
 MOST_CLASSES = 100_000
 """ImageNet in full has 22 thousand."""
-MOST_LETTERS = 1000
+MOST_LETTERS = 255
+"""As many as a folder's name may have bytes."""
 PICTURES_BY_CLASS = ("imagefolder", "idx")
 
 
@@ -134,6 +135,11 @@ def claimed_by(folder: str) -> str | None:
         kinds = _claims(folder, subfolders(folder), job.val_fraction, job.seed)
     except (OSError, UnusableFile, MemoryError):
         return None
+    return _first(kinds)
+
+
+def _first(kinds: Sequence[str]) -> str | None:
+    """Which of the kinds that claim a folder it is taken for."""
     return "instances" if {"boxes", "instances"} <= set(kinds) else next(iter(kinds), None)
 
 
@@ -155,13 +161,13 @@ def _recognised(folder: str, val_fraction: float, seed: int, formats: Sequence[s
             recognised = known.recognise(folder, folders, val_fraction, seed)
             if recognised is not None:
                 return recognised
-    others = [FORMATS[name] for name in _claims(folder, folders, val_fraction, seed, besides=formats)]
+    kinds = _claims(folder, folders, val_fraction, seed, besides=formats)
     wanted = FORMATS[formats[0]]
-    if others:
-        message = f"{shown(folder)} holds {others[0].holds}, not {wanted.holds}."
-        tasks = " or ".join(dict.fromkeys(other.task for other in others))
+    if kinds:
+        message = f"{shown(folder)} holds {FORMATS[kinds[0]].holds}, not {wanted.holds}."
+        tasks = " or ".join(dict.fromkeys(FORMATS[kind].task for kind in kinds))
         renamed = "; or rename the folders, if they are classes" if "imagefolder" in formats else ""
-        return nothing(wrong(message, f"Choose the task {tasks}{renamed}."))
+        return nothing(wrong(message, f"Choose the task {tasks}{renamed}."), _first(kinds) or "")
     if "imagefolder" in formats:
         return recognise_imagefolder(folder, folders, val_fraction, seed)
     return nothing(wrong(f"{shown(folder)} does not hold {wanted.holds}.", wanted.layout))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +21,8 @@ from engine.data.files import Files
 LAYOUT = "Give a folder with one folder of pictures per class, or with train and val folders of such."
 
 Labels = npt.NDArray[np.int64]
+_HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Lone surrogates but those that stand for bytes of a name (PEP 383)."""
 
 
 class Split(Protocol):
@@ -94,7 +97,7 @@ class MaskCode:
 @dataclass(frozen=True, eq=False)
 class Recognised:
     """What a folder is. `format` is one of `formats.FORMATS` or ""; without an error in `problems` both splits are there, and
-    of masks and points the `code`.
+    of masks and points the `code`. `other` is the format that the folder is of instead of those asked for, "" where of none.
 
     `classes` are in torchvision's order (sorted names), those of masks in the order of their values, and fit to print.
     """
@@ -105,12 +108,14 @@ class Recognised:
     val: Split | None = None
     problems: tuple[Problem, ...] = ()
     code: MaskCode | None = None
+    other: str = ""
 
 
 def shown(path: str) -> str:
-    r"""`path` as valid Unicode: bytes that are not UTF-8 appear as \xNN."""
+    r"""`path` as valid Unicode: bytes that are not UTF-8 appear as \xNN, and half characters, which JSON can hold, as \uNNNN."""
     if path.isascii():
         return path
+    path = _HALF.sub(lambda found: f"\\u{ord(found[0]):04x}", path)
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -122,8 +127,8 @@ def warn(message: str, remedy: str = "") -> Problem:
     return Problem("dataset", message, remedy, "warning")
 
 
-def nothing(problem: Problem) -> Recognised:
-    return Recognised("", problems=(problem,))
+def nothing(problem: Problem, other: str = "") -> Recognised:
+    return Recognised("", problems=(problem,), other=other)
 
 
 def counted(names: Sequence[str], noun: str, plural: str = "") -> str:

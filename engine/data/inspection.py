@@ -11,6 +11,7 @@ import msgspec
 
 from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.legend import LegendEntry
+from engine.contract.plain_text import brief
 from engine.contract.problems import Problem, errors
 from engine.contract.regular_files import UnusableFile
 from engine.data.any_files import look_through_any
@@ -108,7 +109,7 @@ def inspect(
         )
     except (UnusableFile, MemoryError) as error:
         report = DatasetReport(folder=shown(folder), format="", problems=(why_not(error, folder),))
-    return msgspec.structs.replace(report, seconds=time.perf_counter() - begun)
+    return msgspec.structs.replace(brief(report), seconds=time.perf_counter() - begun)
 
 
 def _inspected(
@@ -141,6 +142,7 @@ def _inspected(
     return DatasetReport(
         folder=shown(folder),
         format=found.format,
+        other=found.other,
         classes=found.classes,
         splits=tuple(looked.splits),
         channels=looked.channels or 3,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from engine.contract.regular_files import UnusableFile
 from engine.data.boxes import ANY_CLASS, Annotations, Box, Marked
 from engine.data.folders import subfolders
 from engine.data.pairing import (
@@ -76,15 +77,21 @@ def _as_published(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
 
 
 def _is_kitti(folder: str) -> bool:
-    """Whether the first file with lines in it is of this kind."""
+    """Whether the first file with lines in it is of this kind. Raises UnusableFile where none but such are there."""
+    unusable = None
     for name in endings(folder, ".txt")[:LOOKED_AT]:
         try:
             rows = _parse(os.path.join(folder, name))
+        except UnusableFile as error:
+            unusable = unusable or error
+            continue
         except (OSError, ValueError):
             return False
         # Points of an outline in fractions may be as many.
         if any(max(edges) > 1 for _, edges in rows):
             return True
+    if unusable is not None:
+        raise unusable
     return False
 
 

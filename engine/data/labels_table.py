@@ -10,18 +10,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.contract.problems import Problem
-from engine.contract.regular_files import read_regular
 from engine.data.folders import walk
 from engine.data.found import Recognised, counted, draw_validation, first, shown, spread_evenly, warn, wrong
 from engine.data.imagefolder import SPLIT_NAMES, is_picture
 from engine.data.masks import arcgis_classes
-from engine.data.reading import MOST_TABLE_BYTES, MOST_TEXT_BYTES, judged, read_text
+from engine.data.reading import MOST_TABLE_BYTES, Unfit, judged, read_text, read_xml
 
 LAYOUT = (
     "Give a folder of pictures with a labels.csv (a column of file names, and one of 0 and 1 for each label or one that "
@@ -315,8 +313,8 @@ def _tiles(folder: str, folders: Sequence[str]) -> Iterator[_Table]:
             continue
         path = os.path.join(folder, "labels", name)
         try:
-            root = ElementTree.fromstring(read_regular(path, MOST_TEXT_BYTES))
-        except (ElementTree.ParseError, OSError):
+            root = read_xml(path)
+        except (OSError, Unfit):
             continue
         labels = [(each.text or "").strip() for each in root.iterfind(".//object/name")]
         rows.append(_Row(os.path.splitext(name)[0], tuple(titles.get(label, label) for label in labels if label)))

@@ -58,11 +58,12 @@ class Pair(NamedTuple):
 @dataclass
 class Joined:
     """Pictures and the file about each, in the order of the pictures' names; `alone` are those without one, `spare` files
-    without a picture."""
+    without a picture, `missing` names in a list of which there is no picture."""
 
     both: list[tuple[str, str]] = field(default_factory=list)
     alone: list[str] = field(default_factory=list)
     spare: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
 
 def named(folders: Iterable[str], names: Sequence[str]) -> str | None:
@@ -117,6 +118,9 @@ def join(pair: Pair, kind: Kind) -> Joined:
             joined.both.append((path, os.path.join(pair.annotations, found)))
     if pair.names is None:
         joined.spare = [os.path.join(pair.annotations, name) for name in sorted(about.values())]
+    else:
+        there = {os.path.splitext(path)[0] for path in [*joined.alone, *(path for path, _ in joined.both)]}
+        joined.missing = sorted(name for name in pair.names if os.path.join(pair.pictures, name) not in there)
     return joined
 
 
@@ -124,10 +128,15 @@ def without_counterpart(joined: Iterable[Joined], *, alone_left_out: bool) -> li
     """What is to be told of pictures and files that have no counterpart."""
     alone: list[str] = []
     spare: list[str] = []
+    missing: list[str] = []
     for each in joined:
         alone += each.alone
         spare += each.spare
+        missing += each.missing
     found = []
+    if missing:
+        message = f"{counted(missing, 'picture')} named in a list but not in the folder: {first(missing)}."
+        found.append(warn(message, "They are left out; put them beside the others, or take them off the list."))
     if alone and alone_left_out:
         message = f"{counted(alone, 'picture')} without an annotation: {first(alone)}."
         found.append(warn(message, "They are left out; add the files of their boxes under the same names."))

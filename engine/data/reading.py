@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from xml.etree import ElementTree
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -64,6 +65,18 @@ def read_text(path: str | os.PathLike[str], at_most: int = MOST_TEXT_BYTES) -> s
     with judged(path):
         allow_for_text(path)
         return read_regular(path, at_most).decode("utf-8", "surrogateescape")
+
+
+def read_xml(path: str) -> ElementTree.Element:
+    """The root of an XML file. Raises UnusableFile, OSError, and Unfit for what is no XML, or of an encoding that nobody
+    knows."""
+    with judged(path):
+        allow_for_text(path)
+        content = read_regular(path, MOST_TEXT_BYTES)
+        try:
+            return ElementTree.fromstring(content)
+        except (ElementTree.ParseError, ValueError, LookupError) as error:
+            raise Unfit(f"it is not XML that can be read ({shown(str(error))[:200]})") from None
 
 
 def read_number(word: str, line: int) -> float:

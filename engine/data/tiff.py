@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile
 
+from engine.contract.format import counted
 from engine.contract.regular_files import UnusableFile, open_regular
 from engine.data.found import spread_evenly
 from engine.data.idx import Bytes
@@ -105,7 +106,7 @@ def read_bands(content: bytes, bands: Bands) -> Bytes:
     values, no_data = _read(BytesIO(content))
     count = values.shape[2]
     if count < bands.count or (count > bands.count and not (count == bands.count + 1 and count in (2, 4))):
-        raise Unfit(f"it has {count} band{'s' if count != 1 else ''}, most of the others have {bands.count}")
+        raise Unfit(f"it has {counted(count, 'band')}, most of the others have {bands.count}")
     return stretched(values[:, :, : bands.count], bands, no_data)
 
 
@@ -165,8 +166,11 @@ class _ShownTiff(ImageFile.ImageFile):
 
 
 def _series(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
-    """What of a file is the picture, and the order of its axes: its first page, or all of a stack's."""
+    """What of a file is the picture, and the order of its axes: its first page, or all of a stack's. Raises Unfit for one of
+    more pages than a stack may have: tifffile would read all of them, which may overlap, by the hour."""
     page = file.pages.first
+    if len(file.pages) > MOST_BANDS:
+        raise Unfit(f"it has {len(file.pages):,} pages, and may have {MOST_BANDS:,} at most")
     series = file.series[0]
     if page.samplesperpixel == 1 and series.kind in _STACKS and len(series.shape) == 3:
         return series, "S" + series.axes[1:]

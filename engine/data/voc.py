@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from engine.contract.regular_files import read_regular
+from engine.contract.regular_files import UnusableFile
 from engine.data.boxes import Annotations, Box, Marked
 from engine.data.found import counted, first, warn
-from engine.data.memory import allow_for_text
 from engine.data.pairing import (
     XML,
     Pair,
@@ -28,13 +27,10 @@ from engine.data.pairing import (
     unreadable,
     without_counterpart,
 )
-from engine.data.reading import MOST_TEXT_BYTES, Unfit, describe_failure, finite, judged
+from engine.data.reading import Unfit, describe_failure, finite, read_xml
 
 LOOKED_AT = 20
 """Files of a folder that are opened to see whether they are of this kind."""
-
-UNREADABLE = (OSError, ElementTree.ParseError, ValueError, LookupError)
-"""What a file raises that is no XML, of an encoding that nobody knows, or whose numbers are none."""
 
 
 class _Object(NamedTuple):
@@ -64,7 +60,7 @@ def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
         for picture, path in each.both:
             try:
                 content = _parse(path)
-            except UNREADABLE as error:
+            except (OSError, ValueError) as error:
                 faults.append((path, describe_failure(error)))
                 continue
             parsed[split].append((picture, content))
@@ -99,18 +95,25 @@ def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
 
 
 def _is_voc(folder: str) -> bool:
+    """Whether the first file that is XML is of this kind. Raises UnusableFile where there is none, but such."""
+    unusable = None
     for name in endings(folder, ".xml")[:LOOKED_AT]:
         try:
-            root = _root(os.path.join(folder, name))
-        except UNREADABLE:
+            root = read_xml(os.path.join(folder, name))
+        except UnusableFile as error:
+            unusable = unusable or error
+            continue
+        except (OSError, ValueError):
             continue
         return root.tag == "annotation"
+    if unusable is not None:
+        raise unusable
     return False
 
 
 def _parse(path: str) -> _Parsed:
-    """What a file tells. Raises one of UNREADABLE."""
-    root = _root(path)
+    """What a file tells. Raises as `read_xml`, and Unfit for numbers that are none."""
+    root = read_xml(path)
     height, width = (_number(root, f"size/{side}") for side in ("height", "width"))
     objects = []
     boxless = 0
@@ -123,12 +126,6 @@ def _parse(path: str) -> _Parsed:
         name = (each.findtext("name") or "").strip() or "unnamed"
         objects.append(_Object(name, (left, top, right, bottom), _number(each, "difficult") == 1))
     return _Parsed((int(height), int(width)) if height and width else None, objects, boxless)
-
-
-def _root(path: str) -> ElementTree.Element:
-    with judged(path):
-        allow_for_text(path)
-        return ElementTree.fromstring(read_regular(path, MOST_TEXT_BYTES))
 
 
 def _number(element: ElementTree.Element, path: str) -> float | None:

@@ -152,7 +152,8 @@ def _lines(path: str) -> Lines:
 
 
 def _is_yolo(folder: str) -> bool:
-    """Whether the first file with lines in it is of this kind."""
+    """Whether the first file with lines in it is of this kind. Raises UnusableFile where there is none, but such."""
+    unusable = None
     names = [name for name in endings(folder, ".txt") if name.lower() not in NOT_ANNOTATIONS]
     for name in names[:LOOKED_AT]:
         try:
@@ -161,11 +162,14 @@ def _is_yolo(folder: str) -> bool:
                 continue
             values = [float(word) for words in lines for word in words[1:]]
             rows = parse(lines)
-        except UnusableFile:
-            continue  # which whoever reads all of them tells
+        except UnusableFile as error:
+            unusable = unusable or error  # beside others, whoever reads all of them tells it
+            continue
         except ValueError:
             return False
         return bool(rows) and max(values) <= 1 + BESIDE
+    if unusable is not None:
+        raise unusable
     return False
 
 
@@ -255,7 +259,7 @@ def _by_definition(folder: str, about: dict[str, Any]) -> dict[str, Pair]:
         place = next((os.path.normpath(place) for place in places if os.path.exists(place)), None)
         if place is None:
             continue
-        names = read_list(place) if os.path.isfile(place) else None
+        names = None if os.path.isdir(place) else read_list(place)
         pictures = _folder_of_list(place, folder) if names is not None else place
         if pictures is None:
             continue

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
-from engine.contract.plain_text import encodable
+from engine.contract.plain_text import encodable, shortened
 
 Answer = TypeVar("Answer")
 
@@ -112,8 +112,8 @@ def _meet(process: psutil.Process) -> HostProcess:
     """What does not change while a process lives."""
     return HostProcess(
         user=_or_none(process.username),
-        name=_or_none(lambda: encodable(process.name())),
-        command=encodable(_one_line(_or_none(process.cmdline) or [])),
+        name=_or_none(lambda: shortened(encodable(_one_line([process.name()])))),
+        command=shortened(encodable(_one_line(_or_none(process.cmdline) or []))),
         started=_or_none(process.create_time),
     )
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from engine.contract.cut import CannotCut, Cut
 from engine.contract.devices import is_gpu
+from engine.contract.format import counted
 from engine.contract.job import Job
 from engine.contract.layout import layout
 from engine.contract.problems import Problem, errors
@@ -138,7 +139,7 @@ def _places(
 
 
 def _pictures(shape: tuple[int, ...]) -> str:
-    return f"a microbatch of {shape[0]} picture{'s' if shape[0] > 1 else ''} of {shape[-1]} px"
+    return f"a microbatch of {counted(shape[0], 'picture')} of {shape[-1]} px"
 
 
 def _torch_device(job: Job, name: str) -> torch.device:

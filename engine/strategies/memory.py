@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
+from engine.contract.format import counted
+
 if TYPE_CHECKING:
     from engine.strategies.base import Strategy
 
@@ -26,7 +28,7 @@ class DoesNotFit(Exception):  # noqa: N818 - said of a part of a batch
     """The device's memory does not hold what the smallest part of a batch needs, which `pictures` many make up."""
 
     def __init__(self, pictures: int) -> None:
-        super().__init__(f"the memory does not hold the passes of {pictures} picture{'s' if pictures > 1 else ''}")
+        super().__init__(f"the memory does not hold the passes of {counted(pictures, 'picture')}")
         self.pictures = pictures
 
 

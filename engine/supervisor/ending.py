@@ -37,6 +37,11 @@ class Ending:
         if self._stage == 0:
             self._deadline = min(self._deadline, time.monotonic() + within_s)
 
+    def wait_longer(self, for_s: float) -> None:
+        """Gives an orderly end so long from now on."""
+        if self._stage == 0:
+            self._deadline = max(self._deadline, time.monotonic() + for_s)
+
     def step(self) -> None:
         left = [worker for worker in self._workers if worker.poll() is None]
         now = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ def supervise(folder: Path, *, tcp: bool = False, modules: tuple[str, ...] | Non
     """Runs the job of `folder` to its end, as its next execution; see `Supervisor`. Does nothing where another process
     runs it."""
     stdio.make_forgiving()
+    faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that is closed is none of our business
     run = RunFolder(folder.absolute())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.events import Failed
+from engine.contract.interruptions import signal_words
 
 TAIL_LINES = 5
 _TAIL_BYTES = 8192
@@ -30,14 +31,8 @@ class Failure(NamedTuple):
 def death(rank: int, exit_code: int, log: Path) -> Failed:
     """The failure of a worker that ended without a word."""
     if exit_code < 0:
-        try:
-            name = signal.Signals(-exit_code).name
-        except ValueError:
-            name = f"signal {-exit_code}"
-        how = f"was ended by {name} (signal {-exit_code})"
-        if -exit_code == 9:
-            how += "; where nobody sent it, the system was out of memory"
-        elif name == "SIGBUS":
+        how = f"was ended by {signal_words(-exit_code)}"
+        if -exit_code == getattr(signal, "SIGBUS", 0):
             how += "; a file that it reads as memory was cut short, or its disk failed: the dataset's idx file or the cache"
     else:
         how = f"ended without a word, with exit code {exit_code}"

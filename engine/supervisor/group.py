@@ -5,11 +5,13 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
+import psutil
 
 from engine.contract.events import AnyEvent, Failed, LogLine
-from engine.contract.protocol import Command, FrameError, Pause, Stop
+from engine.contract.protocol import Command, FrameError, Pause, SaveElsewhere, Stop
 from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
 from engine.supervisor import failures
 from engine.supervisor.ending import FAILED_S, STOP_S, Ending
@@ -52,7 +54,7 @@ class Group:
             self.workers.append(worker)
             assert worker.channel is not None
             self._selector.register(worker.channel, selectors.EVENT_READ, lambda _, w=worker: self._hear(w))
-        self._hangs = HangWatch(len(specs), time.monotonic(), self._limits)
+        self._hangs = HangWatch(len(specs), time.monotonic(), self._limits, self._stopped)
 
     # How it stands
 
@@ -110,6 +112,12 @@ class Group:
         if self._ending is None:
             self._ending = Ending(self.workers, STOP_S, message)
 
+    def save_elsewhere(self, command: SaveElsewhere) -> None:
+        """Hands it on; a run that was to stop has as long again for it."""
+        self.send(command)
+        if self._ending is not None:
+            self._ending.wait_longer(STOP_S)
+
     def hurry(self) -> None:
         """No longer waits for an orderly end."""
         if self._ending is not None:
@@ -157,6 +165,14 @@ class Group:
             self.fail(verdict, failures.CERTAIN)
         elif verdict is not None:
             self._tell(verdict)
+
+    def _stopped(self, rank: int) -> int | None:
+        """The pid of a worker that a signal has stopped, None of one that was not; a debugger's does not count."""
+        pid = self.workers[rank].pid
+        with suppress(psutil.Error):
+            if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+                return pid
+        return None
 
     def _died(self, worker: WorkerProcess) -> None:
         known = {failure.event.rank for _, failure in self._failures}

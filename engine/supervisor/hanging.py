@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.contract.events import Failed, Warned
@@ -21,7 +22,8 @@ class Limits:
     """Seconds after which a rank is held to hang.
 
     `silent`: it says nothing while others do; `silent_preparing` before training begins, when imports and the user's
-    own code may hold the interpreter; `silent_warning`: it says nothing and nobody else does.
+    own code may hold the interpreter; `silent_warning`: it says nothing and nobody else does; `stopped`: the same of one that
+    a signal has stopped, which is then taken for dead.
     `stuck`: nothing goes on, though all live, or after `stuck_steps` times the longest step, whichever is longer;
     `first_step`: the same before a step was timed, and for a worker that has yet to say its first word.
     """
@@ -29,6 +31,7 @@ class Limits:
     silent: float = 10.0
     silent_preparing: float = 60.0
     silent_warning: float = 120.0
+    stopped: float = 120.0
     stuck: float = 30.0
     stuck_steps: float = 20.0
     first_step: float = 300.0
@@ -39,13 +42,15 @@ LIMITS = Limits()
 
 @dataclass(slots=True)
 class _Rank:
-    """`heard_at` is the time of its last word, `steady_since` of the first one since it was silent last."""
+    """`heard_at` is the time of its last word, `steady_since` of the first one since it was silent last, `stopped_at` when it
+    was seen to be stopped, which it still is."""
 
     heard_at: float
     steady_since: float
     beat: Heartbeat | None = None
     beat_at: float = 0.0
     warned_silent: bool = False
+    stopped_at: float | None = None
 
     def seconds(self, now: float) -> float:
         """How long it has been at what its last heartbeat told of."""
@@ -60,10 +65,14 @@ class _Rank:
 
 
 class HangWatch:
-    """Judges the ranks of one run. Times are of a monotonic clock, which stands still while the machine sleeps."""
+    """Judges the ranks of one run. Times are of a monotonic clock, which stands still while the machine sleeps. `stopped`
+    gives the pid of a rank's process if a signal has stopped that."""
 
-    def __init__(self, world_size: int, now: float, limits: Limits) -> None:
+    def __init__(
+        self, world_size: int, now: float, limits: Limits, stopped: Callable[[int], int | None] = lambda _rank: None
+    ) -> None:
         self._limits = limits
+        self._stopped = stopped
         self._ranks = {rank: _Rank(now, now) for rank in range(world_size)}
         self._world_size = world_size
         self._looked_at = now
@@ -77,7 +86,7 @@ class HangWatch:
         if now - one.heard_at > STEADY_S:
             one.steady_since = now
         one.heard_at = now
-        one.warned_silent = False
+        one.warned_silent, one.stopped_at = False, None
         if beat is not None:
             one.beat, one.beat_at = beat, now
 
@@ -93,7 +102,7 @@ class HangWatch:
             for one in self._ranks.values():
                 one.heard_at = min(now, one.heard_at + gap)
                 one.beat_at = min(now, one.beat_at + gap)
-                one.steady_since = now
+                one.steady_since, one.stopped_at = now, None
         return self._silence(now) or self._standstill(now)
 
     def _silence(self, now: float) -> Failed | Warned | None:
@@ -107,12 +116,37 @@ class HangWatch:
         if silent and others_live:
             return self._silent_failure(silent, now)
         for rank, one in self._ranks.items():
+            pid = self._stopped(rank) if now - one.heard_at > STEADY_S else None
+            if pid is not None and (word := self._standing_still(rank, pid, now)):
+                return word
+            if pid is not None:
+                continue
+            one.stopped_at = None
             seconds = now - one.heard_at
             if seconds > self._limits.silent_warning and not one.warned_silent:
                 one.warned_silent = True
                 text = f"Rank {rank} has said nothing for {seconds:.0f} s; it may hang. Stop ends it."
                 return Warned(code="silent", message=text, rank=rank)
         return None
+
+    def _standing_still(self, rank: int, pid: int, now: float) -> Failed | Warned | None:
+        """What is to be said of a rank that a signal has stopped."""
+        one = self._ranks[rank]
+        if one.stopped_at is None:
+            one.stopped_at = now
+            text = (
+                f"Rank {rank} was stopped by a signal. `kill -CONT {pid}` lets it go on; if it stays stopped, it is taken for "
+                "dead."
+            )
+            return Warned(code="stopped", message=text, rank=rank)
+        seconds = now - one.stopped_at
+        if seconds <= self._limits.stopped:
+            return None
+        text = (
+            f"Rank {rank} was stopped by a signal and has not gone on for {seconds:.0f} s. {self._last_signs([rank])} "
+            f"See {_logs([rank])}."
+        )
+        return Failed(cause=text, rank=rank, step=self._step(rank), kind="fault")
 
     def _silence_limit(self, one: _Rank) -> float:
         if one.beat is None:
@@ -121,10 +155,13 @@ class HangWatch:
 
     def _silent_failure(self, silent: list[int], now: float) -> Failed:
         seconds = min(now - self._ranks[rank].heard_at for rank in silent)
-        has, hangs = ("have", "they hang or were") if len(silent) > 1 else ("has", "it hangs or was")
+        several = len(silent) > 1
+        stopped = "they were" if several else "it was"
+        if any(self._ranks[rank].stopped_at is None for rank in silent):
+            stopped = "they hang or were" if several else "it hangs or was"
         text = (
-            f"{_ranks(silent)} {has} said nothing for {seconds:.0f} s, while others still do: {hangs} stopped. "
-            f"{self._last_signs(silent)} See {_logs(silent)}."
+            f"{_ranks(silent)} {'have' if several else 'has'} said nothing for {seconds:.0f} s, while others still do: "
+            f"{stopped} stopped. {self._last_signs(silent)} See {_logs(silent)}."
         )
         return Failed(cause=text, rank=silent[0], step=self._step(silent[0]), kind="fault")
 

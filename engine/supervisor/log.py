@@ -186,7 +186,7 @@ class EventLog:
     def _open(self) -> int:
         if self._fd is None:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-            self._fd = os.open(self._path, flags, 0o600)
+            self._fd = paths.for_the_user_alone(str(self._path), flags)
         return self._fd
 
     def _is_at_its_place(self, known: os.stat_result) -> bool:
@@ -224,7 +224,7 @@ class EventLog:
         assert self._fd is not None
         temporary = path.with_name(f".{path.name}.part")
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-        copy = os.open(temporary, flags, 0o600)
+        copy = paths.for_the_user_alone(str(temporary), flags)
         try:
             for offset in range(0, self._written, _COPY_BYTES):
                 block = memoryview(self._bytes(offset, min(_COPY_BYTES, self._written - offset)))

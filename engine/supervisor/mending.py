@@ -35,15 +35,16 @@ class Mending:
         self._announce = announce
         self._retry_at = 0.0
 
-    def look(self) -> bool:
-        """Mends what is to be mended, often called. True where the checkpoints are gone, so that one is to be saved."""
-        gone = self._log.make_again() and self._fill_folder()
+    def look(self, *, at_once: bool = False) -> bool:
+        """Mends what is to be mended, often called; looks for it once a second, or `at_once`. True where the checkpoints are
+        gone, so that one is to be saved."""
+        gone = self._log.make_again(at_once=at_once) and self._fill_folder()
         if not self._server.endpoint.stands and time.monotonic() >= self._retry_at:
             self._listen_again()
         return gone
 
     def _fill_folder(self) -> bool:
-        gone = not self._run.checkpoints.is_dir()
+        gone = not self._run.job_file.exists()  # a worker may have made the folder again for its checkpoint by now
         try:
             self._run.checkpoints.mkdir(mode=0o700, exist_ok=True)
             save_job(self._job(), self._run.job_file)

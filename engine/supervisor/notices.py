@@ -21,10 +21,10 @@ from pathlib import Path
 
 import msgspec
 
-from engine.cli.words import duration
 from engine.contract.catalogue import load_catalogue
 from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, AnyEvent, PhaseChanged, Restarting, RunFinished, StepMetrics, Warned
+from engine.contract.format import duration
 from engine.contract.job import Job
 from engine.contract.notices import SENDER, Notice, NoticeKind, NoticeSent, NoticeSettings, load_notices
 from engine.contract.run_notes import read_notes
@@ -123,7 +123,7 @@ class Notices:
                 if phase == "training" and not self._phase:
                     self._settings()  # so that what is wrong with them is told early
                 self._phase = phase
-            case Warned(code="stuck" | "silent", message=message):
+            case Warned(code="stuck" | "silent" | "stopped", message=message):
                 self._warned = message
             case Restarting(cause=cause, attempt=attempt, most=most):
                 again = f" (start {attempt} of {most} without a new one)" if attempt > 1 else ""

@@ -18,6 +18,7 @@ import traceback
 from pathlib import Path
 
 from engine import linux
+from engine.contract.interruptions import note_end
 from engine.supervisor import imports, stdio
 from engine.supervisor.execution import supervise
 from engine.supervisor.worker_process import can_fork
@@ -38,9 +39,10 @@ def serve(idle_s: float = IDLE_S) -> int:
         return 1
     _answer("ready")
     rest = b""
+    folders: dict[int, Path] = {}
     deadline = time.monotonic() + idle_s
     while time.monotonic() < deadline:
-        _reap()
+        _reap(folders)
         readable, _, _ = select.select([0], [], [], min(_REAP_S, idle_s))
         if not readable:
             continue
@@ -50,7 +52,9 @@ def serve(idle_s: float = IDLE_S) -> int:
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             folder = os.fsdecode(line)
-            _answer(f"started {_fork_supervisor(Path(folder))} {folder}")
+            pid = _fork_supervisor(Path(folder))
+            folders[pid] = Path(folder)
+            _answer(f"started {pid} {folder}")
         deadline = time.monotonic() + idle_s
     return 0
 
@@ -78,10 +82,11 @@ def _fork_supervisor(folder: Path) -> int:
         os._exit(code)
 
 
-def _reap() -> None:
-    """Takes note of supervisors that have ended, so that no zombie stays."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
+def _reap(folders: dict[int, Path]) -> None:
+    """Takes note of supervisors that have ended, whose folders are those of their pids, so that no zombie stays."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            note_end(folders.pop(pid), os.waitstatus_to_exitcode(status))

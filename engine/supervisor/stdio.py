@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from engine.contract import paths
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
@@ -37,7 +39,7 @@ def redirect(log: Path) -> None:
     """In a forked child: nothing comes in, and all that is printed goes to the end of `log`."""
     null = os.open(os.devnull, os.O_RDWR)
     try:
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        output = paths.for_the_user_alone(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError:
         output = os.dup(null)
     for fd, target in ((null, 0), (output, 1), (output, 2)):

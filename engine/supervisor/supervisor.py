@@ -26,10 +26,11 @@ from engine.contract.events import (
     RunFinished,
     RunStarted,
     Verdict,
+    Warned,
 )
 from engine.contract.going_on import last_execution
 from engine.contract.job import Job
-from engine.contract.protocol import Adjust, CheckpointNow, Command, Pause, Stop
+from engine.contract.protocol import Adjust, CheckpointNow, Command, Pause, SaveElsewhere, Stop
 from engine.contract.runs import RunFolder, SupervisorFile, process_start
 from engine.supervisor import endpoint, environment, imports
 from engine.supervisor.attempts import Attempts
@@ -108,6 +109,8 @@ class Supervisor:
         self._started = False
         self._launched = False
         self._failed: Failed | Restarting | None = None
+        self._unsaved = False
+        """Whether the workers keep a last state that the disk does not take."""
         self._asked: Literal["paused", "stopped"] | None = None
         self._gone_at: float | None = None
         self._finished = False
@@ -214,7 +217,7 @@ class Supervisor:
 
     def _launch(self) -> None:
         self._launched = True
-        self._failed = None
+        self._failed, self._unsaved = None, False
         self._group.launch(self._attempts.orders(), self._worker, fork=self._fork and can_fork())
         self._sampler.own({worker.pid for worker in self._group.workers})
 
@@ -227,6 +230,8 @@ class Supervisor:
             event = self._failed
         elif isinstance(event, CheckpointSaved):
             self._attempts.saved(event)
+        elif isinstance(event, Warned) and event.code == "unsaved":
+            self._unsaved = True
         self._results.take(event)
         self._history.take(event)
         self._log.append(event)
@@ -236,6 +241,8 @@ class Supervisor:
             self._log.append(DevicesSampled(samples=samples))
 
     def _command(self, command: Command) -> None:
+        if self._finished:
+            return  # the end is the log's last word
         match command:
             case Stop():
                 self._end("stopped", "stop")
@@ -246,10 +253,22 @@ class Supervisor:
                 self._hand_on(command, f"use_{count}_loader_workers")
             case CheckpointNow():
                 self._hand_on(command, "checkpoint_now")
+            case SaveElsewhere():
+                self._save_elsewhere(command)
 
     def _hand_on(self, command: Command, called: str) -> None:
         self._log.append(CommandReceived(command=called))
         self._group.send(command)
+
+    def _save_elsewhere(self, command: SaveElsewhere) -> None:
+        self._log.append(CommandReceived(command="save_elsewhere"))
+        if self._unsaved:
+            self._group.save_elsewhere(command)
+            return
+        message = (
+            "Nothing is saved elsewhere: the run has not come to its last state, or its own folder has taken that."
+        )
+        self._log.append(Warned(code="not_saved_elsewhere", message=message))
 
     def _end(self, outcome: Literal["paused", "stopped"], asked_by: str) -> None:
         """Ends the workers in order; when asked again, at once. A run that is to stop is not paused any more."""
@@ -298,10 +317,12 @@ class Supervisor:
         return ""
 
     def _finish(self, outcome: Outcome, cause: str) -> None:
+        self._finished = True
         self._gone_at = time.monotonic()
         self._weights.close()
         self._entrance.close()
         self._results.take_last_word(self._group.best)
+        self._mending.look(at_once=True)  # what was removed in the last second is told before the end, too
         self._log.append(
             RunFinished(
                 outcome=outcome,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import faulthandler
 import importlib
 import os
 import signal
@@ -190,6 +191,7 @@ def _fork(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> i
 def _forked(parent: int, spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> int:
     linux.die_with_parent(parent)
     os.setpgid(0, 0)
+    faulthandler.disable()  # its dump would take the place of a worker's last words
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)

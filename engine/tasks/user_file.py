@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from engine.contract.consent import is_agreed
 from engine.contract.disk import MODEL_FILE_BYTES
+from engine.contract.format import counted
 from engine.contract.regular_files import UnusableFile, read_regular
 from engine.data.pictures import DatasetError, UnreadablePicture
 from engine.tasks.base import TaskError
@@ -63,7 +64,7 @@ def try_out(path: str, model: nn.Module, picture: tuple[int, int, int], wanted: 
     """Gives the file's model two empty pictures of [channels, height, width], so that a wrong shape is told before the
     training starts: of each it is to make a tensor of the shape `wanted`. Raises TaskError."""
     channels, size = picture[:2]
-    asked = f"pictures of {size} px with {channels} channel{'s' if channels > 1 else ''}"
+    asked = f"pictures of {size} px with {counted(channels, 'channel')}"
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):

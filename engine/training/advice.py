@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.contract.events import Advice, Part, RanksTimed, ScheduleTraced
+from engine.contract.format import counted
 from engine.contract.job import Job
 from engine.contract.layout import fits
 
@@ -195,7 +196,7 @@ def _about_other_work(situation: Situation) -> Advice:
     if threads == 1:
         return Advice(sentence=f"{held}.")
     fewer = threads // 2
-    sentence = f"{held}: {fewer} thread{'' if fewer == 1 else 's'} instead of {threads} would wait less for each other."
+    sentence = f"{held}: {counted(fewer, 'thread')} instead of {threads} would wait less for each other."
     return Advice(sentence=sentence, field="cpu_threads", value=fewer)
 
 

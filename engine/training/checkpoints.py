@@ -12,6 +12,7 @@ import hashlib
 import os
 import pickle
 import secrets
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,9 +67,10 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
     What was at `path` is kept in its folder under the name `aside`, where one is given. Raises CheckpointError.
     """
     begun = time.perf_counter()
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = _part(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        paths.make_folder(path.parent)
+        _drop_link(temporary)
         with open(temporary, "wb", opener=paths.for_the_user_alone) as stream:
             sha256 = _save(content, stream)
             stream.flush()
@@ -79,12 +81,25 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
         if aside and path.exists():
             _set_aside(path, path.with_name(aside))
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync(path.parent)
     except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise _refused(error, path) from error
     return Written(size, time.perf_counter() - begun, sha256)
+
+
+def copy_checkpoint(source: Path, target: Path) -> None:
+    """Copies a file so that `target` is either as before or whole. Raises OSError."""
+    paths.make_folder(target.parent)
+    temporary = _part(target)
+    _drop_link(temporary)
+    with source.open("rb") as stream, open(temporary, "wb", opener=paths.for_the_user_alone) as copy:
+        shutil.copyfileobj(stream, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
+    os.replace(temporary, target)
+    sync(target.parent)
 
 
 def read_checkpoint(path: Path) -> tuple[Any, str]:
@@ -162,6 +177,17 @@ def _verified(stream: BinaryIO) -> str:
     return digest
 
 
+def _part(path: Path) -> Path:
+    """Where a checkpoint is written before it is put into place."""
+    return path.with_name(f".{path.name}.part")
+
+
+def _drop_link(path: Path) -> None:
+    """Removes a link, which a run folder from elsewhere may hold in the place of what is written. Raises OSError."""
+    if path.is_symlink():
+        path.unlink()
+
+
 def _set_aside(path: Path, older: Path) -> None:
     older.unlink(missing_ok=True)
     try:
@@ -170,10 +196,11 @@ def _set_aside(path: Path, older: Path) -> None:
         os.replace(path, older)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync(path: Path) -> None:
+    """Brings a folder's entries, or what a file holds, to the disk. Raises OSError."""
     if os.name == "nt":  # folders cannot be opened there
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from engine.contract.events import DROPPABLE, ENCODE, Event, EventsLost, Phase, PhaseChanged
-from engine.contract.protocol import Adjust, CheckpointNow, FrameError, Frames, Pause, Stop
+from engine.contract.protocol import Adjust, CheckpointNow, FrameError, Frames, Pause, SaveElsewhere, Stop
 from engine.contract.worker import TO_WORKER, Activity, Heartbeat, WorkerDone
 from engine.training.standing import look
 
@@ -43,8 +43,9 @@ class Reporter:
     """Sends events and heartbeats, and receives commands, on threads of its own.
 
     `send` never blocks. When the supervisor does not read, step metrics and device samples are dropped and
-    counted (`EventsLost`); all else waits. `stop_requested`, `checkpoint_requested` and `loader_workers_requested` are
-    set by the supervisor's commands, and `ending` is the phase in which the run is to end; `step` counts the steps done. The end of the channel is an order to end at once (`on_end`).
+    counted (`EventsLost`); all else waits. `stop_requested`, `checkpoint_requested`, `loader_workers_requested` and
+    `folders_requested` are set by the supervisor's commands, and `ending` is the phase in which the run is to end; `step`
+    counts the steps done. The end of the channel is an order to end at once (`on_end`).
 
     The thread that makes it is the one that heartbeats tell of: `phase`, `at` and `progressed` are that thread's.
     """
@@ -55,6 +56,7 @@ class Reporter:
         self.ending: Phase = "stopping"
         self.checkpoint_requested = False
         self.loader_workers_requested: int | None = None
+        self.folders_requested: deque[str] = deque()
         self._channel = channel
         self._on_end = on_end
         self._waiting: deque[msgspec.Struct] = deque()
@@ -216,3 +218,5 @@ class Reporter:
                         self.checkpoint_requested = True
                     case Adjust(loader_workers=count):
                         self.loader_workers_requested = count
+                    case SaveElsewhere(folder=folder):
+                        self.folders_requested.append(folder)

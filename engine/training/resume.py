@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +9,19 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-from engine.contract import paths
 from engine.contract.cut import Cut
 from engine.contract.events import Warned
 from engine.contract.job import Job
 from engine.data.randomness import MIXED, UNMIXED, RandomStreams
 from engine.strategies.base import Strategy, settled_precision
 from engine.tasks.base import TaskError
-from engine.training.checkpoints import DamagedCheckpoint, older_checkpoints, read_checkpoint, whole_checksum
+from engine.training.checkpoints import (
+    DamagedCheckpoint,
+    copy_checkpoint,
+    older_checkpoints,
+    read_checkpoint,
+    whole_checksum,
+)
 from engine.training.optimizers import Updater
 from engine.training.randomness import set_random_state
 from engine.training.saving import Place, Saver
@@ -176,11 +179,7 @@ class Checkpoint:
             if whole_checksum(source) != self._content["best_sha256"]:
                 return False
             if not (target.exists() and source.samefile(target)):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                temporary = target.with_name(".best.pt.part")
-                with source.open("rb") as best, open(temporary, "wb", opener=paths.for_the_user_alone) as copy:
-                    shutil.copyfileobj(best, copy)
-                os.replace(temporary, target)
+                copy_checkpoint(source, target)
         except (OSError, DamagedCheckpoint):
             return False
         return True

@@ -17,11 +17,13 @@ from torch import Tensor
 
 from engine.contract.catalogue import Measure
 from engine.contract.events import CheckpointSaved, Warned
+from engine.contract.runs import RunFolder
 from engine.contract.worker import WorkerSpec
 from engine.data.randomness import RandomStreams
 from engine.strategies.base import Strategy
 from engine.training.checkpoints import CheckpointError, Written, drop_older, older_name, write_checkpoint
 from engine.training.early_stopping import EarlyStopping
+from engine.training.elsewhere import NotSavedElsewhere, how_to_go_on, save_elsewhere
 from engine.training.finite import not_finite
 from engine.training.optimizers import Updater
 from engine.training.randomness import random_state
@@ -242,7 +244,8 @@ class Saver:
 
     def insist(self, *, stopped: bool, broken_off: Callable[[], bool]) -> str:
         """As `finish`, after the last checkpoint of a run, which was `stopped` or is complete: what the disk does not take is
-        tried again for a while, unless that is `broken_off`. Rank 0 gets why it is not on disk at last, "" where it is."""
+        tried again for a while, unless that is `broken_off`, or saved in another folder that the user names. Rank 0 gets why
+        it is not in the run's folder at last, "" where it is."""
         self.finish()
         self._reporter.at("save")
         within_s = STOPPED_S if stopped else COMPLETED_S
@@ -250,16 +253,24 @@ class Saver:
         self._insisting = True
         if self._unwritten is not None:
             self._reporter.send(Warned(code="unsaved", message=self._said_of_trying(within_s), rank=0))
-        saved_best = False
-        while self._unwritten is not None and time.monotonic() < deadline and not broken_off():
+        saved_best, elsewhere = False, None
+        folders = self._reporter.folders_requested
+        while self._unwritten is not None and elsewhere is None and time.monotonic() < deadline and not broken_off():
             time.sleep(AGAIN_S)
             saved_best = self._writer.submit(self._write_both, *self._unwritten).result() or saved_best
+            while self._unwritten is not None and elsewhere is None and folders:
+                elsewhere = self._writer.submit(self._write_elsewhere, Path(folders.popleft())).result()
+                saved_best |= elsewhere is not None and self._unwritten[1] is not None
         if self._strategy.agree([int(saved_best)])[0]:
             assert self._best is not None
             self.best, self.best_epoch, self._best = self._best.measures, self._best.place.epoch, None
         if self._unwritten is None:
             return ""
-        what = f"the state after step {self._unwritten[0].place.step:,} is lost"
+        step = self._unwritten[0].place.step
+        if elsewhere is not None:
+            onward = how_to_go_on(RunFolder(self._folder), elsewhere, finished=not stopped)
+            return f"{self._refusal} The state after step {step:,} is saved in {elsewhere.path}. {onward}"
+        what = f"the state after step {step:,} is lost"
         held = (
             f"last.pt holds step {self.newest.step:,}"
             if self.newest is not None
@@ -270,7 +281,7 @@ class Saver:
     def _said_of_trying(self, within_s: float) -> str:
         return (
             f"{self._refusal} The last state is kept in memory, and saving it is tried again for {within_s:.0f} s. Make room "
-            "there, or allow writing there."
+            f"there, or allow writing there; or name another folder: `footplate save {self._folder.name} --to FOLDER`."
         )
 
     def finish(self) -> None:
@@ -299,11 +310,30 @@ class Saver:
         if self._write("last", last.content, last.place, last.measures, last.pause_s):
             self.newest = last.place
             drop_older(self.path("last").parent, self._job.keep_checkpoints)
-        again = best if not saved_best else None
+        again = best if self._best_again and not saved_best else None
         self._unwritten = (last, again) if self._refusal else None
         ended = time.monotonic()
         self._due = ended + min((ended - begun) / SHARE, LATEST_S)
         return saved_best
+
+    def _write_elsewhere(self, folder: Path) -> RunFolder | None:
+        """What the run's own disk has not taken, in `folder`: where, None where it is not saved there either."""
+        assert self._unwritten is not None
+        last, best = self._unwritten
+        content: dict[str, Any] | None = None
+        if not self._spoilt("last", last.content):
+            told = {"best": best.measures, "best_epoch": best.place.epoch} if best is not None else {}
+            content = last.content | told
+        state = best.state if best is not None else None
+        try:
+            elsewhere = save_elsewhere(folder, RunFolder(self._folder), self._job, content, state)
+        except NotSavedElsewhere as error:
+            message = f"The state after step {last.place.step:,} is not saved there. {error} Name another folder."
+            self._reporter.send(Warned(code="not_saved_elsewhere", message=message, rank=0))
+            return None
+        message = f"The state after step {last.place.step:,} is saved in {elsewhere.path}."
+        self._reporter.send(Warned(code="saved_elsewhere", message=message, rank=0))
+        return elsewhere
 
     def _write_best(self, best: _Best) -> bool:
         best.copied()
@@ -316,8 +346,7 @@ class Saver:
         self, kind: Kind, content: Any, place: Place, measures: dict[str, float] | None, pause_s: float = 0.0
     ) -> Written | None:
         path = self.path(kind)
-        state = content if kind == "best" else {name: content[name] for name in ("model", "optimizer")}
-        spoilt = not_finite(state, self._meant)
+        spoilt = self._spoilt(kind, content)
         if spoilt:
             message = (
                 f"{path.name} is not written anew: after step {place.step:,} {spoilt} holds numbers that are NaN or "
@@ -349,6 +378,11 @@ class Saver:
             )
         )
         return written
+
+    def _spoilt(self, kind: Kind, content: Any) -> str:
+        """The name of a tensor that is not finite in what is to be written, "" where there is none."""
+        state = content if kind == "best" else {name: content[name] for name in ("model", "optimizer")}
+        return not_finite(state, self._meant)
 
 
 def _all_asked_of(device: torch.device) -> Callable[[], None]:

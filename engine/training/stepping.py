@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.contract.events import Chosen, Event, Warned
+from engine.contract.format import counted
 from engine.strategies.base import StepResult, Strategy
 from engine.strategies.memory import device_name, in_parts_that_fit
 from engine.strategies.single import SingleDevice
@@ -124,6 +125,6 @@ class Stepper:
             but = ", but for BatchNorm, which sees one part at a time"
         return (
             f"{device_name(self._strategy)} ran out of memory at step {number:,}: each batch is now gone through in "
-            f"{parts} parts of {part} picture{'s' if part > 1 else ''}, which gives the same training{but}. "
+            f"{parts} parts of {counted(part, 'picture')}, which gives the same training{but}. "
             "A smaller image size, bf16 or activation checkpointing needs less memory."
         )

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from engine import compile_cache, linux
+from engine.contract import paths
 from engine.contract.devices import CPU
 from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
@@ -278,7 +279,8 @@ def _write_traceback(spec: WorkerSpec) -> str:
     """Writes the traceback of the exception in hand next to the logs; the name, or "" where that fails."""
     name = TRACEBACK_FILE.format(rank=spec.rank)
     try:
-        (Path(spec.run_folder) / name).write_text(traceback.format_exc(), encoding="utf-8")
+        with open(Path(spec.run_folder) / name, "w", encoding="utf-8", opener=paths.for_the_user_alone) as stream:
+            stream.write(traceback.format_exc())
     except OSError:
         return ""
     return name

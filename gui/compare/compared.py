@@ -13,7 +13,7 @@ from engine.contract.runs import RunSummary
 from gui.plots.columns import Floats
 from gui.run.data import RunData
 from gui.run.figures import Steps, Validations
-from gui.runs.words import title
+from gui.titles import title
 
 Over = Literal["step", "epoch", "time"]
 

@@ -148,6 +148,7 @@ class CompareCurves(QWidget):
                 plot.set_log(self._log)
 
     def _prepare(self, plot: LinePlot) -> None:
+        plot.setParent(self)  # shown without a parent, it would be a window for a moment, and hidden as it gets one
         plot.setMinimumHeight(_LEAST_HEIGHT)
         plot.setAccessibleName(f"{plot.title} of the compared runs")
         plot.set_empty_text("Nothing of this was logged")

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QScrollArea, QTool
 from gui import theme
 from gui.compare.compared import ComparedRun
 from gui.flow import FlowLayout
-from gui.run.words import model_title, strategy_title
+from gui.titles import model_title, strategy_title
 
 _SWATCH = QSize(22, 10)
 _LONGEST = 44
@@ -68,10 +68,10 @@ class Legend(QWidget):
         self.boxes.clear()
         self._fit()
 
-    def add_run(self, run: ComparedRun) -> bool:
-        """Adds a run, checked; False where it is there already, and keeps its state."""
+    def add_run(self, run: ComparedRun) -> None:
+        """Adds a run, checked; one that is there already keeps its state."""
         if run.place in self.boxes:
-            return False
+            return
         box = self.boxes[run.place] = QCheckBox(_short(run.title))
         box.setChecked(True)
         box.setIconSize(_SWATCH)
@@ -85,7 +85,6 @@ class Legend(QWidget):
         self._flow.addWidget(box)
         box.show()  # a box that is not shown yet takes no room
         self._fit()
-        return True
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -31,10 +31,10 @@ from gui.compare.legend import Legend
 from gui.compare.model import CompareModel
 from gui.compare.reading import Reading
 from gui.compare.saving import CurvesTable, RowsTable
+from gui.export import ExportError, Table, export_png, write_csv
 from gui.files import choose_target
-from gui.monitor.export import ExportError, Table, export_png, write_csv
-from gui.runs.words import unread_words
 from gui.tab_order import order_tabs
+from gui.titles import unread_words
 
 _EMPTY = "Nothing to compare yet.\n\nUnder Runs, choose two runs or more and press Compare."
 _LOOK_EVERY_MS = 5000
@@ -67,6 +67,7 @@ class ComparePage(QWidget):
         self._began = 0.0
         self._reading = Reading(self)
         self._again = QTimer(self, singleShot=True)
+        self._soon = QTimer(self, interval=0, singleShot=True)
         self.back = QPushButton("← Back")
         self.back.setAccessibleName("Back from the compared runs")
         self.back.setToolTip("Back to the list of runs (Esc)")
@@ -199,6 +200,7 @@ class ComparePage(QWidget):
         self._reading.unread.connect(self._miss)
         self._reading.complete.connect(self._read_whole)
         self._again.timeout.connect(self._read_on)
+        self._soon.timeout.connect(self._show)
 
     # Reading
 
@@ -210,10 +212,8 @@ class ComparePage(QWidget):
     def _take(self, run: ComparedRun) -> None:
         self.runs[run.place] = run
         self._unread.pop(run.summary.run_id, None)
-        added = self.legend.add_run(run)
-        self._show()
-        if added:
-            self._order_tabs()
+        self.legend.add_run(run)
+        self._soon.start()  # runs that are read at once are shown at once
         self._tell()
 
     def _miss(self, run_id: str, why: str) -> None:
@@ -223,6 +223,8 @@ class ComparePage(QWidget):
         self._tell()
 
     def _read_whole(self) -> None:
+        if self._soon.isActive():
+            self._show()
         self._tell()
         self._read_on_later()
 
@@ -247,8 +249,10 @@ class ComparePage(QWidget):
         return tuple(self.runs[place] for place in sorted(self.runs))
 
     def _show(self) -> None:
+        self._soon.stop()
         self.model.show_runs(self._ordered())
         self._show_curves()
+        self._order_tabs()
 
     def _fit_columns(self) -> None:
         self.table.resizeColumnsToContents()

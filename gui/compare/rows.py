@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.contract.format import NOT_KNOWN, duration
 from engine.contract.job import FIELDS, Job
 from engine.contract.measures import find_measure
 from gui.compare.compared import ComparedRun
 from gui.form.rows import EMPTY, TITLES
-from gui.format import NOT_KNOWN
-from gui.run.words import devices_words, duration, model_title, strategy_title
+from gui.titles import devices_words, model_title, strategy_title
 
 _PATHS = ("dataset", "resume_from", "weights_file")
 

@@ -16,9 +16,9 @@ from engine.contract.problems import Problem
 from gui import shades
 from gui.cut.planner import Planner
 from gui.cut.view import CutView
-from gui.form.row import ProblemLabel
 from gui.pages import fault_page, lay_out_page, working_page
-from gui.run.words import SCHEDULES, model_title, strategy_title
+from gui.titles import SCHEDULES, model_title, strategy_title
+from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = (
     "No cut to show yet.\n\n"

@@ -7,11 +7,11 @@ from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent, QPen, QResi
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.cut import Cut, Stage, moved, reachable
+from engine.contract.format import size
 from gui import shades, theme
 from gui.cut import words
 from gui.cut.geometry import Bar, lay_out
 from gui.cut.handle import GRIP_HEIGHT, WIDTH, Handle
-from gui.format import size
 from gui.ticks import round_ticks
 
 STRIP = 10

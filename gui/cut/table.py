@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
 from engine.contract.cut import Cut, Stage, stages
+from engine.contract.format import size
 from gui.cut import words
-from gui.format import size
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.contract.cut import Cut, Stage
-from gui.format import NOT_KNOWN, size
+from engine.contract.format import NOT_KNOWN, size
 
 
 def count_words(count: int) -> str:

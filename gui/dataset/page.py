@@ -28,7 +28,7 @@ from gui.dataset import words
 from gui.dataset.balance import BalanceBars
 from gui.dataset.examples import ExampleList
 from gui.dataset.renderer import Renderer
-from gui.form.row import ProblemLabel
+from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = "No dataset to look at.\n\nChoose a folder in the form; what is found there appears here."
 SIDE = 160

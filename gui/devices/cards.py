@@ -14,6 +14,7 @@ from gui.devices.history import DeviceHistory
 from gui.devices.parts import ElidedLabel, MemoryBar, MiniGraph
 from gui.devices.sparkline import CoreBars
 from gui.devices.states import joined, states
+from gui.format import celsius, percent, share, watts
 
 
 def _card_layout(card: QFrame) -> QVBoxLayout:
@@ -119,10 +120,10 @@ class GpuCard(QFrame):
         self._memory_bar.setVisible(gpu.memory_used_bytes is not None)
         self._arrange(tuple(quantity for quantity in self._graphs if history.tells(gpu.uuid, quantity)))
         shown = {
-            "utilization_percent": (words.percent(gpu.utilization_percent, 3), 100.0),
-            "memory_used_bytes": (words.share(gpu.memory_used_bytes, total), total),
-            "power_w": (words.watts(gpu.power_w, width=4), gpu.power_limit_w),
-            "temperature_c": (words.celsius(gpu.temperature_c, 3), 110.0),
+            "utilization_percent": (percent(gpu.utilization_percent, 3), 100.0),
+            "memory_used_bytes": (share(gpu.memory_used_bytes, total), total),
+            "power_w": (watts(gpu.power_w, width=4), gpu.power_limit_w),
+            "temperature_c": (celsius(gpu.temperature_c, 3), 110.0),
         }
         times = history.places(gpu.uuid)
         for quantity in self._told:
@@ -189,7 +190,7 @@ class CpuCard(QFrame):
 
     def update_cpu(self, cpu: Cpu, history: DeviceHistory) -> None:
         self.check.setAccessibleDescription(words.describe_cpu(cpu))
-        name = f"{cpu.name}  ·  {words.celsius(cpu.temperature_c)}" if cpu.temperature_c is not None else cpu.name
+        name = f"{cpu.name}  ·  {celsius(cpu.temperature_c)}" if cpu.temperature_c is not None else cpu.name
         self._name.setText(name)
         self._name.setToolTip(name)
         self._bars.set_loads(cpu.core_load_percent)
@@ -199,5 +200,5 @@ class CpuCard(QFrame):
         load = history.values(CPU, "utilization_percent")
         memory = history.values(CPU, "memory_used_bytes")
         total = cpu.memory_total_bytes
-        self._load.show_data("CPU", words.percent(cpu.load_percent, 3), times, load, 100.0)
-        self._memory.show_data("CPU", words.share(cpu.memory_used_bytes, total), times, memory, total)
+        self._load.show_data("CPU", percent(cpu.load_percent, 3), times, load, 100.0)
+        self._memory.show_data("CPU", share(cpu.memory_used_bytes, total), times, memory, total)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.contract.devices import Gpu
+from engine.contract.format import counted
 from engine.contract.quantities import ALARMING, THROTTLE_WORDS
 from engine.contract.xid_words import PROGRAM_XIDS, xid_words
 from gui.devices import words
+from gui.format import clock
 
 XID_SHOWN_S = 3600.0
 """For how long an Xid is part of a GPU's state; the detail lists them all."""
@@ -47,7 +49,7 @@ def _xid(gpu: Gpu, now: float) -> list[State]:
     if not gpu.xids or now - gpu.xids[-1].time > XID_SHOWN_S:
         return []
     latest = gpu.xids[-1]
-    return [State(f"{xid_words(latest.number)} ({words.clock(latest.time)})", latest.number not in PROGRAM_XIDS)]
+    return [State(f"{xid_words(latest.number)} ({clock(latest.time)})", latest.number not in PROGRAM_XIDS)]
 
 
 def _errors(gpu: Gpu) -> list[State]:
@@ -55,15 +57,11 @@ def _errors(gpu: Gpu) -> list[State]:
     ecc, retired = gpu.ecc, gpu.retired
     found = []
     if ecc.uncorrected:
-        found.append(State(f"{_count(ecc.uncorrected, 'uncorrected memory error')} since the driver was loaded", True))
+        found.append(State(f"{counted(ecc.uncorrected, 'uncorrected memory error')} since the driver was loaded", True))
     if retired.rows_failed:
         found.append(State("faulty memory could not be replaced", True))
     if retired.rows_pending or retired.pages_pending:
         found.append(State("faulty memory is taken out of use at the next reset", True))
     if ecc.corrected:
-        found.append(State(_count(ecc.corrected, "corrected memory error")))
+        found.append(State(counted(ecc.corrected, "corrected memory error")))
     return found
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,45 +1,13 @@
-"""How quantities and devices are written, in the panel and in the graphs."""
+"""How devices are described, in the panel, on the Monitor page and to screen readers."""
 
 from __future__ import annotations
 
 import getpass
-import math
-import time
 from functools import lru_cache
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess
-from gui.format import NOT_KNOWN, size, size_of
-
-_JOULES_PER_KWH = 3_600_000
-_FIGURE_SPACE = "\u2007"
-"""As wide as a digit, so that a number keeps its place as it gains and loses digits."""
-
-
-def known(value: float | None) -> bool:
-    return value is not None and not math.isnan(value)
-
-
-def number(value: float | None, digits: int = 0, width: int = 0) -> str:
-    """`value` rounded, padded on the left to `width` figures; a dash where it is not known."""
-    text = f"{value:.{digits}f}" if value is not None and known(value) else NOT_KNOWN
-    return text.rjust(width, _FIGURE_SPACE)
-
-
-def percent(value: float | None, width: int = 0) -> str:
-    return f"{number(value, width=width)} %"
-
-
-def share(used: float | None, total: float | None) -> str:
-    """ "40 %", as wide as "100 %"."""
-    return percent(100 * used / total if used is not None and total else None, 3)
-
-
-def watts(value: float | None, limit: float | None = None, width: int = 0) -> str:
-    return f"{number(value, width=width)} W" + (f" of {limit:.0f} W" if limit is not None else "")
-
-
-def celsius(value: float | None, width: int = 0) -> str:
-    return f"{number(value, width=width)} °C"
+from engine.contract.format import size
+from gui.format import celsius, clock, percent, size_of, watts
 
 
 def gpu_number_origin(gpu: Gpu) -> str:
@@ -101,24 +69,9 @@ def own_user() -> str | None:
         return None
 
 
-def clock(seconds: float) -> str:
-    """Seconds since the epoch as the time of day: "14:02:31"."""
-    return time.strftime("%H:%M:%S", time.localtime(seconds))
-
-
 def lost(gpu: Gpu) -> str:
     """ "lost since 14:02:31"."""
     return "lost" if gpu.lost_since is None else f"lost since {clock(gpu.lost_since)}"
-
-
-def energy(joules: float) -> str:
-    """ "41.2 kJ" for what takes minutes, "1.24 kWh" for what takes hours."""
-    return f"{joules / 1000:,.1f} kJ" if joules < _JOULES_PER_KWH / 10 else f"{joules / _JOULES_PER_KWH:,.2f} kWh"
-
-
-def throughput(bytes_per_s: float) -> str:
-    """ "1.20 GB/s": decimal, as links are rated."""
-    return f"{bytes_per_s / 1e9:,.2f} GB/s"
 
 
 def describe_gpu(gpu: Gpu) -> str:

@@ -21,8 +21,8 @@ from engine.contract.problems import Problem
 from gui import theme
 from gui.finders.child import FinderChild
 from gui.finders.page import FinderPage
-from gui.form.row import ProblemLabel
 from gui.format import size_of
+from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = (
     "No batch size found yet.\n\n"

@@ -10,12 +10,13 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.finders import Finder, FinderProgress
+from engine.contract.format import duration
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from gui.finders.child import FinderChild
-from gui.form.row import ProblemLabel
 from gui.pages import fault_page, lay_out_page, working_page
-from gui.run.words import duration, model_title, strategy_title
+from gui.titles import model_title, strategy_title
+from gui.widgets.problem_label import ProblemLabel
 
 WITHOUT_EFFECT = frozenset(
     {"epochs", "learning_rate", "schedule", "milestones", "final_rate", "patience", "name", "recipe", "version"}

@@ -14,7 +14,7 @@ from engine.contract.problems import Problem
 from gui import theme
 from gui.finders.child import FinderChild
 from gui.finders.page import FinderPage
-from gui.form.row import ProblemLabel
+from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = (
     "No learning rate found yet.\n\n"

@@ -7,6 +7,7 @@ from typing import Any
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QBoxLayout, QLineEdit, QPushButton
 
+from engine.contract.format import counted
 from gui.form.editors import Editor
 
 AUTOMATIC = "automatic"
@@ -50,4 +51,4 @@ def in_words(cuts: tuple[str, ...]) -> str:
     """ "automatic" or "moved by hand (2 cuts)"."""
     if not cuts:
         return AUTOMATIC
-    return f"moved by hand ({len(cuts)} cut{'' if len(cuts) == 1 else 's'})"
+    return f"moved by hand ({counted(len(cuts), 'cut')})"

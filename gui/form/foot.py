@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QTo
 
 from engine.contract.problems import Problem
 from gui import icons, theme
-from gui.form.row import ProblemLabel
+from gui.widgets.problem_label import ProblemLabel
 
 _TIPS = {
     "Train": "Starts the training (Ctrl+Return)",

@@ -35,9 +35,11 @@ from gui.form.guest import Visit
 from gui.form.inspection import Inspection
 from gui.form.model_picker import ModelPicker
 from gui.form.recipes import RecipeFollower
-from gui.form.row import LABEL_WIDTH, FieldRow, ProblemLabel
+from gui.form.recognition import Recognition
+from gui.form.row import LABEL_WIDTH, FieldRow
 from gui.form.rows import TITLES, make_row, measure_choices
 from gui.form.seen_disk import SeenDisk
+from gui.widgets.problem_label import ProblemLabel
 
 
 class JobForm(QWidget):
@@ -89,6 +91,7 @@ class JobForm(QWidget):
         self.folds = [Fold(title, [self.rows[name] for name in names]) for title, names in FOLDS.items()]
         self.inspection = Inspection(self.rows, self.card, self.disk, self)
         self.recipes = RecipeFollower(self.rows, self.catalogue, self)
+        self.recognition = Recognition(self.rows, self.catalogue, self.recipes, self)
         self.visit = Visit(self)
         self._lay_out()
         self._judge_soon = QTimer(self, interval=0, singleShot=True)
@@ -143,7 +146,8 @@ class JobForm(QWidget):
 
     def set_report(self, report: DatasetReport | None) -> None:
         """The findings about the folder on screen."""
-        self.inspection.set_report(report)
+        if report is None or not self.recognition.follow(report):
+            self.inspection.set_report(report)
 
     def set_start_problems(self, problems: list[Problem]) -> None:
         """What went wrong on starting the job; gone with the next change of the form."""
@@ -277,7 +281,7 @@ class JobForm(QWidget):
         self._ask({"start": "at_once"})
 
     def _ask(self, besides: dict[str, str]) -> None:
-        """Goes by what the disk says now, as soon as it does."""
+        """Goes by what the disk says now, as soon as it does and the folder has been looked through."""
         self._wanted = besides
         self.judge(afresh=True)
 
@@ -341,7 +345,7 @@ class JobForm(QWidget):
             self._judging = False
         self._show_judgement()
         wanted = self._wanted
-        if wanted is not None and not self.disk.unanswered:
+        if wanted is not None and not self.disk.unanswered and not self.checking:
             self._wanted = None
             self._request(wanted)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
 
-from engine.contract.recipes import name_of_file, path_of, title_problem
+from engine.contract.recipes import MOST_LINE, name_of_file, path_of, title_problem
 
 Save = Callable[[str, str], None]
 """Keeps a recipe under a title, with a line about it. Raises OSError, and ValueError where a field's value is wrong."""
@@ -26,6 +26,8 @@ class RecipeDialog(QDialog):
         self._save, self._but = save, but
         self._replaces = ""
         self.name, self.about = QLineEdit(name), QLineEdit()
+        self.name.setMaxLength(MOST_LINE)
+        self.about.setMaxLength(MOST_LINE)
         self.name.setAccessibleName("Name of the recipe")
         self.about.setAccessibleName("About the recipe")
         self.about.setPlaceholderText("When to choose it, in a line")

@@ -59,13 +59,13 @@ class RecipeFollower(QObject):
 
     Until the user chooses a recipe, it is the one that fits. What was changed under a recipe comes back with it. While
     another run's job is in the form, the values are that run's.
-    Attributes: paused - whether that is so; following - whether the fields are being set at this moment; about - says below
+    Attributes: paused - whether that is so; is_loading - whether the fields are being set to a job's values; following - whether the fields are being set at this moment; about - says below
     the field what the recipe is for.
     """
 
     def __init__(self, rows: Mapping[str, FieldRow], catalogue: Catalogue, parent: QObject) -> None:
         super().__init__(parent)
-        self.paused = self.following = self._loading = False
+        self.paused = self.following = self.is_loading = False
         self.known = load_recipes()
         self._rows, self._catalogue = rows, catalogue
         self._row = rows["recipe"]
@@ -100,9 +100,9 @@ class RecipeFollower(QObject):
     def loading(self) -> Iterator[None]:
         """While the fields are set to a job's values, which stay. Which of them the user had changed is found once the
         folder has been looked through, since recipes go by what is in there."""
-        self._loading = True
+        self.is_loading = True
         yield
-        self._loading = False
+        self.is_loading = False
         self._lent = self._editor.value()
         if self.paused:
             return
@@ -128,7 +128,7 @@ class RecipeFollower(QObject):
 
     def _edited(self, name: str) -> None:
         row = self._rows[name]
-        if self.following or self._loading:
+        if self.following or self.is_loading:
             return
         if name == "recipe":
             if row.editor.value() != self._recipe and not self.paused:

@@ -20,7 +20,7 @@ from gui.form.editors import (
 from gui.form.model_picker import ModelPicker
 from gui.form.recipes import RecipeEditor
 from gui.form.row import FieldRow
-from gui.run.words import SCHEDULES
+from gui.titles import SCHEDULES
 
 TITLES = {
     "sgd": "SGD",

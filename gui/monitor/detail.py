@@ -9,12 +9,12 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from engine.contract.devices import GpuProcess, NvLink
+from engine.contract.format import size
 from engine.contract.xid_words import xid_words
-from gui.devices import words
 from gui.devices.history import DeviceHistory
 from gui.devices.parts import ElidedLabel, set_kind
 from gui.devices.states import joined
-from gui.format import size, size_of
+from gui.format import clock, percent, size_of, throughput
 from gui.monitor.energy import EnergyMarks
 from gui.monitor.facts import GROUPS, Group, at_place, groups, now
 from gui.monitor.figures import Figures
@@ -163,7 +163,7 @@ class GpuDetail(QWidget):
         self.processes.show_rows([_process_row(process) for process in gpu.processes or ()])
         self.instances.show_rows([_instance_row(one) for one in parts])
         self.links.show_rows([_link_row(link) for link in gpu.nvlinks])
-        self.xids.show_rows([[words.clock(xid.time), xid_words(xid.number)] for xid in reversed(gpu.xids)])
+        self.xids.show_rows([[clock(xid.time), xid_words(xid.number)] for xid in reversed(gpu.xids)])
         for table, heading in self._sections:
             heading.setVisible(table.rowCount() > 0)
             table.setVisible(table.rowCount() > 0)
@@ -221,7 +221,7 @@ def _is_instance(one: WatchedGpu, whole: WatchedGpu) -> bool:
 
 def _process_row(process: GpuProcess) -> list[str]:
     memory = "" if process.memory_used_bytes is None else size(process.memory_used_bytes)
-    share = "" if process.sm_percent is None else words.percent(process.sm_percent)
+    share = "" if process.sm_percent is None else percent(process.sm_percent)
     return [
         f"{process.pid}", process.user or "", process.command or process.name or "", process.kind.capitalize(), memory, share,
     ]  # fmt: skip
@@ -235,5 +235,5 @@ def _instance_row(one: WatchedGpu) -> list[str]:
 
 def _link_row(link: NvLink) -> list[str]:
     version = "" if link.version is None else f"{link.version}"
-    ways = ["" if way is None else words.throughput(way) for way in (link.received_bytes_per_s, link.sent_bytes_per_s)]
+    ways = ["" if way is None else throughput(way) for way in (link.received_bytes_per_s, link.sent_bytes_per_s)]
     return [f"{link.link}", "active" if link.active else "not active", version, *ways, link.peer]

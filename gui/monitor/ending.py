@@ -12,11 +12,10 @@ from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
-from gui.format import size
+from engine.contract.format import duration, size
 from gui.monitor.process_lines import Line
-from gui.monitor.topology_words import gpu_names
 from gui.question import QuestionBar
-from gui.run.words import duration
+from gui.titles import gpu_names
 
 _LOOK_MS = 100
 _CONTAINER = (

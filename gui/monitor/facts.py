@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.contract.devices import Gpu
+from engine.contract.format import size
 from engine.contract.quantities import BY_ID, THROTTLE_WORDS
 from gui import theme
 from gui.devices import words
 from gui.devices.history import DeviceHistory
-from gui.format import size
+from gui.format import clock, energy, number
 from gui.monitor.energy import Used
 from gui.monitor.figures import Figure
 from gui.monitor.watched import WatchedGpu
@@ -144,7 +145,7 @@ def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Told:
     yield _energy(used)
     if gpu.energy_j is not None:
         meaning = "Energy since the driver was loaded."
-        yield _text("energy_all", "Since the driver started", words.energy(gpu.energy_j), meaning)
+        yield _text("energy_all", "Since the driver started", energy(gpu.energy_j), meaning)
     yield _temperature("Core", "temperature_c", read, gpu.slowdown_c)
     yield _number("slowdown", "Slows down at", gpu.slowdown_c, "°C", "Clocks are lowered from this temperature on.")
     yield _number("shutdown", "Shuts down at", gpu.shutdown_c, "°C", "The GPU turns itself off at this temperature.")
@@ -253,16 +254,16 @@ def _both_ways(label: str, link: str, read: Read) -> Figure | None:
     received, sent = read(f"{link}_received_bytes_per_s"), read(f"{link}_sent_bytes_per_s")
     if received is None and sent is None:
         return None
-    ways = [f"{sign} {words.number(1e-9 * way, 2)}" for sign, way in (("↓", received), ("↑", sent)) if way is not None]
+    ways = [f"{sign} {number(1e-9 * way, 2)}" for sign, way in (("↓", received), ("↑", sent)) if way is not None]
     return Figure(link, label, f"{' '.join(ways)} GB/s", "What the GPU receives (↓) and sends (↑).")
 
 
 def _energy(used: Used | None) -> Figure | None:
     if used is None:
         return None
-    since = words.clock(used.since)
+    since = clock(used.since)
     meaning = f"Energy used since {since}, when counting began; it can be begun anew from the menu."
-    return Figure("energy", f"Energy since {since[:5]}", words.energy(used.joules), meaning)
+    return Figure("energy", f"Energy since {since[:5]}", energy(used.joules), meaning)
 
 
 def _text(name: str, label: str, text: str, meaning: str = "") -> Figure | None:

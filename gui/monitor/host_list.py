@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
+from engine.contract.format import counted
 from gui.devices.parts import set_kind
 from gui.monitor.hosts import Hosts
 
@@ -130,6 +131,6 @@ class HostDialog(QDialog):
                 said, kind = "connecting …", "muted"
             else:
                 count = len(snapshot.gpus)
-                said, kind = f"connected: {count} GPU{'' if count == 1 else 's'}", "muted"
+                said, kind = f"connected: {counted(count, 'GPU')}", "muted"
             label.setText(said)
             set_kind(label, kind)

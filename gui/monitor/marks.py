@@ -13,7 +13,7 @@ from engine.contract.events import RunFinished
 from engine.contract.runs import ENDED, RunFolder, State, list_runs
 from gui.background import Background, expected_of_a_disk, in_background, why
 from gui.monitor.executions import executions
-from gui.runs.words import title
+from gui.titles import title
 
 READ_EVERY_MS = 3000
 SHOWN_S = 86_400.0

@@ -26,8 +26,8 @@ from gui.monitor.topology import TopologyView
 from gui.monitor.troubles import TroubleBanner, trouble_words
 from gui.monitor.watched import LastSeen, watched_gpus
 from gui.plots.group import Mark, PlotGroup
-from gui.runs.words import unread_words
 from gui.settings import Settings
+from gui.titles import unread_words
 
 _NO_GPU = "No NVIDIA GPU is installed in this machine."
 _LOOKING = "Looking for GPUs …"

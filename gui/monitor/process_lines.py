@@ -11,7 +11,7 @@ from engine.contract.devices import Gpu, GpuProcess, ProcessKind, Snapshot, gpu_
 from gui.devices import words
 from gui.devices.history import device_key
 from gui.monitor.marks import RunMark
-from gui.monitor.topology_words import gpu_names, listed
+from gui.titles import gpu_names, listed
 
 Number = TypeVar("Number", int, float)
 Key = tuple[str | int, ...]

@@ -11,12 +11,11 @@ from typing import Any
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPainter, QPixmap
 
+from engine.contract.format import NOT_KNOWN, duration, size
 from gui import theme
-from gui.format import NOT_KNOWN, size
 from gui.icons import icon, pixmap
 from gui.monitor.process_lines import Key, Line
-from gui.monitor.topology_words import gpu_names
-from gui.run.words import duration
+from gui.titles import gpu_names
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
 """What a column is sorted by: a number or a text."""

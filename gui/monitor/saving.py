@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 from engine.contract.quantities import QUANTITIES
 from gui.devices.history import DeviceHistory
+from gui.export import ExportError, export_csv, export_png
 from gui.files import choose_target
-from gui.monitor.export import ExportError, export_csv, export_png
 
 
 class Saving(QObject):

@@ -7,11 +7,11 @@ paths are those of `nvidia-smi topo -m`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from engine.contract.devices import Gpu, GpuPair, PciPath, Topology, gpu_title
-from gui.run.words import strategy_title
+from gui.titles import gpu_names, listed, strategy_title
 
 Kind = Literal["nvlink", "switch", "bridge", "nodes", "unknown"]
 """How near two GPUs are, the nearest first."""
@@ -209,28 +209,6 @@ def islands(place: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, .
     order = {gpu.uuid: number for number, gpu in enumerate(place.gpus)}
     sorted_groups = [tuple(sorted(group, key=lambda gpu: order[gpu.uuid])) for group in groups]
     return sorted(sorted_groups, key=lambda group: order[group[0].uuid])
-
-
-def gpu_names(titles: Sequence[str]) -> str:
-    """ "GPU 0", "GPU 0–3, 6", and "GPU 0 MIG 1, GPU 0 MIG 2" for what is not a plain number."""
-    numbers = [title.removeprefix("GPU ") for title in titles]
-    if not titles or not all(number.isdigit() for number in numbers):
-        return ", ".join(titles)
-    spans: list[list[int]] = []
-    for number in sorted(int(number) for number in numbers):
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1].append(number)
-        else:
-            spans.append([number])
-    # Two in a row are read faster one by one.
-    parts = [f"{span[0]}–{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
-    return f"GPU {', '.join(parts)}"
-
-
-def listed(words: Iterable[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _names(gpus: Sequence[Gpu]) -> str:

@@ -12,6 +12,7 @@ from engine.contract.devices import Gpu, GpuProcess, Snapshot, gpu_title
 from gui.devices import words
 from gui.devices.history import DeviceHistory, device_key
 from gui.devices.states import State, states
+from gui.format import clock
 
 SORT_OVER_S = 30.0
 """The load by which GPUs are sorted is the mean over so many seconds."""
@@ -98,7 +99,7 @@ def watched_gpus(
 
 def _silence(snapshot: Snapshot, troubled: bool) -> str:
     if troubled:
-        return f"no news since {words.clock(snapshot.time)}"
+        return f"no news since {clock(snapshot.time)}"
     return "" if snapshot.nvml.status == "ok" else "NVML does not answer: old numbers"
 
 

@@ -16,6 +16,8 @@ from gui.widgets.rich_label import RichLabel, Span
 
 _FIGURE_SPACE = "\u2007"
 _NO_BREAK_SPACE = "\u00a0"
+_WHOLE = 24
+"""Longer labels, of so many letters, may be broken between words."""
 _GAP = Span(f"{_NO_BREAK_SPACE}{_NO_BREAK_SPACE} ")
 
 
@@ -33,6 +35,7 @@ class Readout(QWidget):
         units.setObjectName("muted")
         self._values = RichLabel(wordWrap=True)
         self._values.setFont(theme.tabular(self._values.font()))
+        self._values.setMinimumWidth(1)  # no name makes the page wider than the window
         self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 10, 0)
@@ -83,7 +86,7 @@ class Readout(QWidget):
         mark = "╍" if line.style.markers or line.style.dashed else "━"
         return [
             Span(mark, color=line.style.color()),
-            Span(_unbroken(f" {label} ")),
+            Span(_NO_BREAK_SPACE + (label if len(label) > _WHOLE else _unbroken(label)) + _NO_BREAK_SPACE),
             Span(_unbroken(written.rjust(longest, _FIGURE_SPACE)), bold=True),
         ]
 

@@ -9,16 +9,17 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QVBoxLayout, QWidget
 
 from engine.contract.catalogue import load_catalogue
+from engine.contract.devices import CPU
+from engine.contract.format import size
 from engine.contract.quantities import GIB
 from gui import theme
-from gui.format import size
 from gui.plots.columns import Column, Floats
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.run.data import RunData
 from gui.run.figures import DeviceColumns, Steps, Validations
-from gui.run.words import short_title
+from gui.titles import short_title
 
 _MEASURE_COLOURS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
 _DEVICE_PLOTS = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
@@ -189,10 +190,15 @@ def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
 
 
 def device_titles(data: RunData) -> dict[str, str]:
-    """What each of the run's devices is called in its graphs: its name, or its place among the run's where names repeat."""
+    """What each of the run's devices is called in its graphs: its name, or its place among the run's where names repeat; of
+    the CPU it would say less than "CPU"."""
     names = list(data.device_names.values())
     return {
-        device: name.removeprefix("NVIDIA ") if names.count(name) == 1 else f"device {place}"
+        device: "CPU"
+        if device == CPU
+        else name.removeprefix("NVIDIA ")
+        if names.count(name) == 1
+        else f"device {place}"
         for place, (device, name) in enumerate(data.device_names.items())
     }
 

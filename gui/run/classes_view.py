@@ -24,8 +24,8 @@ from PySide6.QtWidgets import (
 
 from gui.background import in_background
 from gui.devices.parts import ElidedLabel
+from gui.export import Table, write_csv
 from gui.files import choose_target
-from gui.monitor.export import Table, write_csv
 from gui.run.class_table import ClassTable, ConfusionCsv, MeasuresCsv
 from gui.run.confusion import ConfusionPicture
 from gui.run.data import RunData

@@ -39,9 +39,11 @@ from engine.contract.events import (
     Waiting,
     Warned,
 )
+from engine.contract.format import duration
 from engine.contract.measures import find_measure
+from engine.contract.plain_text import brief
 from gui.run.figures import DeviceColumns, Looks, Steps, Validations
-from gui.run.words import changes_words, duration
+from gui.titles import changes_words
 
 LineKind = Literal["debug", "info", "warning", "error"]
 
@@ -127,6 +129,8 @@ class RunData:
     devices_free: DevicesFree | None = None
     verdict: Verdict | None = None
     finished: RunFinished | None = None
+    unsaved: bool = False
+    """Whether its last state is kept in memory, since the disk does not take it."""
     asked: Asked = ""
     _entered: set[Phase] = field(default_factory=set)
     _origin: float = 0.0
@@ -193,11 +197,18 @@ class RunData:
                 self.trace = event
             case RanksTimed():
                 self.rank_times = event
-            case TimeSpent():
-                self.time_spent = event
             case LogLine():
                 rank = f"[rank {event.rank}] " if event.rank is not None else ""
                 self._say(event, event.level, f"{rank}{event.text}")
+            case RunStarted():
+                self._start(structs.replace(brief(event), job=event.job))
+            case _:
+                self._apply_told(brief(event))
+
+    def _apply_told(self, event: AnyEvent) -> None:
+        match event:
+            case TimeSpent():
+                self.time_spent = event
             case Chosen():
                 self._say(event, "info", event.words)
             case Validation():
@@ -212,8 +223,6 @@ class RunData:
 
     def _apply_milestone(self, event: AnyEvent) -> None:
         match event:
-            case RunStarted():
-                self._start(event)
             case Waiting():
                 self.waiting, self._halted = event, True
                 self._say(event, "info", _waiting_words(event))
@@ -231,6 +240,7 @@ class RunData:
             case Warned():
                 before = self.warnings.pop(event.code, None)
                 self.warnings[event.code] = Warnings(before.count + 1 if before is not None else 1, event)
+                self.unsaved |= event.code == "unsaved"
                 self._say(event, "warning", event.message)
             case EventsLost():
                 self._say(event, "warning", f"{event.count} measurements are missing here: {event.reason}")
@@ -257,7 +267,7 @@ class RunData:
                 self.verdict = event
                 self._say(event, "info", event.sentence)
             case RunFinished():
-                self.finished = event
+                self.finished, self.unsaved = event, False
                 self._say(event, "error" if event.outcome in ("failed", "unsaved") else "info", _ENDINGS[event.outcome])
 
     def _start(self, event: RunStarted) -> None:
@@ -269,6 +279,7 @@ class RunData:
         self.finished = self.devices_free = self.failure = self.waiting = self.restarting = None
         self.trace = self.rank_times = self.time_spent = self.verdict = None
         self.fresh_from = len(self.steps.step)
+        self.unsaved = False
         self._entered.clear()
         with_workers = f"with {_workers(event.world_size)}"
         if self.executions == 1:
@@ -278,7 +289,7 @@ class RunData:
             self._say(event, "info", f"Run {event.run_id} goes on {with_workers}, after {since}")
 
     def _restart(self, event: Restarting) -> None:
-        self.restarting, self.failure = event, None
+        self.restarting, self.failure, self.unsaved = event, None, False
         # A worker that was killed could not say where it was.
         self.restarts.append(structs.replace(event, step=self.step) if event.step is None else event)
         self._entered.clear()

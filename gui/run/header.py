@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.job import Job
+from engine.contract.plain_text import shortened
 from engine.contract.runs import RunFolder
 from gui import theme
 from gui.plots.group import AxisKind
@@ -25,7 +26,7 @@ from gui.run.charts import RunCharts
 from gui.run.data import RunData
 from gui.run.remarks import RemarksView
 from gui.run.status import RunStatus, StatusWord
-from gui.run.words import devices_words, model_title, strategy_title
+from gui.titles import devices_words, model_title, strategy_title
 
 _AXES: tuple[tuple[str, AxisKind], ...] = (("Time", "elapsed"), ("Steps", "count"))
 _MARKS: dict[StatusWord, str] = {
@@ -55,7 +56,8 @@ VIEW_KEYS = "Ctrl+PgUp", "Ctrl+PgDown"
 class RunHeader(QWidget):
     """Title, state, the views of the run, and the controls that act on all curves.
 
-    Attributes: tabs - the run's views, in the order of `VIEWS`; which of them is shown is its owner's to follow.
+    Attributes: tabs - the run's views, in the order of `VIEWS`; which of them is shown is its owner's to follow;
+    elsewhere - offers another folder for a last state that the disk does not take, and is hidden where there is none.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -71,6 +73,9 @@ class RunHeader(QWidget):
         self._state = QLabel(wordWrap=True)
         self._state.setAccessibleName("State of the run on screen")
         self.remarks = RemarksView()
+        self.elsewhere = QPushButton("Save elsewhere…")
+        self.elsewhere.setAccessibleDescription("Chooses another folder for the state that the disk does not take")
+        self.elsewhere.hide()
         self.axis = QComboBox()
         self.axis.addItems([title for title, _ in _AXES])
         self.axis.setAccessibleName("Horizontal axis")
@@ -106,6 +111,7 @@ class RunHeader(QWidget):
         layout.addWidget(self._title)
         layout.addLayout(beside)
         layout.addWidget(self.remarks)
+        layout.addWidget(self.elsewhere, 0, Qt.AlignmentFlag.AlignLeft)
         layout.addWidget(self.controls)
 
     def connect_charts(self, charts: RunCharts) -> None:
@@ -127,6 +133,7 @@ class RunHeader(QWidget):
         self._word = status.word
         self._state.setText(f"{_MARKS.get(status.word, '')} {text}".strip())
         self.remarks.show_data(data)
+        self.elsewhere.setVisible(data.unsaved and status.active)
         self.recolor()
 
     def recolor(self) -> None:
@@ -186,4 +193,4 @@ def _title(job: Job, data: RunData) -> str:
         Path(job.dataset).name,
         f"{strategy_title(job.strategy)} on {devices_words(job.devices, data.device_names)}",
     ]
-    return " · ".join(part for part in parts if part)
+    return shortened(" · ".join(part for part in parts if part))

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QV
 from engine.contract.devices import Snapshot, gpu_title
 from engine.contract.runs import RunFolder
 from gui import theme
-from gui.files import choose_target
+from gui.files import choose, choose_target
 from gui.run.charts import RunCharts, device_titles
 from gui.run.classes_view import ClassesView
 from gui.run.exporting import Exporter
@@ -41,7 +41,8 @@ class RunPage(QWidget):
     Signals:
         next_time_wanted(str, object): a field of the job, and the value that the next run is to have for it.
         verdict_wanted(RunFolder, Verdict): what that run ended with is to be put into the form.
-        told(str, str): in plain words, what came of exporting the run or a table of it; "info" or "warning".
+        told(str, str): in plain words, what came of exporting the run or a table of it, or that the run does not answer;
+            "info" or "warning".
     """
 
     next_time_wanted = Signal(str, object)
@@ -55,6 +56,7 @@ class RunPage(QWidget):
         self.store = store
         self.charts: RunCharts | None = None
         self.header = RunHeader()
+        self.header.elsewhere.clicked.connect(self._ask_for_another_folder)
         self.log = LogView()
         self.result = ResultCard()
         self.result.export_wanted.connect(self._ask_where_to)
@@ -85,6 +87,7 @@ class RunPage(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._stack)
+        store.told.connect(self.told)
         store.opened.connect(self._opened)
         store.changed.connect(self._show)
         store.finished.connect(lambda _outcome: self._show())
@@ -163,6 +166,9 @@ class RunPage(QWidget):
         run = self.store.run
         if run is not None:
             choose_target(self, "Export the run", f"{run.run_id}.zip", lambda path: self.export(run, path))
+
+    def _ask_for_another_folder(self) -> None:
+        choose(self, "Save the last state in", "", folder=True, chosen=self.store.save_elsewhere)
 
     def export(self, run: RunFolder, path: Path) -> None:
         """Writes `run` to one zip file; what came of it is told."""

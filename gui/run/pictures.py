@@ -20,8 +20,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from engine.contract.format import size
 from gui import theme
-from gui.format import size
 
 MOST = 32.0
 _STEP = 1.25

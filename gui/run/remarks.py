@@ -12,7 +12,7 @@ from engine.contract.events import RunStarted
 from gui.devices.parts import ElidedLabel
 from gui.run.data import RunData, Warnings, attempt_words
 from gui.run.status import first_sentence
-from gui.run.words import devices_words
+from gui.titles import devices_words
 
 _WARNINGS = 3
 """So many kinds of warnings are shown; the log has all."""

@@ -9,14 +9,13 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from engine.contract.events import RunFinished
+from engine.contract.format import duration, size
 from engine.contract.measures import measure_words
 from engine.contract.runs import RunFolder
 from gui.files import reveal
-from gui.format import size
 from gui.run.data import RunData
 from gui.run.loading import loading_code
 from gui.run.status import RunStatus, cause_of
-from gui.run.words import duration
 
 
 class ResultCard(QFrame):

@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.events import Action, ScheduleTraced
 from gui import shades, theme
-from gui.run.words import SCHEDULES
 from gui.ticks import round_ticks
+from gui.titles import SCHEDULES
 
 KINDS = {
     "F": "forward",

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.contract.events import fetch_left_s
+from engine.contract.format import counted, size
 from engine.contract.runs import State
-from gui.format import size
 from gui.run.data import Asked, RunData, attempt_words
-from gui.run.words import short_measure
+from gui.titles import short_measure
 
 StatusWord = Literal[
     "Idle", "Checking", "Starting", "Fetching", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",
@@ -79,9 +79,15 @@ class RunStatus:
         return _NO_STOP.get(self.word, "It has ended" if not self.active else "")
 
 
-def status_of(data: RunData, state: State, asked: Asked = "", in_line: str = "in line for its devices") -> RunStatus:
+def status_of(
+    data: RunData,
+    state: State,
+    asked: Asked = "",
+    in_line: str = "in line for its devices",
+    interrupted: str = "the run's process ended without a word",
+) -> RunStatus:
     """What to say of a run in `state` that has said `data`. `asked` is what it has been asked to do and need not have
-    answered yet; `in_line` what it waits for, in words."""
+    answered yet; in words, `in_line` is what it waits for and `interrupted` why it was."""
     word = _word(data, state, asked)
     step = data.step or None
     total = data.plan.epochs * data.plan.steps_per_epoch if data.plan is not None else None
@@ -97,7 +103,7 @@ def status_of(data: RunData, state: State, asked: Asked = "", in_line: str = "in
     speed = data.steps.images_per_second.last if told and word in ("Running", "Pausing", "Stopping") else None
     return RunStatus(
         word=word,
-        text=_text(word, data, step, epochs, in_line),
+        text=_text(word, data, step, epochs, interrupted if word == "Interrupted" else in_line),
         epoch=data.epoch or None,
         epochs=epochs,
         step=step,
@@ -131,15 +137,14 @@ def _word(data: RunData, state: State, asked: Asked) -> StatusWord:
     return word
 
 
-def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None, in_line: str) -> str:
-    after = f"after {_plural(step, 'step')}" if step is not None else "before the first step"
+def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None, why: str) -> str:
+    after = f"after {counted(step, 'step')}" if step is not None else "before the first step"
     texts = {
-        "Completed": "Completed" + (f" · {_plural(epochs, 'epoch')}" if epochs else "") + _best(data),
+        "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best(data),
         "Paused": f"Paused {after} · {_free(data)}",
         "Stopped": f"Stopped {after} · {_free(data)}",
         "Failed": f"Failed: {cause_of(data)}",
         "Unsaved": f"Unsaved: {cause_of(data)}",
-        "Interrupted": f"Interrupted {after}: the run's process ended without a word",
         "Pausing": f"Pausing {after} · waiting for the workers to save and end",
         "Stopping": (
             f"Stopping {after} · waiting for the workers to end"
@@ -147,7 +152,8 @@ def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None,
             else f"Stopping: {cause_of(data)}"
         ),
         "Restarting": _restarting(data),
-        "Waiting": f"Waiting · {in_line}",
+        "Interrupted": f"Interrupted {after}: {why}",
+        "Waiting": f"Waiting · {why}",
         "Fetching": f"Fetching · {_fetching(data)}",
         "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
     }
@@ -178,7 +184,7 @@ def _running(data: RunData, epochs: int | None) -> str:
     doing = {
         "preparing": "preparing the data and the model",
         "validating": "validating",
-        "saving": "saving a checkpoint",
+        "saving": "trying again to save the last state" if data.unsaved else "saving a checkpoint",
     }.get(data.phase or "")
     if data.epoch and epochs:
         place = f"epoch {data.epoch} of {epochs}"
@@ -205,10 +211,6 @@ def _free(data: RunData) -> str:
     if data.devices_free is not None and not data.devices_free.verified:
         return "the workers are gone"
     return "devices are free"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _best(data: RunData) -> str:

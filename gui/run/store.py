@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
-from engine.contract.connection import RunConnection, ServerMessage
+from engine.contract.connection import NotRunning, RunConnection, ServerMessage, send, silent
 from engine.contract.events import RunFinished
-from engine.contract.protocol import COMMANDS_ONLY, Adjust, Command, Goodbye, Pause, Stop, Welcome
+from engine.contract.interruptions import why_interrupted
+from engine.contract.plain_text import encodable
+from engine.contract.protocol import Adjust, Command, Goodbye, Pause, SaveElsewhere, Stop, Welcome
 from engine.contract.runs import ENDED, RunFolder, State
+from gui.background import Background, in_background
 from gui.run.data import Asked, RunData
 from gui.run.reading import LogReader
 from gui.run.status import RunStatus, status_of
@@ -31,6 +35,8 @@ _EXPECTED_S = 5.0
 """How long a run that has just been started may take to have a supervisor."""
 _WATCH_MS = 200
 """How often it is looked whether somebody goes on with a run that has ended: two sizes of files."""
+_PARTING_S = 1.0
+"""How long the end of the program waits for a command that nobody takes."""
 
 
 class RunStore(QObject):
@@ -44,11 +50,13 @@ class RunStore(QObject):
         opened(): another run, or none, is shown; `data` is a new one.
         changed(): there is more in `data`, or another `status`; at most ten times a second.
         finished(str): the run that was being followed has ended, with its outcome.
+        told(str, str): in plain words, that a supervisor did not take a command; "warning".
     """
 
     opened = Signal()
     changed = Signal()
     finished = Signal(str)
+    told = Signal(str, str)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -57,7 +65,7 @@ class RunStore(QObject):
         self.loading = False
         self._state: State = "starting"
         self._asked: Asked = ""
-        self._refusal = ""
+        self._refusal = self._interrupted = ""
         self._followed = False
         self._gpu_titles: Mapping[str, str] = {}
         self._names = RunNames()
@@ -84,11 +92,10 @@ class RunStore(QObject):
         if self.run is None:
             return RunStatus(text="Idle · nothing is running")
         waiting, started = self.data.waiting, self.data.started
-        if waiting is None or started is None:
-            status = status_of(self.data, self._state, self._asked)
-        else:
-            in_line = in_line_words(waiting, started.job.devices, self._gpu_titles, self._names)
-            status = status_of(self.data, self._state, self._asked, in_line)
+        words = {"interrupted": self._interrupted} if self._interrupted else {}
+        if waiting is not None and started is not None:
+            words["in_line"] = in_line_words(waiting, started.job.devices, self._gpu_titles, self._names)
+        status = status_of(self.data, self._state, self._asked, **words)
         if not self._refusal or not self.active:
             return status
         return replace(status, text=f"{status.text} · followed by its log ({self._refusal})")
@@ -117,7 +124,7 @@ class RunStore(QObject):
         self.data = RunData()
         self._state = run.state()
         self._asked, self._followed, self._expected = "", False, (0.0, None)
-        self._refusal = ""
+        self._refusal = self._interrupted = ""
         self._patience_ms, self._gap_after, self._ended_at = _START_POLL_MS, -1, -1
         self.loading = True
         self._told_every_ms = _TOLD_EVERY_MS
@@ -152,6 +159,16 @@ class RunStore(QObject):
         """Asks the run to read pictures with so many threads in each worker from now on."""
         if self.active and not self._asked:
             self._send(Adjust(loader_workers=count))
+
+    def save_elsewhere(self, folder: str) -> None:
+        """Asks the run to save the last state, which its own disk does not take, in `folder`."""
+        if self.active:
+            self._send(SaveElsewhere(folder=encodable(folder)))
+
+    def finish(self) -> None:
+        """Has the commands that are on their way arrive, as at the end of the program."""
+        for sending in self.findChildren(Background):
+            sending.finish(_PARTING_S)
 
     def close(self) -> None:
         """Lets go of the run, which goes on by itself, and shows none."""
@@ -239,6 +256,8 @@ class RunStore(QObject):
         self._look_again.stop()
         self._disconnect()
         self._close_file()
+        if self._state == "interrupted" and self.run is not None:
+            self._interrupted = why_interrupted(self.run)
         self._watch.start()
         self._tell()
         if self._followed:
@@ -256,7 +275,7 @@ class RunStore(QObject):
         if self.run is None:
             return False
         try:
-            self._connection = RunConnection(self.run, from_n=self.data.last_n + 1)
+            self._connection = RunConnection(self.run, from_n=self.data.last_n + 1, patience_s=0)
         except OSError:
             return False
         self._patience_ms = _START_POLL_MS
@@ -295,15 +314,22 @@ class RunStore(QObject):
         return True
 
     def _send(self, command: Command) -> None:
-        """Sends it where somebody runs the run, on a connection that has its place whoever else reads."""
-        if self.run is None:
-            return
-        try:
-            with RunConnection(self.run, COMMANDS_ONLY) as connection:
-                connection.send(command)
-        except OSError:
-            if self._connection is not None:
-                self._broken()
+        """Sends it where somebody runs the run, aside, since a supervisor that was stopped takes its time."""
+        if self.run is not None:
+            run = self.run
+            in_background(partial(send, run, command), self, partial(self._sent, run), partial(self._not_sent, run))
+
+    def _sent(self, run: RunFolder, answer: Welcome | None) -> None:
+        if answer is None:
+            self.told.emit(silent(run), "warning")
+
+    def _not_sent(self, run: RunFolder, error: Exception) -> None:
+        if not isinstance(error, OSError):
+            raise error
+        if not isinstance(error, NotRunning):  # of one that has ended its log tells, and one that begins is asked again
+            self.told.emit(str(error), "warning")
+        if self.run is run and self._connection is not None:
+            self._broken()
 
     def _sent_away(self, reason: str) -> None:
         """The supervisor says why it does not want this client, which follows the file until it is let in again."""

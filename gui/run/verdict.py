@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 from engine.contract.events import Verdict
 from engine.contract.job import FIELDS
 from gui.run.data import RunData
-from gui.run.words import changes_words
+from gui.titles import changes_words
 
 
 class VerdictCard(QFrame):

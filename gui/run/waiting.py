@@ -8,10 +8,10 @@ from pathlib import Path
 from engine.contract import paths
 from engine.contract.devices import CPU
 from engine.contract.events import Waiting
+from engine.contract.plain_text import shortened
 from engine.contract.run_notes import read_notes
 from engine.contract.runs import RunFolder
-from gui.monitor.topology_words import gpu_names, listed
-from gui.run.words import model_title
+from gui.titles import gpu_names, listed, model_title
 
 _NAMED = 2
 """So many of the runs before it are named; of more, the first, and how many there are besides."""
@@ -70,4 +70,4 @@ def _name(run: RunFolder) -> str:
     given = read_notes(run.path).name
     if job is None:
         return given or run.run_id
-    return (job.name if given is None else given) or f"{model_title(job.model)} on {Path(job.dataset).name}"
+    return shortened((job.name if given is None else given) or f"{model_title(job.model)} on {Path(job.dataset).name}")

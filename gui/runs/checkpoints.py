@@ -8,9 +8,9 @@ from pathlib import Path
 
 from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, CheckpointSaved
+from engine.contract.format import size
 from engine.contract.runs import OLDER_CHECKPOINT, RunFolder
-from gui.format import size
-from gui.runs.words import lately
+from gui.format import lately
 
 BEST = "best.pt"
 LAST = "last.pt"

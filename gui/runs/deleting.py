@@ -11,12 +11,12 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
+from engine.contract.format import counted, size
 from engine.contract.runs import RunFolder, RunSummary
 from engine.contract.trash import CannotTrash, Holding, Trashed, holding, put_back, trash_run
 from gui.background import Background, in_background
-from gui.format import size
 from gui.question import QuestionBar
-from gui.runs.words import many, title
+from gui.titles import title
 
 GOING_ON = ("starting", "waiting", "running")
 
@@ -89,7 +89,7 @@ class DeletingBar(QuestionBar):
         of_them = f", {size(held.checkpoint_bytes)} of it checkpoints" if held.checkpoint_bytes else ""
         freed = f"{size(held.freed_bytes)} of the disk are free again once the trash is emptied."
         going = (
-            f" {many(left_out)} of the chosen ones {'goes' if left_out == 1 else 'go'} on and would stay."
+            f" {counted(left_out, 'run')} of the chosen ones {'goes' if left_out == 1 else 'go'} on and would stay."
             if left_out
             else ""
         )
@@ -118,7 +118,7 @@ class DeletingBar(QuestionBar):
         parts = list(outcome.problems)
         if outcome.moved:
             place = "the desktop's trash" if outcome.moved[0].desktop else f"{outcome.moved[0].place.parent}"
-            one = "1 run is" if len(outcome.moved) == 1 else f"{many(len(outcome.moved))} are"
+            one = "1 run is" if len(outcome.moved) == 1 else f"{counted(len(outcome.moved), 'run')} are"
             parts.insert(0, f"{one} in {place} now; emptying it frees the disk.")
         self.say("warning" if outcome.problems else "ok", " ".join(parts), "Put back" if outcome.moved else "", "Close")
         self.changed.emit()
@@ -127,7 +127,7 @@ class DeletingBar(QuestionBar):
         self._moved = ()
         parts = list(outcome.problems)
         if outcome.moved:
-            parts.insert(0, f"{many(len(outcome.moved))} put back.")
+            parts.insert(0, f"{counted(len(outcome.moved), 'run')} put back.")
         self.say("warning" if outcome.problems else "ok", " ".join(parts), "", "Close")
         self.changed.emit()
 
@@ -145,7 +145,7 @@ class DeletingBar(QuestionBar):
 
 
 def _named(runs: Sequence[RunSummary]) -> str:
-    return f"“{title(runs[0])}”" if len(runs) == 1 else many(len(runs))
+    return f"“{title(runs[0])}”" if len(runs) == 1 else counted(len(runs), "run")
 
 
 def _trash_all(runs: Sequence[RunFolder]) -> _Outcome:

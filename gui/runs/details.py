@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QHideEvent
+from PySide6.QtGui import QAction, QHideEvent, QTextOption
 from PySide6.QtWidgets import (
     QHeaderView,
     QLabel,
@@ -21,21 +21,25 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from engine.contract.format import counted, duration
 from engine.contract.measures import best_words
 from engine.contract.run_notes import tags_of
 from engine.contract.runs import RunSummary
 from gui.background import in_background
 from gui.devices.parts import ElidedLabel
 from gui.flow import FlowLayout
-from gui.run.words import duration
+from gui.format import moment
 from gui.runs.actions import button_of
 from gui.runs.checkpoints import Checkpoint
 from gui.runs.deleting import GOING_ON
 from gui.runs.facts import Facts, Lines, disk_lines, job_lines, read_facts
-from gui.runs.words import doing, many, moment, title
+from gui.titles import doing, title
 
 _PAUSE_MS = 700
 """Notes are kept once nothing has been typed for so long."""
+
+_LONGEST_WORD = 1000
+"""Qt looks through a longer word again and again for where to wrap it, and so holds the window up."""
 
 _MOST = 20
 """So many checkpoints have a button each, the newest."""
@@ -101,7 +105,7 @@ class Details(QWidget):
             self.keep()
         self._run = run
         if run is None:
-            self._hint.setText(f"{many(len(runs))} are chosen." if runs else _NONE)
+            self._hint.setText(f"{counted(len(runs), 'run')} are chosen." if runs else _NONE)
             self._stack.setCurrentWidget(self._hint)
             return
         self._stack.setCurrentWidget(self._halves)
@@ -187,6 +191,7 @@ class Details(QWidget):
         if not self._dirty:  # what is being typed is newer
             blocked = self.notes.blockSignals(True)
             if self.notes.toPlainText().strip() != run.notes:
+                self.notes.setWordWrapMode(_wrap_mode(run.notes))
                 self.notes.setPlainText(run.notes)
             self.notes.blockSignals(blocked)
             if tags_of(self.tags.text()) != run.tags:
@@ -262,6 +267,12 @@ class Details(QWidget):
     def _typed(self) -> None:
         self._dirty = True
         self._pause.start()
+
+
+def _wrap_mode(text: str) -> QTextOption.WrapMode:
+    longest = max(map(len, text.split()), default=0)
+    modes = QTextOption.WrapMode
+    return modes.WrapAnywhere if longest > _LONGEST_WORD else modes.WrapAtWordBoundaryOrAnywhere
 
 
 def _state_words(run: RunSummary) -> str:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.contract.format import size
 from engine.contract.job import FIELDS, changed_fields
 from engine.contract.runs import RunFolder
 from engine.contract.trash import Holding, holding
-from gui.format import size
-from gui.run.words import SCHEDULES, devices_words
 from gui.runs.checkpoints import Checkpoint, checkpoints_of
-from gui.runs.words import model_title, strategy_title
+from gui.titles import SCHEDULES, devices_words, model_title, strategy_title
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolBu
 from engine.contract.runs import RunSummary
 from gui.flow import FlowLayout
 from gui.runs.wanted import Wanted
-from gui.runs.words import model_title, strategy_title
+from gui.titles import model_title, strategy_title
 
 _DAY_S = 86_400.0
 _PERIODS = (

@@ -58,7 +58,7 @@ def runs_ahead() -> dict[str, tuple[str, ...]]:
     for it. Empty where there is no line to look at: the run itself will say so."""
     from engine.contract import paths, queue
     from engine.contract.runs import RunFolder
-    from gui.runs.words import title_of
+    from gui.titles import title_of
 
     try:
         ahead = {device: list(run_ids) for device, run_ids in queue.holders().items()}

@@ -12,9 +12,9 @@ from engine.contract.going_on import checkpoint_of
 from engine.contract.job import Job
 from engine.contract.runs import RunFolder, RunSummary
 from gui.form.guest import Guest
-from gui.run.words import changes_words
+from gui.format import lately
 from gui.runs.checkpoints import Checkpoint, checkpoints_of, to_fork_from
-from gui.runs.words import lately, title
+from gui.titles import changes_words, title
 
 MORE_EPOCHS = 5
 """What a completed run is offered to be trained further."""

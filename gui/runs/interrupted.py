@@ -9,7 +9,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolBut
 
 from engine.contract.runs import RunSummary
 from gui import icons, theme
-from gui.runs.words import doing, model_title, moment, title
+from gui.format import moment
+from gui.titles import doing, model_title, title
 
 _MOST = 2
 """So many are shown, the newest; the rest stands in the list."""

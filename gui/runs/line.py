@@ -16,8 +16,8 @@ from engine.contract.launch import start_supervisor
 from engine.contract.protocol import COMMANDS_ONLY, Stop
 from engine.contract.queue import Ticket
 from engine.contract.runs import RunFolder
-from gui.run.words import devices_words
-from gui.runs.words import lately, title_of
+from gui.format import lately
+from gui.titles import devices_words, title_of
 
 PATIENCE_S = 30.0
 """How long a run that waits may take to end."""

@@ -10,14 +10,15 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
 from PySide6.QtGui import QIcon
 
+from engine.contract.format import NOT_KNOWN, duration
 from engine.contract.measures import best_measure, best_words
+from engine.contract.plain_text import shortened
 from engine.contract.runs import RunSummary
 from gui import theme
-from gui.format import NOT_KNOWN
+from gui.format import moment
 from gui.icons import icon, pixmap
-from gui.run.words import devices_words, duration
 from gui.runs.wanted import Wanted
-from gui.runs.words import model_title, moment, strategy_title, title
+from gui.titles import devices_words, model_title, strategy_title, title
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -162,7 +163,9 @@ class RunsModel(QAbstractTableModel):
         elif role == Qt.ItemDataRole.EditRole:
             answer = run.name if place == NAME else column.text(run)
         elif role == Qt.ItemDataRole.ToolTipRole:
-            answer = "\n".join(filter(None, (run.cause, run.notes, run.dataset, ", ".join(run.devices), run.folder)))
+            answer = "\n".join(
+                filter(None, (run.cause, run.notes, shortened(run.dataset), ", ".join(run.devices), run.folder))
+            )
         elif role == Qt.ItemDataRole.TextAlignmentRole and column.number:
             answer = _RIGHT
         elif role == Qt.ItemDataRole.AccessibleTextRole and place == NAME and run.favourite:

@@ -8,12 +8,12 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
+from engine.contract.format import size
 from engine.contract.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
 from engine.contract.runs import RunFolder
 from gui import icons, theme
 from gui.background import Background, in_background
-from gui.format import size
-from gui.runs.words import title_of
+from gui.titles import title_of
 
 LOOK_EVERY_S = 10.0
 """A look goes through all processes of the machine, some 20 ms on a thread."""

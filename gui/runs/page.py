@@ -10,6 +10,7 @@ from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QSh
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract import paths
+from engine.contract.format import counted
 from engine.contract.run_notes import tags_of
 from engine.contract.runs import RunFolder, RunSummary
 from gui.background import in_background
@@ -29,7 +30,7 @@ from gui.runs.queue_view import QueueView
 from gui.runs.summaries import Summaries
 from gui.runs.table import RunsTable
 from gui.runs.wanted import Wanted
-from gui.runs.words import many, unread_words
+from gui.titles import unread_words
 
 _EMPTY = (
     "No runs yet.\n\n"
@@ -242,7 +243,7 @@ class RunsPage(QWidget):
                 if count == 1
                 else ("were interrupted: Runs (Ctrl+3) tells what they were doing")
             )
-            self.told.emit(f"{many(count)} {was} and how to go on.")
+            self.told.emit(f"{counted(count, 'run')} {was} and how to go on.")
 
     def _noted(self, run: RunSummary) -> None:
         self._found([run])

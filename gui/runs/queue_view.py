@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract import queue
+from engine.contract.format import counted
 from engine.contract.queue import CannotQueue
 from engine.contract.runs import RunFolder
 from gui import icons, theme
@@ -26,7 +27,6 @@ from gui.background import Background, in_background
 from gui.flow import FlowLayout
 from gui.question import QuestionBar
 from gui.runs.line import CannotReturn, Place, line_now, put_back, start_now, take_out
-from gui.runs.words import many
 
 LOOK_EVERY_MS = 1000
 """While some wait and are in sight; else as often as the list of runs is read."""
@@ -267,7 +267,7 @@ class QueueView(QWidget):
             self.model.show_places(places)
             self.table.choose(chosen.run_id if chosen is not None else "")
             self.table.fit()
-            self._count.setText(f"{many(len(places))} {'waits' if len(places) == 1 else 'wait'}")
+            self._count.setText(f"{counted(len(places), 'run')} {'waits' if len(places) == 1 else 'wait'}")
         self._show_buttons()
         self._show_what_there_is()
         self._see_to_one_put_back()

@@ -16,6 +16,8 @@ _ROWS_MEASURED = 40
 """Rows that decide how wide the columns are at first."""
 
 _PADDING = 6
+_WIDEST = 400
+"""Pixels that a column takes by itself at most."""
 
 
 class RunsTable(QTableView):
@@ -26,7 +28,7 @@ class RunsTable(QTableView):
     def __init__(self, model: RunsModel) -> None:
         super().__init__()
         self._model = model
-        self._fitted = False
+        self._fitting = self._widths_are_the_users = False
         self.setAccessibleName("Runs")
         self.setModel(model)
         self.setSortingEnabled(True)
@@ -47,6 +49,7 @@ class RunsTable(QTableView):
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)
         header.setResizeContentsPrecision(_ROWS_MEASURED)
+        header.sectionResized.connect(self._section_resized)
         self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PADDING}px; }}")
         self.doubleClicked.connect(self.chosen)
 
@@ -73,14 +76,19 @@ class RunsTable(QTableView):
             self.scrollTo(self._model.index(row, 0), QAbstractItemView.ScrollHint.PositionAtTop)
 
     def fit(self) -> None:
-        """Makes the columns as wide as the first rows ask for; from then on their widths are the user's."""
-        if self._fitted or not self._model.rowCount():
+        """Makes the columns as wide as the first rows ask for, until the user sets a width."""
+        if self._widths_are_the_users or not self._model.rowCount():
             return
-        self._fitted = True
-        self.resizeColumnsToContents()
-        for column in range(self._model.columnCount()):
-            # Qt does not count the padding that a style sheet gives to items.
-            self.setColumnWidth(column, self.columnWidth(column) + 2 * _PADDING)
+        self._fitting = True
+        for column in range(self._model.columnCount() - 1):
+            asked = max(self.sizeHintForColumn(column), self.horizontalHeader().sectionSizeHint(column))
+            # Qt does not count the style sheet's padding of items.
+            self.setColumnWidth(column, min(asked + 2 * _PADDING, _WIDEST))
+        self._fitting = False
+
+    def _section_resized(self, column: int, _before: int, _now: int) -> None:
+        if not self._fitting and column < self._model.columnCount() - 1:  # the last one takes what room there is
+            self._widths_are_the_users = True
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         editing = self.state() == QAbstractItemView.State.EditingState

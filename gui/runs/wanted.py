@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.contract.runs import RunSummary
-from gui.runs.words import model_title, strategy_title, title
+from gui.titles import model_title, strategy_title, title
 
 
 @dataclass(frozen=True)

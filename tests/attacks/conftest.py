@@ -1,6 +1,13 @@
-"""Real runs for the attacks, as the fault suite has them."""
+"""Real runs for the attacks, as the fault suite has them, and a place that several users share."""
 
 from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from tests.engine.supervisor.conftest import start
 from tests.faults.conftest import (
@@ -28,3 +35,12 @@ __all__ = [
     "allowed", "begin", "begin_anew", "begin_held", "ends", "follow", "gate", "hold", "job", "known", "model_file", "pictures",
     "small_disk", "start", "started", "starter", "stepwise", "stepwise_file", "whole",
 ]  # fmt: skip
+
+
+@pytest.fixture
+def common() -> Iterator[Path]:
+    """A temporary folder that all users share."""
+    folder = Path(tempfile.mkdtemp(prefix="fp"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)

@@ -103,6 +103,28 @@ def with_coco(folder: Path) -> None:
     (folder / "annotations.json").write_text(json.dumps(coco_content()))
 
 
+def with_coco_runs(folder: Path) -> None:
+    """A file for each split, with all that COCO's format has: runs of pixels, packed and plain, a crowd, a category above."""
+    for split in ("train", "val"):
+        content = coco_content()
+        runs = {"size": [16, 20], "counts": [33, 8, 8, 8, 263]}, {"size": [16, 20], "counts": "Q1880o7"}
+        for number, annotation in enumerate(content["annotations"]):
+            annotation |= {"id": number, "area": 64.0, "iscrowd": number % 2, "segmentation": runs[number % 2]}
+        content["categories"] += [{"id": 2, "name": "dog", "supercategory": "cat"}]
+        content |= {"info": {"year": 2017}, "licenses": [{"id": 1, "name": "none"}]}
+        for number in range(4):
+            picture(folder / split / f"{number}.png")
+        (folder / split / "_annotations.coco.json").write_text(json.dumps(content))
+
+
+def with_yaml(folder: Path) -> None:
+    with_yolo(folder)
+    (folder / "data.yaml").write_text(
+        "path: .\ntrain: images\nval: list.txt\nnc: 2\nnames: {0: cat, 1: dog}\ndownload: ''\nkpt_shape: [17, 3]\n"
+    )
+    (folder / "list.txt").write_text("images/0.png\nimages/1.png\n")
+
+
 def with_edges(folder: Path) -> None:
     for number in range(4):
         picture(folder / "images" / f"{number}.png")
@@ -131,6 +153,52 @@ def with_json_table(folder: Path) -> None:
     for number in range(4):
         picture(folder / f"{number}.png")
     (folder / "labels.json").write_text(json.dumps({f"{n}.png": ["a", "b"] if n % 2 else ["a"] for n in range(4)}))
+
+
+def with_json_rows(folder: Path) -> None:
+    """Rows with a split, with labels as names, and as what is and what is not."""
+    rows = [
+        {
+            "file": f"{n}.png",
+            "labels": {"a": n % 2, "b": True} if n < 2 else ["a", "b"],
+            "split": "val" if n else "train",
+        }
+        for n in range(4)
+    ]
+    for number in range(4):
+        picture(folder / f"{number}.png")
+    (folder / "labels.json").write_text(json.dumps(rows))
+
+
+_DEFINITION = "esri_model_definition.emd"
+
+
+def with_tiles(folder: Path) -> None:
+    """ArcGIS's MultiLabeled_Tiles."""
+    for number in range(4):
+        picture(folder / "images" / f"{number}.png")
+        path = folder / "labels" / f"{number}.xml"
+        path.parent.mkdir(exist_ok=True)
+        objects = "".join(f"<object><name>{name}</name></object>" for name in range(1, 2 + number % 2))
+        path.write_text(f"<annotation><filename>{number}.png</filename>{objects}</annotation>")
+    classes = [{"Value": 1, "Name": "field", "Color": [1, 2, 3]}, {"Value": 2, "Name": "wood", "Color": [4, 5, 6]}]
+    (folder / _DEFINITION).write_text(json.dumps({"MetaDataMode": "MultiLabeled_Tiles", "Classes": classes}))
+
+
+def with_definition(folder: Path) -> None:
+    """Masks, whose values ArcGIS names."""
+    with_masks(folder)
+    classes = [{"Value": value, "Name": f"class {value}", "Color": [value, 2, 3]} for value in range(3)]
+    (folder / _DEFINITION).write_text(json.dumps({"MetaDataMode": "Classified_Tiles", "Classes": classes}))
+
+
+def with_statistics(folder: Path) -> None:
+    """Bands, of which ArcGIS tells how they are distributed."""
+    with_bands(folder)
+    bands = [{"Min": 0, "Max": 4000, "Mean": 2000.5, "StdDev": 1000.0} for _ in range(5)]
+    (folder / _DEFINITION).write_text(json.dumps({"AllTilesStats": bands, "Classes": []}))
+    state = [{"Min": 0, "Max": 4000, "M1": 2000.5, "M2": 4e9, "Num": 4000} for _ in range(5)]
+    (folder / "esri_accumulated_stats.json").write_text(json.dumps({"BandStatsState": state}))
 
 
 def with_table(folder: Path) -> None:
@@ -321,6 +389,16 @@ def _laz_of_many_chunks(folder: Path) -> None:
     path.write_bytes(content)
 
 
+def laz_of_a_huge_chunk(folder: Path) -> None:
+    """A LAZ whose record of LASzip announces chunks of 2^31 points, which its decoder makes room for and cannot have."""
+    with_las(folder, ".laz")
+    path = folder / "1.laz"
+    content = bytearray(path.read_bytes())
+    record = content.index(b"laszip encoded") - 2 + 54
+    struct.pack_into("<I", content, record + 12, 0x7FFF_FFFF)
+    path.write_bytes(content)
+
+
 def _cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -351,6 +429,14 @@ def _huge_tiff(folder: Path, bands: int) -> None:
         tags = file.pages.first.tags
         tags["ImageWidth"].overwrite(13_000)
         tags["ImageLength"].overwrite(13_000)
+
+
+def _many_pages(folder: Path) -> None:
+    """A TIFF whose header and first tags stand in it 2,000 times: tifffile finds pages in them by the hour."""
+    with_bands(folder)
+    path = folder / "a" / "0.tif"
+    content = path.read_bytes()
+    path.write_bytes(content[:184] + content[6:184] * 2000 + content[184:])
 
 
 def _scribbled_masks(folder: Path) -> None:
@@ -562,12 +648,14 @@ FOLDERS: dict[str, Hostile] = {
     "las announces vlrs": Hostile("points", _las_with(".las", 100, "I", 4_000_000_000), "1.las"),
     "las announces evlrs": Hostile("points", _with(_las_with(".las", 243, "I", 4_000_000_000), lambda f: None), ""),
     "laz announces points": Hostile("points", _las_with(".laz", 247, "Q", 4_000_000_000), "1.laz"),
+    "laz announces a huge chunk": Hostile("points", laz_of_a_huge_chunk, "1.laz"),
     "laz announces chunks": Hostile("points", _laz_of_many_chunks, "1.laz"),
     "las is cut in half": Hostile("points", _with(with_las, lambda f: _cut_in_half(f / "1.las")), "1.las"),
     "mat of structs without fields": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_structs_without_fields())), "1."),
     "mat of a bomb": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_a_bomb())), "1."),
     "mat of a sparse layer": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_a_sparse_layer())), "1."),
     "mat of holes": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: _sparse(f / "edges" / "1.mat", 8 * GIB, _mat())), "1."),
+    "tiff of endless pages": Hostile("imagefolder", _many_pages, ""),
     "tiff of many bands": Hostile("imagefolder", lambda f: _huge_tiff(f, 500), "0.tif"),
     "tiff of many tiles": Hostile("imagefolder", lambda f: _huge_tiff(f, 1), "0.tif"),
     "png of 178 megapixels": Hostile("imagefolder", _put(by_class, "cats/0.png", _text(png_of(13_300, 13_300, 2))), ""),

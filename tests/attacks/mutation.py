@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.attacks import hostile_folders as honest
+from tests.attacks.structures import SUFFIXES, damage_structure
 
 KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "pictures by class": ("imagefolder", honest.by_class),
@@ -27,8 +28,15 @@ KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "kitti": ("boxes", honest.with_kitti),
     "coco": ("boxes", honest.with_coco),
     "coco's outlines": ("instances", honest.with_coco),
+    "coco's runs": ("instances", honest.with_coco_runs),
+    "coco by split": ("boxes", honest.with_coco_runs),
+    "yolo by yaml": ("boxes", honest.with_yaml),
     "table": ("labels", honest.with_table),
     "json table": ("labels", honest.with_json_table),
+    "json rows": ("labels", honest.with_json_rows),
+    "tiles": ("labels", honest.with_tiles),
+    "masks of ArcGIS": ("masks", honest.with_definition),
+    "bands of ArcGIS": ("imagefolder", honest.with_statistics),
     "ply": ("points", honest.with_clouds),
     "las": ("points", honest.with_las),
     "laz": ("points", lambda folder: honest.with_las(folder, ".laz")),
@@ -43,10 +51,20 @@ _WORDS = (
 )  # fmt: skip
 
 
+STRUCTURED = 0.75
+"""How often, in a folder with a file of structure, it is that which is damaged, and its structure."""
+
+
 def damage(folder: Path, seed: int) -> Path:
     """Damages one file of an honest folder by what `seed` says; returns it."""
     drawn = random.Random(seed)
-    path = drawn.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    structured = [path for path in files if path.suffix in SUFFIXES]
+    if structured and drawn.random() < STRUCTURED:
+        path = drawn.choice(structured)
+        damage_structure(path, drawn)
+        return path
+    path = drawn.choice(files)
     content = bytearray(path.read_bytes())
     for _ in range(drawn.choice((1, 1, 1, 2, 3, 8))):
         content = bytearray(drawn.choice(_DAMAGE)(drawn, content))

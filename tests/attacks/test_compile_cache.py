@@ -5,11 +5,8 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,15 +26,6 @@ from engine import compile_cache
 why = compile_cache.keep_private()
 print(json.dumps([why, {name: os.environ[name] for name in compile_cache.FOLDERS}]))
 """
-
-
-@pytest.fixture
-def common() -> Iterator[Path]:
-    """A temporary folder that all users share."""
-    folder = Path(tempfile.mkdtemp(prefix="fp"))
-    folder.chmod(0o1777)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def settled(**environment: str) -> tuple[str, dict[str, str]]:

@@ -21,7 +21,7 @@ from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningFailed
 from engine.contract.runs import create_run
 from tests.engine.supervisor.supervised import ROOT
-from tests.faults.conftest import Begin, Make
+from tests.faults.conftest import Begin, Follow, Make
 from tests.faults.test_access import HARMLESS, RUNS
 from tests.support.nobody import NOBODY
 
@@ -76,6 +76,7 @@ def answers(module: str, order: bytes) -> list[bytes]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("finder", ["rate", "batch"])
 def test_that_a_finder_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path, finder: str) -> None:
     order = FinderOrder(finder, foreign)  # type: ignore[arg-type]
@@ -85,6 +86,7 @@ def test_that_a_finder_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path,
     assert not ran.exists()
 
 
+@pytest.mark.long
 def test_that_the_planner_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path) -> None:
     asked = msgspec.structs.replace(foreign, strategy="pipeline", devices=("cpu", "cpu"))
     found = PLANNING.decode(answers("engine.planning", msgspec.json.encode(asked))[-1])
@@ -130,3 +132,27 @@ def test_that_consent_is_to_one_file_with_one_content_whatever_way_leads_to_it(
         assert consent.is_agreed(same, "0" * 64)
     assert not consent.is_agreed(str(tmp_path / "other.py"), "0" * 64)
     assert not consent.is_agreed(str(tmp_path / "net.py"), "1" * 64)
+
+
+LINKS = (
+    "events.jsonl",
+    "worker-0.log",
+    "supervisor.log",
+    "job.toml.part",
+    "supervisor.part",
+    "checkpoints/.last.pt.part",
+)
+
+
+def test_that_a_run_writes_through_no_link_that_its_folder_brings_along(
+    job: Make, follow: Follow, tmp_path: Path
+) -> None:
+    """It would add to the user's own files, cut their last lines, or write over them."""
+    run = create_run(job(epochs=1))
+    precious = {link: tmp_path / link.replace("/", "-") for link in LINKS}
+    for link, target in precious.items():
+        target.write_text("precious\nand torn")
+        (run.path / link).symlink_to(target)
+    follow(run.run_id).begin().wait_until_none_is_left()
+    changed = {link for link, target in precious.items() if target.read_bytes() != b"precious\nand torn"}
+    assert changed == set()

@@ -20,7 +20,7 @@ from engine.contract.devices import GpuProcess
 from gui.compare.rows import rows
 from gui.compare.saving import CurvesTable, RowsTable
 from gui.devices.history import DeviceHistory
-from gui.monitor.export import excerpt, write_csv
+from gui.export import excerpt, write_csv
 from gui.monitor.hosts import Hosts
 from gui.monitor.marks import RunMarks
 from gui.monitor.processes import ProcessesView

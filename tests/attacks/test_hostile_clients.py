@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 
-from engine.contract.events import LogLine
+from engine.contract.connection import RunConnection
+from engine.contract.events import Event, LogLine, RunFinished
 from engine.contract.protocol import (
     COMMANDS_ONLY,
     ENCODE,
@@ -27,7 +32,8 @@ from engine.contract.protocol import (
 )
 from engine.supervisor import server as server_module
 from engine.supervisor.server import MAX_CLIENTS, MAX_CONTROLS
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised
+from tests.attacks.hostile_frames import said, send
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events, wait_until
 from tests.engine.supervisor.test_clients import raw_client
 from tests.support.served import Served, taken
 
@@ -173,3 +179,88 @@ def test_that_stopping_a_run_whose_supervisor_stands_still_says_so(start: Start)
     assert stopping.returncode == 0
     assert f"{supervised.run.run_id} is stopped" in told
     supervised.wait()
+
+
+DAILY_FRAMES, LONG_FRAMES = 60, 1000
+AT_ONCE = 50
+"""Hostile clients that stay connected at a time."""
+MOST_MORE_BYTES = 16 << 20
+"""How much the supervisor may grow by them."""
+MOST_WAIT_S = 5.0
+"""How long an honest client may wait for a word beside them, on a machine that others use, too."""
+
+
+def attack(supervised: Supervised, seeds: range) -> dict[str, float]:
+    """Has a hostile client for each seed come to a run that an honest one follows; what the most costly moments cost."""
+    process = psutil.Process(supervised.process.pid)
+    with supervised.connect() as honest:
+        last = wait_for_more(honest, 0)
+        files, memory = process.num_fds(), process.memory_info().rss
+        most = {"bytes more": 0.0, "seconds until a welcome": 0.0, "seconds until an event": 0.0}
+        with ExitStack() as stack:
+            there: deque[socket.socket] = deque()
+            for seed in seeds:
+                drawn = random.Random(seed)
+                client = stack.enter_context(raw_client(supervised))
+                client.setblocking(False)
+                there.append(client)
+                if send(client, said(drawn), drawn):
+                    there.pop().close()
+                if len(there) > AT_ONCE:
+                    there.popleft().close()
+                if seed % 20 == 0:
+                    begun = time.monotonic()
+                    supervised.connect().close()
+                    welcomed = time.monotonic()
+                    last = wait_for_more(honest, last)
+                    most["seconds until a welcome"] = max(most["seconds until a welcome"], welcomed - begun)
+                    most["seconds until an event"] = max(most["seconds until an event"], time.monotonic() - welcomed)
+                    most["bytes more"] = max(most["bytes more"], process.memory_info().rss - memory)
+        wait_until(lambda: process.num_fds() <= files, "all files of theirs to be closed")
+        most["bytes more"] = max(most["bytes more"], process.memory_info().rss - memory)
+        honest.send(Stop())
+        for _ in events(honest):
+            pass
+    return most
+
+
+def _numbers(connection: RunConnection) -> list[int]:
+    return [message.n for message in connection.receive() if isinstance(message, Event)]
+
+
+def wait_for_more(connection: RunConnection, last: int) -> int:
+    """The number of the last event that has come, of which none is missing and one at least is newer than `last`."""
+    begun = last
+
+    def come() -> bool:
+        nonlocal last
+        for number in _numbers(connection):
+            assert last in (0, number - 1), "an event is missing"
+            last = number
+        return last > begun
+
+    wait_until(come, "another event")
+    return last
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(DAILY_FRAMES),
+        pytest.param(range(1000, 1000 + LONG_FRAMES), marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
+    ids=len,
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="files are counted in /proc")
+def test_that_hostile_frames_hold_up_neither_a_run_nor_its_clients(start: Start, seeds: range) -> None:
+    supervised = start("forever")
+    most = attack(supervised, seeds)
+    told = supervised.wait()
+    print(f"{len(seeds)} hostile frames: {most}")
+    assert "Traceback" not in supervised.log
+    assert isinstance(told[-1], RunFinished)
+    assert told[-1].outcome == "stopped"
+    assert [event.n for event in told] == list(range(1, len(told) + 1))
+    assert most["bytes more"] < MOST_MORE_BYTES
+    assert most["seconds until a welcome"] < MOST_WAIT_S
+    assert most["seconds until an event"] < MOST_WAIT_S

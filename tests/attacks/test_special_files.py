@@ -5,7 +5,11 @@ Whoever opens a FIFO that nobody writes to waits for ever, so that a test that h
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from engine.contract.checks import problems
 from engine.contract.disk import RealDisk
 from engine.contract.job import Job
 from engine.contract.regular_files import UnusableFile, open_regular, read_regular
+from engine.data.inspection import inspect
 from engine.data.opening import open_splits
 from engine.data.pictures import DatasetError, PictureSet, UnreadablePicture
 from engine.data.samples import SampleSet
@@ -33,6 +38,14 @@ def _device(path: Path) -> None:
 
 SPECIAL = {"a FIFO": os.mkfifo, "a device": _device, "a socket": honest.make_socket}
 KINDS = pytest.mark.parametrize("kind", SPECIAL)
+
+
+def look_through(folder: Path, task: str) -> str:
+    """What is told of a folder."""
+    report = inspect(
+        str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, formats=(task,), threads=1
+    )
+    return "\n".join(f"{each.message} {each.remedy}" for each in report.problems)
 
 
 @KINDS
@@ -121,6 +134,145 @@ def test_that_a_training_that_needs_it_is_refused_with_its_name(
     (problem,) = refused.value.problems
     assert problem.message == f"{special} is a FIFO, not a regular file."
     assert problem.remedy == "Replace it by a regular file, or remove it."
+
+
+def by_a_list(folder: Path) -> None:
+    """YOLO's pictures by a list, as data.yaml may have them."""
+    honest.with_yolo(folder)
+    (folder / "data.yaml").write_text("train: list.txt\nval: list.txt\nnames: [a, b]\n")
+    (folder / "list.txt").write_text("".join(f"images/{number}.png\n" for number in range(4)))
+
+
+def by_other_lists(folder: Path) -> None:
+    honest.with_voc(folder)
+    (folder / "images").rename(folder / "JPEGImages")
+    (folder / "annotations").rename(folder / "Annotations")
+    (folder / "ImageSets" / "Main").mkdir(parents=True)
+
+
+def by_darknets_lists(folder: Path) -> None:
+    honest.with_yolo(folder)
+    (folder / "images").rename(folder / "obj_train_data")
+    for path in sorted((folder / "labels").iterdir()):
+        path.rename(folder / "obj_train_data" / path.name)
+    (folder / "labels").rmdir()
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("task", "make", "special"),
+    [
+        ("boxes", by_a_list, "list.txt"),
+        ("boxes", by_a_list, "images/1.png"),
+        ("boxes", by_other_lists, "ImageSets/Main/train.txt"),
+        ("boxes", by_darknets_lists, "train.txt"),
+        ("boxes", by_darknets_lists, "obj.names"),
+        ("boxes", honest.with_coco, "images/1.png"),
+        ("instances", honest.with_coco, "images/1.png"),
+        ("boxes", honest.with_voc, "annotations/0.xml"),
+        ("boxes", honest.with_kitti, "labels/0.txt"),
+        ("labels", honest.with_table, "1.png"),
+        ("labels", honest.with_json_table, "1.png"),
+    ],
+)
+def test_that_what_a_list_leads_to_is_named(
+    tmp_path: Path, kind: str, task: str, make: Callable[[Path], None], special: str
+) -> None:
+    make(tmp_path)
+    (tmp_path / special).unlink(missing_ok=True)
+    SPECIAL[kind](tmp_path / special)
+
+    told = look_through(tmp_path, task)
+
+    assert Path(special).name in told
+    assert f"is {kind}, not a regular file" in told
+
+
+@pytest.mark.parametrize(
+    ("make", "ending"), [(honest.with_voc, "xml"), (honest.with_yolo, "txt"), (honest.with_kitti, "txt")]
+)
+def test_that_annotations_of_nothing_else_are_named(tmp_path: Path, make: Callable[[Path], None], ending: str) -> None:
+    make(tmp_path)
+    for path in sorted(tmp_path.rglob(f"*.{ending}")):
+        path.unlink()
+        os.mkfifo(path)
+
+    assert f"0.{ending} is a FIFO, not a regular file. Replace it by a regular file" in look_through(tmp_path, "boxes")
+
+
+@pytest.mark.parametrize("entry", ["pipe.png", "/dev/zero", "../../../../../../../../../../dev/zero"])
+def test_that_entries_of_a_list_that_lead_elsewhere_are_told(tmp_path: Path, entry: str) -> None:
+    by_a_list(tmp_path)
+    os.mkfifo(tmp_path / "pipe.png")
+    with open(tmp_path / "list.txt", "a") as stream:
+        stream.write(entry)
+
+    assert f"named in a list but not in the folder: {Path(entry).stem}." in look_through(tmp_path, "boxes")
+
+
+@pytest.mark.parametrize("entry", ["pipe.png", "../../../../../../../../../../dev/zero"])
+@pytest.mark.parametrize("task", ["boxes", "instances"])
+def test_that_what_a_json_file_leads_to_is_named(tmp_path: Path, entry: str, task: str) -> None:
+    honest.with_coco(tmp_path)
+    os.mkfifo(tmp_path / "images" / "pipe.png")
+    content = honest.coco_content()
+    content["images"][0]["file_name"] = entry
+    (tmp_path / "annotations.json").write_text(json.dumps(content))
+
+    told = look_through(tmp_path, task)
+
+    assert re.search(f"{Path(entry).name}: it is a (FIFO|device), not a regular file", told)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux' own")
+@pytest.mark.parametrize(
+    ("task", "make", "name"),
+    [
+        ("imagefolder", honest.by_class, "cats/0.png"),
+        ("labels", honest.with_table, "labels.csv"),
+        ("boxes", honest.with_yolo, "labels/0.txt"),
+        ("points", honest.with_las, "1.las"),
+    ],
+)
+def test_that_a_file_that_another_program_keeps_to_itself_is_not_waited_for(
+    tmp_path: Path, task: str, make: Callable[[Path], None], name: str
+) -> None:
+    import fcntl
+
+    make(tmp_path)
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which the holder is asked to give it up
+    try:
+        with open(tmp_path / name, "r+b") as held:
+            fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            told = look_through(tmp_path, task)
+    finally:
+        signal.signal(signal.SIGIO, before)
+
+    assert re.search(rf"{Path(name).name}:? (it )?is in use by another program", told)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is Linux that has such files")
+@pytest.mark.parametrize("leads_to", ["/proc/kmsg", "/proc/self/pagemap"])
+@pytest.mark.parametrize(
+    ("task", "make", "name"),
+    [
+        ("imagefolder", honest.by_class, "cats/0.png"),
+        ("imagefolder", honest.with_bands, "a/0.tif"),
+        ("points", honest.with_clouds, "1.ply"),
+        ("points", honest.with_las, "1.las"),
+        ("idx", honest.with_idx, "train-images-idx3-ubyte"),
+    ],
+)
+def test_that_a_file_that_says_it_is_empty_is_read_as_empty(
+    tmp_path: Path, leads_to: str, task: str, make: Callable[[Path], None], name: str
+) -> None:
+    make(tmp_path)
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to(leads_to)
+
+    told = look_through(tmp_path, task)
+
+    assert re.search(rf"{Path(name).name}.*: it (is empty|is not an idx file|may not be read)", told)
 
 
 @KINDS

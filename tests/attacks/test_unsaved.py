@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from PySide6.QtWidgets import QApplication, QFileDialog
+from pytestqt.qtbot import QtBot
 
-from engine.cli.exit_codes import UNSAVED
+from engine.cli.exit_codes import BAD_REQUEST, UNSAVED
 from engine.contract.events import CommandReceived, RunFinished, Warned
+from engine.contract.protocol import Pause, SaveElsewhere, Stop
+from gui.run.page import RunPage
+from gui.run.store import RunStore
 from tests.engine.supervisor.supervised import ROOT
-from tests.faults.conftest import Started, Whole
-from tests.faults.damage import Gate, fill, listening
-from tests.faults.real_runs import assert_same_end
+from tests.faults.conftest import Follow, Started, Whole
+from tests.faults.damage import Gate, Listener, fill, listening, mount, unmount
+from tests.faults.real_runs import RealRun, assert_same_end
+from tests.gui.conftest import OFFSCREEN_NOISE
+from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)
 
 pytestmark = pytest.mark.attacks
 
 SHORT_S, LONG_S = 0.2, 600.0
+FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 
 
 def test_that_a_run_whose_last_state_the_disk_does_not_take_is_not_complete(
@@ -67,7 +79,7 @@ def test_that_a_pause_into_a_full_disk_says_that_nothing_newer_is_saved(
     run = started(save_again_s=SHORT_S)
     fill(small_disk)
     gate.up_to(9, run, saved=False)
-    words = [sys.executable, str(ROOT / "footplate.py"), "pause", run.folder.run_id]
+    words = [*FOOTPLATE, "pause", run.folder.run_id]
     pausing = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with listening(run) as client:
         client.wait_for(CommandReceived)
@@ -80,7 +92,7 @@ def test_that_a_pause_into_a_full_disk_says_that_nothing_newer_is_saved(
 
 def test_that_a_pause_says_what_it_has_saved(started: Started, gate: Gate) -> None:
     run = started()
-    words = [sys.executable, str(ROOT / "footplate.py"), "pause", run.folder.run_id]
+    words = [*FOOTPLATE, "pause", run.folder.run_id]
     pausing = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     with listening(run) as client:
         client.wait_for(CommandReceived)
@@ -89,3 +101,157 @@ def test_that_a_pause_says_what_it_has_saved(started: Started, gate: Gate) -> No
     assert pausing.returncode == 0
     assert f"{run.folder.run_id} is paused" in said
     assert f"checkpoints/last.pt holds step {run.saved}." in said
+
+
+def save(run: RealRun, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = [*FOOTPLATE, "save", run.folder.run_id, "--to", str(folder)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def refusal(run: RealRun, client: Listener, folder: Path | str) -> str:
+    """Why the run does not save its last state in `folder`."""
+    client.heard.clear()
+    run.send(SaveElsewhere(folder=str(folder)))
+    return client.wait_for_warning("not_saved_elsewhere").message
+
+
+def test_that_the_last_state_goes_to_another_folder_at_the_users_word_and_back_again(
+    small_disk: Path, started: Started, gate: Gate, whole: Whole, tmp_path: Path
+) -> None:
+    run = started(save_again_s=LONG_S)
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    with listening(run) as client:
+        assert "Nothing is saved elsewhere: the run has not come to its last state" in refusal(run, client, elsewhere)
+        filler = fill(small_disk)
+        gate.open()
+        trying = client.wait_for_warning("unsaved").message
+        assert f"name another folder: `footplate save {run.folder.run_id} --to FOLDER`" in trying
+        refused = save(run, tmp_path / "missing")
+        assert refused.returncode == BAD_REQUEST
+        assert f"not saved there. There is no folder {tmp_path / 'missing'}. Name another folder." in refused.stderr
+        saved = save(run, elsewhere)
+        finished = client.wait_for(RunFinished)
+    place = elsewhere / run.folder.run_id
+    assert saved.returncode == 0
+    assert saved.stdout.strip() == finished.cause
+    assert finished.outcome == "unsaved"
+    assert f"The state after step 18 is saved in {place}." in finished.cause
+    assert f"copy what is in {place} over {run.folder.path} and resume the run." in finished.cause
+    run.wait_until_none_is_left()
+    filler.unlink()
+    job = run.folder.job()
+    assert job is not None
+    shutil.copytree(place, run.folder.path, dirs_exist_ok=True)
+    before = run.last_n
+    run.go_on().completed(since=before)
+    assert_same_end(run.end, whole(job))
+
+
+@pytest.mark.long
+def test_that_the_command_that_is_told_goes_on_from_what_was_saved_elsewhere(
+    small_disk: Path, started: Started, gate: Gate, whole: Whole, *, follow: Follow, tmp_path: Path
+) -> None:
+    run = started(save_again_s=LONG_S)
+    filler = fill(small_disk)
+    gate.up_to(9, run, saved=False)
+    with listening(run) as client:
+        run.send(Pause())
+        client.wait_for(CommandReceived)
+        gate.open()
+        client.wait_for_warning("unsaved")
+        run.send(SaveElsewhere(folder=str(tmp_path)))
+        cause = client.wait_for(RunFinished).cause
+    run.wait_until_none_is_left()
+    filler.unlink()
+    (line,) = re.findall("`(footplate train .*)`", cause)
+    trained = subprocess.run(
+        [*FOOTPLATE, *shlex.split(line)[1:], "--detach"], capture_output=True, text=True, check=True
+    )
+    new = follow(trained.stdout.strip()).completed(patience_s=120.0)
+    job = run.folder.job()
+    assert job is not None
+    assert_same_end(new.end, whole(job))
+
+
+@pytest.mark.long
+def test_that_a_run_that_is_to_pause_has_the_time_that_another_folder_takes(
+    small_disk: Path, started: Started, gate: Gate, tmp_path: Path
+) -> None:
+    deadline_s = 6.0
+    run = started(save_again_s=LONG_S, deadline_s=deadline_s)
+    fill(small_disk)
+    gate.up_to(9, run, saved=False)
+    with listening(run) as client:
+        run.send(Pause())
+        client.wait_for(CommandReceived)
+        until = time.monotonic() + 1.5 * deadline_s
+        gate.open()
+        client.wait_for_warning("unsaved")
+        while time.monotonic() < until:
+            assert "There is no folder" in refusal(run, client, tmp_path / "missing")
+        run.send(SaveElsewhere(folder=str(tmp_path)))
+        assert f"is saved in {tmp_path / run.folder.run_id}." in client.wait_for(RunFinished).cause
+    run.wait_until_none_is_left()
+
+
+def test_that_a_folder_that_does_not_take_the_last_state_is_left_as_it_was(
+    small_disk: Path, started: Started, gate: Gate, tmp_path: Path
+) -> None:
+    run = started(save_again_s=LONG_S)
+    file, tiny, taken = tmp_path / "file", tmp_path / "tiny", tmp_path / "taken"
+    file.touch()
+    (taken / run.folder.run_id).mkdir(parents=True)
+    tiny.mkdir()
+    mount("-t", "tmpfs", "-o", "size=64k", "footplate-test", str(tiny))
+    try:
+        with listening(run) as client:
+            fill(small_disk)
+            gate.open()
+            client.wait_for_warning("unsaved")
+            assert f"{file} is no folder." in refusal(run, client, file)
+            assert "There is no folder else." in refusal(run, client, "else")
+            assert "/proc/self cannot be written to." in refusal(run, client, "/proc/self")
+            assert f"{taken} holds a {run.folder.run_id} already" in refusal(run, client, taken)
+            assert "MiB free, and the state takes" in refusal(run, client, tiny)
+            assert "cannot be looked into: File name too long." in refusal(run, client, f"/{'x' * 4000}")
+            run.send(Stop())
+            assert "is lost; last.pt holds step 4." in client.wait_for(RunFinished).cause
+        run.wait_until_none_is_left()
+        assert not any(tiny.iterdir())
+        assert not any((taken / run.folder.run_id).iterdir())
+    finally:
+        unmount(tiny)
+
+
+@pytest.mark.qt_log_ignore(OFFSCREEN_NOISE)
+def test_that_the_window_offers_another_folder_for_as_long_as_the_state_is_unsaved(
+    small_disk: Path, started: Started, gate: Gate, *, styled: QApplication, qtbot: QtBot, tmp_path: Path
+) -> None:
+    run = started(save_again_s=LONG_S)
+    store = RunStore()
+    page = RunPage(store)
+    qtbot.addWidget(page)
+    page.show()
+    offer = page.header.elsewhere
+    store.open(run.folder)
+    qtbot.waitUntil(lambda: store.status.word == "Running" and not store.loading, timeout=20_000)
+    assert not offer.isVisible()
+    fill(small_disk)
+    gate.open()
+    qtbot.waitUntil(offer.isVisible, timeout=20_000)
+    assert store.status.text == "Running · epoch 3 of 3, trying again to save the last state"
+    offer.click()
+    dialog = page.findChild(QFileDialog)
+    assert dialog is not None
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        dialog.fileSelected.emit(str(tmp_path))
+    dialog.close()
+    assert ended.args == ["unsaved"]
+    place = tmp_path / run.folder.run_id
+    assert store.status.text.startswith("Unsaved: ")
+    assert f"The state after step 18 is saved in {place}." in store.status.text
+    assert not offer.isVisible()
+    assert (place / "checkpoints" / "last.pt").is_file()
+    store.close()
+    run.wait_until_none_is_left()

@@ -87,11 +87,11 @@ COMPARISONS = {
 
 
 def garments(folder: Path, _: Path) -> None:
-    """The sample dataset's garments, tinted, at any place and size on a smooth ground of any colours, 96 px; four
+    """The sample dataset's garments, tinted, at any place and size on a smooth ground of any colours, 96 px; two
     images of each."""
     random = np.random.default_rng(0)
     for path in sorted((ROOT / "resources/sample").rglob("*.png")):
-        for number in range(4):
+        for number in range(2):
             coarse = random.integers(0, 256, (4, 4, 3), dtype=np.uint8)
             ground = Image.fromarray(coarse).resize((96, 96), Image.Resampling.BICUBIC)
             side = int(random.integers(32, 72))

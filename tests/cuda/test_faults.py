@@ -60,7 +60,10 @@ def test_that_a_lost_gpu_is_named(machine: Machine, job: Make, start: Start) -> 
         assert "CUDA error" in group.logs()
 
 
-@pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), ("dp", 2), ("ddp", 2), ("fsdp", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "gpus"),
+    [("single", 1), *(pytest.param(name, 2, marks=pytest.mark.long) for name in ("dp", "ddp")), ("fsdp", 2)],
+)
 def test_that_workers_that_end_hold_nothing_and_pinned_memory_is_bounded(
     machine: Machine, job: Make, start: Start, strategy: str, gpus: int
 ) -> None:

@@ -16,7 +16,10 @@ from .conftest import Machine, Start
 Make = Callable[..., Job]
 
 
-@pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), ("dp", 2), ("ddp", 2), ("fsdp", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "gpus"),
+    [("single", 1), *(pytest.param(name, 2, marks=pytest.mark.long) for name in ("dp", "ddp")), ("fsdp", 2)],
+)
 def test_that_a_process_has_a_context_on_its_own_gpus_alone(
     machine: Machine, job: Make, start: Start, strategy: str, gpus: int
 ) -> None:

@@ -16,10 +16,7 @@ from tests.support.cuda_stub import CudaMachine
 from .conftest import Machine, Start
 
 Make = Callable[..., Job]
-EVERYDAY = (
-    "semantic segmentation", "road extraction", "edge detection", "object detection, SSDlite", "instance segmentation",
-    "point cloud segmentation", "a task of one's own",
-)  # fmt: skip
+EVERYDAY = ("semantic segmentation", "edge detection", "instance segmentation", "a task of one's own")
 
 
 def small(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:

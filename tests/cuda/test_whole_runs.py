@@ -86,7 +86,7 @@ RUNS: dict[str, tuple[int, dict[str, object]]] = {
     "hsdp": (4, {"strategy": "hsdp"}),
 }
 PIPELINES = ("model_parallel", "pipeline", "ddp_pipeline")
-EVERYDAY = ("single", "dp", "ddp on four", "fsdp, offloaded", "model_parallel", "pipeline")
+EVERYDAY = ("single", "fsdp, offloaded", "pipeline")
 
 
 @pytest.mark.parametrize("name", some(RUNS, EVERYDAY))
@@ -115,7 +115,7 @@ def test_that_a_job_uses_the_gpus_that_it_names_in_its_order(use: Use, job: Make
     assert free(host)
 
 
-@pytest.mark.parametrize("command", [Stop, Pause])
+@pytest.mark.parametrize("command", some((Stop, Pause), everyday=(Pause,)))
 def test_that_gpus_are_free_soon_after_a_run_was_told_to_end(
     use: Use, job: Make, begin: Begin, command: type[Stop | Pause]
 ) -> None:
@@ -147,6 +147,7 @@ def test_that_a_killed_rank_gives_its_memory_back_and_the_run_goes_on(use: Use, 
     assert free(host)
 
 
+@pytest.mark.long
 def test_that_several_ranks_without_memory_go_on_with_smaller_parts(use: Use, job: Make, begin: Begin) -> None:
     fields = {"batch_size": 64, "image_size": 320, "model": "resnet18", "precision": "fp32", "strategy": "ddp"}
     host = use(2, memory_mib=400)
@@ -170,6 +171,7 @@ def test_that_a_hung_gpu_ends_the_attempt_in_the_time_that_a_collective_may_take
     assert free(host)
 
 
+@pytest.mark.long
 def test_that_the_terminal_trains_on_gpus_by_their_numbers(use: Use, pictures: Path) -> None:
     host = use(2)
     answer = terminal.footplate(

@@ -32,7 +32,8 @@ def test_that_pressing_train_on_two_gpus_trains_there_and_stop_frees_them(
     window = open_window()
     assert window.track is not None
     qtbot.waitUntil(lambda: window.track.devices.selection() == host.uuids[:1], timeout=SOON_MS)
-    for field, value in {"dataset": str(pictures), "predictions": 0, "image_size": 16, "strategy": "ddp"}.items():
+    chosen = {"dataset": str(pictures), "model": "mnist_cnn", "predictions": 0, "image_size": 16, "strategy": "ddp"}
+    for field, value in chosen.items():
         window.form.rows[field].set_value(value)
     window.track.devices.set_selection(host.uuids)
     run = press_train(ready(window, qtbot), qtbot, epochs=1000)

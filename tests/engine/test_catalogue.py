@@ -38,6 +38,10 @@ def test_that_the_file_lists_every_task_strategy_and_model() -> None:
         "unet",
         "fcn_resnet50",
         "timm:dla34",
+        "maskrcnn_mobilenet_light",
+        "hourglass_mtl",
+        "hed",
+        "pointcnn_x2",
     ],
 )
 def test_that_what_ships_of_a_model_is_current(name: str) -> None:

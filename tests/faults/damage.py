@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -148,3 +150,37 @@ def limit_files(process: psutil.Process, size: int | None) -> None:
     """No file that `process` writes to may grow beyond so many bytes from now on; None lifts it. It needs no root."""
     _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (hard if size is None else size, hard))
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Nothing can be made or replaced in `folder` meanwhile."""
+    if os.geteuid() != 0:
+        folder.chmod(0o500)
+        yield
+        folder.chmod(0o700)
+        return
+    mount("--bind", str(folder), str(folder))
+    try:
+        words = ["mount", "-o", "remount,ro,bind", str(folder)]  # which is refused while a file there is written to
+        wait_until(
+            lambda: subprocess.run(words, capture_output=True, check=False).returncode == 0, "the disk to be idle"
+        )
+        yield
+    finally:
+        unmount(folder)
+
+
+def delete(run: RealRun) -> None:
+    """Also where the run writes something there meanwhile."""
+    while True:
+        try:
+            shutil.rmtree(run.folder.path)
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+
+
+def move_away(run: RealRun) -> None:
+    run.folder.path.rename(run.folder.path.with_name("moved"))

@@ -21,12 +21,14 @@ import psutil
 import pytest
 import torch
 
-from engine.contract import paths
+from engine.contract import consent, paths
 from engine.contract.connection import RunConnection
 from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.contract.notices import load_notices
 from engine.contract.protocol import ENCODE, Hello, Stop
+from engine.contract.run_index import RunIndex
+from engine.contract.run_notes import change_notes
 from engine.contract.runs import create_run
 from engine.supervisor.endpoint import open_endpoint
 from tests.engine.supervisor.supervised import ROOT, wait_until
@@ -35,6 +37,7 @@ from tests.faults.conftest import Begin, Make, Whole
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.faults.test_damaged_checkpoints import Bomb
+from tests.gui.run.written import a_run
 from tests.support.consent import agreed
 from tests.support.nobody import NOBODY, as_nobody
 
@@ -204,15 +207,23 @@ def test_that_another_user_can_neither_read_nor_steer_a_run_nor_plant_anything(
     (shared_place / "home/open").touch()
     run = begin(job(epochs=10_000, picture_cache="disk", model="mnist_cnn", model_file_sha256=""))
     run.wait_for_checkpoint()
+    a_run(8)
+    wait_until(lambda: bool(list(RunIndex().summaries())) and RunIndex.file().exists(), "the index of the runs")
+    change_notes(run.folder.path, name="mine")
+    consent.agree("net.py", "0" * 64)
+    (paths.private_folder(paths.home() / "logs") / "window.log").touch()
+    compiled = paths.trusted_folder(paths.cache_folder() / "compiled")
     supervisor = run.folder.supervisor()
     assert supervisor is not None
     place = supervisor.endpoint.removeprefix("unix:")
     folder, runtime = run.folder.path, Path(place).parent
-    to_list = [paths.runs_folder(), folder, run.folder.checkpoints, paths.cache_folder() / "pictures", runtime]
-    to_read = [path for path in folder.rglob("*") if path.is_file()]
-    assert run.last in to_read
+    kept = [paths.home() / "consent", paths.home() / "logs", paths.cache_folder() / "pictures", compiled]
+    to_list = [paths.runs_folder(), folder, run.folder.checkpoints, runtime, *kept]
+    to_read = [path for path in paths.home().rglob("*") if path.is_file() and path.name != "open"]
+    assert {run.last, run.folder.job_file, run.folder.events_file, folder / "notes.json"} < set(to_read)
+    assert {path.parent for path in to_read} >= {paths.home() / "consent", paths.home() / "logs", paths.home()}
     # What is in the way of a ticket is refused by the folder that it would lie in.
-    plants = [paths.runs_folder(), folder, run.folder.checkpoints, runtime, runtime / "queue", shared_place / "home"]
+    plants = [*to_list, runtime / "queue", shared_place / "home"]
     orders = [
         *(("list", path) for path in to_list),
         *(("read", path) for path in to_read),

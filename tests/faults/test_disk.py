@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -17,7 +15,7 @@ from engine.contract.events import CheckpointSaved, RunFinished, RunStarted, War
 from engine.contract.protocol import Adjust, Stop
 from engine.contract.runs import list_runs
 from tests.faults.conftest import EPOCHS, Started, Whole
-from tests.faults.damage import Gate, fill, limit_files, listening, mount, unmount
+from tests.faults.damage import Gate, delete, fill, limit_files, listening, move_away, read_only
 from tests.faults.real_runs import RealRun, assert_same_end, differences
 from tests.support.cases import some
 
@@ -105,22 +103,6 @@ def test_that_files_that_may_not_grow_are_as_a_full_disk(
     assert_as_uninterrupted(run)
 
 
-@contextmanager
-def read_only(folder: Path) -> Iterator[None]:
-    """Nothing can be made or replaced in `folder` meanwhile."""
-    if os.geteuid() != 0:
-        folder.chmod(0o500)
-        yield
-        folder.chmod(0o700)
-        return
-    mount("--bind", str(folder), str(folder))
-    try:
-        mount("-o", "remount,ro,bind", str(folder))
-        yield
-    finally:
-        unmount(folder)
-
-
 @pytest.mark.parametrize("what", some(["checkpoints", "run"], everyday=["checkpoints"]))
 def test_that_a_folder_made_read_only_costs_checkpoints_until_it_is_writable(
     started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None], what: str
@@ -135,14 +117,6 @@ def test_that_a_folder_made_read_only_costs_checkpoints_until_it_is_writable(
     gate.open()
     run.completed()
     assert_as_uninterrupted(run)
-
-
-def delete(run: RealRun) -> None:
-    shutil.rmtree(run.folder.path)
-
-
-def move_away(run: RealRun) -> None:
-    run.folder.path.rename(run.folder.path.with_name("moved"))
 
 
 @pytest.mark.parametrize("how", some([delete, move_away], everyday=[delete]))

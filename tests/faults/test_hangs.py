@@ -20,6 +20,8 @@ from tests.faults.real_runs import Hold, assert_same_end, is_alive
 pytestmark = pytest.mark.faults
 
 QUICK = Limits(silent=2.5, silent_preparing=20.0, silent_warning=3.0, stuck=20.0)
+TOLD_S = 10.0
+"""Within this time it is told that a rank was stopped, for which it has to have been silent for 3 s."""
 FORCED = "Rank 0 did not end when asked and was ended by a signal."
 
 
@@ -65,22 +67,45 @@ def test_that_a_rank_is_named_by_the_usual_limits_and_the_run_starts_again(
     begun = time.time()
     again = run.wait_for(Restarting)
     assert again.rank == 0
+    assert "while others still do: it was stopped." in again.cause
     assert LIMITS.silent - 2 < again.time - begun < LIMITS.silent + 5
     run.completed()
     assert_same_end(run.end, whole(job("ddp", 2)))
 
 
-def test_that_a_single_rank_that_is_stopped_is_warned_of_and_goes_on_when_it_is_let(
+def test_that_a_single_rank_that_is_stopped_is_told_of_in_seconds_and_goes_on_when_it_is_let(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole
 ) -> None:
-    run = begin_held(job(), limits=Limits(silent_warning=1.5))
+    run = begin_held(job())
     (worker,) = run.workers().values()
     worker.suspend()
+    stopped_at = time.time()
     hold.release()
     warned = run.wait_for(Warned)
-    assert (warned.code, warned.rank) == ("silent", 0)
-    assert "it may hang. Stop ends it." in warned.message
+    assert (warned.code, warned.rank) == ("stopped", 0)
+    assert f"Rank 0 was stopped by a signal. `kill -CONT {worker.pid}` lets it go on" in warned.message
+    assert warned.time - stopped_at < TOLD_S
     worker.resume()
+    run.completed()
+    assert run.all(Restarting) == []
+    assert [event.code for event in run.all(Warned)] == ["stopped"]
+    assert_same_end(run.end, whole(job()))
+
+
+def test_that_a_single_rank_that_stays_stopped_is_taken_for_dead_and_the_run_starts_again(
+    job: Make, begin_held: Begin, hold: Hold, whole: Whole
+) -> None:
+    run = begin_held(job(), limits=Limits(stopped=1.0))
+    saved, (worker,) = run.saved, run.workers().values()
+    worker.suspend()
+    hold.release()
+    again = run.wait_for(Restarting)
+    assert [event.code for event in run.all(Warned)] == ["stopped"]
+    assert (again.rank, again.kind) == (0, "fault")
+    assert "Rank 0 was stopped by a signal and has not gone on for" in again.cause
+    assert "See worker-0.log." in again.cause
+    assert run.wait_for(Planned, since=again.n).from_step >= saved
+    assert not is_alive(worker)
     run.completed()
     assert_same_end(run.end, whole(job()))
 

@@ -148,6 +148,7 @@ def test_that_without_restarts_a_killed_rank_fails_the_run_with_its_name(
     assert run.all(Restarting) == []
 
 
+@pytest.mark.long
 def test_that_a_rank_killed_again_and_again_stops_after_the_set_number_and_can_then_go_on(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,6 +31,15 @@ def styled(qapp: QApplication) -> QApplication:
     return qapp
 
 
+@pytest.fixture(autouse=True)
+def collected_on_this_thread() -> Iterator[None]:
+    """Garbage is collected on the GUI thread alone, as in the program."""
+    gc.disable()
+    yield
+    gc.collect(1)
+    gc.enable()
+
+
 @pytest.fixture
 def form(styled: QApplication, qtbot: QtBot) -> JobForm:
     """The form by itself, with no folder chosen."""
@@ -41,9 +51,15 @@ def form(styled: QApplication, qtbot: QtBot) -> JobForm:
 
 
 @pytest.fixture
-def nothing_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows get no warm parent ready, which takes seconds: for tests that start no run."""
-    monkeypatch.setattr(Launcher, "touch", lambda _launcher: None)
+def warm_parent() -> None:
+    """Windows get a warm parent ready, as the program's do."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_beforehand(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows get no warm parent ready, which takes seconds, but in tests that ask for one."""
+    if "warm_parent" not in request.fixturenames:
+        monkeypatch.setattr(Launcher, "touch", lambda _launcher: None)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
 from PySide6.QtWidgets import (
@@ -22,8 +21,6 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
 from gui.main_window import MainWindow
-
-pytestmark = pytest.mark.usefixtures("nothing_beforehand")
 
 FIELDS = ("Dataset folder", "Task", "Model", "Strategy", "Epochs", "Batch size", "Learning rate")
 

@@ -117,6 +117,17 @@ def test_that_train_waits_while_the_folder_is_looked_through(form: JobForm, pict
     assert "looked through" in form.train.toolTip()
 
 
+def test_that_a_press_as_a_look_through_the_folder_begins_starts_the_run_after_it(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    fill(form, pictures, qtbot)
+    form.inspection.checking = True  # as the disk says once it is asked that the folder is another
+    with qtbot.assertNotEmitted(form.train_requested):
+        form.start()
+    with qtbot.waitSignal(form.train_requested):
+        form.set_report(REPORT)
+
+
 def test_that_an_unread_folder_can_be_trained_on_once_looking_is_cancelled(
     form: JobForm, pictures: Path, qtbot: QtBot
 ) -> None:
@@ -167,6 +178,13 @@ def test_that_typing_part_of_a_models_name_finds_it(form: JobForm, qtbot: QtBot)
     qtbot.keyClick(completer.popup(), Qt.Key.Key_Down)
     qtbot.keyClick(completer.popup(), Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: picker.value() == "mnist_cnn")
+
+
+def test_that_a_model_may_be_typed_by_its_id_or_title(form: JobForm) -> None:
+    picker = form.rows["model"].editor
+    for typed in ("resnet18", "ResNet-18", " RESNET-18 "):
+        picker.control.setText(typed)
+        assert picker.value() == "resnet18"
 
 
 def test_that_a_model_file_runs_only_after_it_has_been_allowed(

@@ -99,7 +99,6 @@ def test_that_an_exclusive_gpu_is_free_as_soon_as_its_process_ends(ready: JobFor
 
 
 @pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_the_window_tells_it_of_the_gpu_that_it_has_chosen_itself(
     open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

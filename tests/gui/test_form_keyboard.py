@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMenu, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
@@ -45,7 +44,6 @@ def choose_from_menu(qtbot: QtBot, editor: RecipeEditor, letter: Qt.Key) -> None
     press(qtbot, Qt.Key.Key_Space)
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_a_recipe_is_chosen_changed_gone_back_to_saved_and_deleted_by_keyboard(
     open_window: Callable[[], MainWindow], qtbot: QtBot, own_home: Path
 ) -> None:

@@ -18,7 +18,8 @@ from gui.form.form import JobForm
 from gui.form.guest import Guest
 from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
-from gui.main_window import MainWindow, sample_job
+from gui.form.recognition import sample_job
+from gui.main_window import MainWindow
 from tests.gui.run.written import a_run
 
 
@@ -57,7 +58,6 @@ def change(form: JobForm, **changes: object) -> None:
     form.judge()
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_the_window_begins_with_the_recipe_that_fits_the_sample(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:

@@ -60,7 +60,6 @@ def test_that_a_run_that_goes_on_is_news_again_should_it_be_interrupted() -> Non
     assert run.job() == job(epochs=9)
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
     open_window: Callable[[], MainWindow], qtbot: QtBot, pictures: Path
 ) -> None:

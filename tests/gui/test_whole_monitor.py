@@ -22,7 +22,6 @@ from tests.support.pulse import Pulse
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
-    pytest.mark.usefixtures("nothing_beforehand"),
 ]
 
 PATIENCE_MS = 60_000

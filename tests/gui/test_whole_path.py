@@ -38,9 +38,9 @@ def press_train(window: MainWindow, qtbot: QtBot, epochs: int) -> RunFolder:
     window.form.rows["epochs"].set_value(epochs)
     ready(window, qtbot)
     assert window.track is not None
-    with qtbot.waitSignal(window.track.launcher.started, timeout=SOON_MS) as started:
+    with qtbot.waitSignal(window.track.launcher.started, timeout=SOON_MS, raising=False) as started:
         qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
-    assert started.args is not None
+    assert started.args is not None, f"{status(window)}; {window.form.foot.reason.text()}"
     return started.args[0]
 
 
@@ -69,6 +69,7 @@ def look_at_its_views(window: MainWindow) -> None:
         assert page.predictions.prediction_words.text()
 
 
+@pytest.mark.usefixtures("warm_parent")
 def test_that_pressing_train_in_a_fresh_home_trains_the_sample(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     assert status(window).startswith("Idle")
@@ -105,12 +106,12 @@ def test_that_a_run_goes_on_without_the_window_and_is_shown_whole_in_the_next(
     open_window: OpenWindow, qtbot: QtBot
 ) -> None:
     first = ready(open_window(), qtbot)
-    run = press_train(first, qtbot, epochs=4)
+    run = press_train(first, qtbot, epochs=2)
     qtbot.waitUntil(lambda: points(first) > 0, timeout=SOON_MS)
     closing_at = time.time()
     first.close()
     second = open_window()
-    assert second.form.rows["epochs"].value() == 4
+    assert second.form.rows["epochs"].value() == 2
     wait_for_status(second, "Completed", qtbot)
     assert [other.run_id for other in list_runs()] == [run.run_id]
     last = run.last_event()
@@ -120,6 +121,7 @@ def test_that_a_run_goes_on_without_the_window_and_is_shown_whole_in_the_next(
     assert points(second) == written > 0
 
 
+@pytest.mark.long
 def test_that_a_job_can_be_made_and_started_by_keyboard_alone(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     qtbot.waitActive(window)
@@ -160,6 +162,7 @@ def _tab_round(window: MainWindow, visited: list[str]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("warm_parent")
 def test_that_a_window_closed_right_after_train_leaves_a_run_that_goes_on(
     open_window: OpenWindow, qtbot: QtBot
 ) -> None:
@@ -173,6 +176,7 @@ def test_that_a_window_closed_right_after_train_leaves_a_run_that_goes_on(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("warm_parent")
 def test_that_shortcuts_start_and_stop_a_run(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     window.form.rows["epochs"].set_value(1000)
@@ -183,7 +187,6 @@ def test_that_shortcuts_start_and_stop_a_run(open_window: OpenWindow, qtbot: QtB
     wait_for_status(window, "Stopped", qtbot)
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_a_run_that_cannot_be_made_is_explained_in_the_form(
     open_window: OpenWindow, qtbot: QtBot, own_home: Path
 ) -> None:
@@ -195,7 +198,6 @@ def test_that_a_run_that_cannot_be_made_is_explained_in_the_form(
     assert status(window).startswith("Idle")
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
     open_window: OpenWindow, qtbot: QtBot, pictures: Path
 ) -> None:
@@ -217,7 +219,6 @@ def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
     assert not any(line.acceptDrops() for line in window.form.findChildren(QLineEdit))
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_sizes_and_hidden_panels_are_remembered(open_window: OpenWindow, qtbot: QtBot) -> None:
     first = open_window()
     first.header.devices.click()
@@ -229,7 +230,6 @@ def test_that_sizes_and_hidden_panels_are_remembered(open_window: OpenWindow, qt
     assert second.devices_place.isVisible()
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_the_command_on_the_clipboard_is_the_job_on_screen(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     window.form.copy.click()

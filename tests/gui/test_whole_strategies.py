@@ -9,7 +9,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
-from gui.main_window import MainWindow, sample_job
+from gui.form.recognition import sample_job
+from gui.main_window import MainWindow
 from gui.run.strategy_view import StrategyView
 
 SOON_MS = 120_000

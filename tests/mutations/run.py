@@ -1,7 +1,7 @@
 """``python tests/mutations/run.py [NAME ...]``: puts faults into copies of the tree, and tells which of them no test notices.
 
 Each patch in `faults` is such a fault. The lines before its first "diff" say what it breaks, and after "tests:" which
-tests are to fail with it. Exit code 1 where a fault went unnoticed, or a patch no longer fits.
+tests are to fail with it, which pass without. Exit code 1 where a fault went unnoticed, or a patch no longer fits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,29 +24,45 @@ FAILED = 1
 
 def verdict(fault: Path) -> str:
     """ "noticed", or what went wrong."""
-    head = fault.read_text().partition("diff --git")[0]
-    tests = [line.partition("tests:")[2].strip() for line in head.splitlines() if line.startswith("tests:")]
     with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
-        tree = Path(folder)
-        for name in SOURCES:
-            source = ROOT / name
-            if source.is_dir():
-                shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__", "mutations"))
-            else:
-                shutil.copy(source, tree / name)
+        tree = copied(Path(folder))
         applied = subprocess.run(["git", "apply", str(fault)], cwd=tree, capture_output=True, text=True, check=False)
         if applied.returncode:
             return f"does not fit any more: {applied.stderr.strip()}"
-        words = [sys.executable, "-m", "pytest", "-n", "0", "-m", "", "-q", "-x", *tests]
-        environment = os.environ | {"PYTHONPATH": str(tree)}
-        done = subprocess.run(words, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+        done = tested(tree, tests_of(fault), "-x")
     if done.returncode == FAILED:
         return "noticed"
     return "NOT NOTICED" if done.returncode == 0 else f"pytest ended with {done.returncode}: {done.stdout[-500:]}"
 
 
+def tests_of(fault: Path) -> list[str]:
+    head = fault.read_text().partition("diff --git")[0]
+    return [line.partition("tests:")[2].strip() for line in head.splitlines() if line.startswith("tests:")]
+
+
+def copied(tree: Path) -> Path:
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__", "mutations"))
+        else:
+            shutil.copy(source, tree / name)
+    return tree
+
+
+def tested(tree: Path, tests: Iterable[str], *options: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "pytest", "-n", "0", "-m", "", "-q", *options, *tests]
+    environment = os.environ | {"PYTHONPATH": str(tree)}
+    return subprocess.run(words, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+
+
 def main() -> int:
     faults = [fault for fault in sorted(FAULTS.glob("*.patch")) if not sys.argv[1:] or fault.stem in sys.argv[1:]]
+    with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
+        sound = tested(copied(Path(folder)), sorted({test for fault in faults for test in tests_of(fault)}))
+    if sound.returncode:
+        print(f"The tests fail without any fault:\n{sound.stdout[-5000:]}")
+        return 1
     missed = 0
     for fault in faults:
         begun = time.monotonic()

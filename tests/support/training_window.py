@@ -12,6 +12,7 @@ from PySide6 import __version__ as qt
 from PySide6.QtWidgets import QApplication
 
 from gui import theme
+from gui.form.recognition import sample_job
 from gui.main_window import MainWindow
 
 
@@ -28,11 +29,10 @@ def training_window(app: QApplication, dataset: str = "", **fields: object) -> I
         os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
         theme.apply(app)
         window = MainWindow()
-        window.form.rows["epochs"].set_value(10_000)
-        for name, value in fields.items():
-            window.form.rows[name].set_value(value)
         if dataset:
             window.form.set_dataset(dataset)
+        for name, value in {"model": sample_job().model, "epochs": 10_000, **fields}.items():
+            window.form.rows[name].set_value(value)
         window.resize(1280, 800)
         window.show()
         yield window

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.cli.gpus.layout import Column, Line, aligned, shortened, table_width
-from engine.cli.words import duration, size
 from engine.contract.devices import GpuProcess, Snapshot
+from engine.contract.format import duration, size
 
 SHORTEST_COMMAND = 16
 _KINDS = {"compute": "C", "graphics": "G", "both": "C+G"}

@@ -6,9 +6,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gui import icons, theme
+from gui.format import clock
 from gui.monitor.alerts.rules import KINDS
 from gui.monitor.alerts.watcher import Alert, Alerts
-from gui.monitor.alerts.words import clock
 
 
 class AlertCard(QFrame):

@@ -9,10 +9,12 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
+from engine.contract.format import duration
 from gui import theme
+from gui.format import clock
 from gui.icons import icon
+from gui.monitor.alerts.rules import KINDS
 from gui.monitor.alerts.watcher import Alert
-from gui.monitor.alerts.words import clock, lasted
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -26,9 +28,16 @@ class _Column:
     """A text that has to find room in it."""
 
 
+def _lasted(alert: Alert) -> str:
+    """ "3:12 min", "in force", or "–" for something that happened and was over at once."""
+    if alert.ended is None:
+        return "in force"
+    return "–" if KINDS[alert.kind].event else duration(max(0.0, alert.ended - alert.since))
+
+
 COLUMNS = (
     _Column("Began", lambda alert: clock(alert.since), "21 Nov 14:02:31"),
-    _Column("Lasted", lasted, "1:00:00 h"),
+    _Column("Lasted", _lasted, "1:00:00 h"),
     _Column("Where", lambda alert: alert.title, "This machine"),
     _Column("What", lambda alert: f"{alert.what}: {alert.text}", ""),
 )

@@ -23,9 +23,9 @@ from engine.contract.problems import Problem
 from gui import icons, theme
 from gui.devices.parts import ElidedLabel
 from gui.form.editors import FloatEditor
-from gui.form.row import ProblemLabel
 from gui.monitor.alerts.rules import Kind, Rule, problems, summary
 from gui.tab_order import order_tabs
+from gui.widgets.problem_label import ProblemLabel
 
 _MINUTES_FROM_S = 300.0
 """Rules whose default is at least so long are edited in minutes, others in seconds."""

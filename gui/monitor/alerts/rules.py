@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from engine.contract.devices import Gpu
+from engine.contract.format import counted
 from engine.contract.problems import Problem, Severity
 
 KindId = Literal[
@@ -204,5 +205,5 @@ def summary(rule: Rule) -> str:
         said.append(f"for {length(rule.for_s)}")
     told = " ".join(said) or "as soon as it happens"
     if rule.devices is not None and kind.id != "not_answering":
-        told += f" · {len(rule.devices)} device{'s' if len(rule.devices) != 1 else ''} only"
+        told += f" · {counted(len(rule.devices), 'device')} only"
     return told + (" · notification" if rule.notify else "")

@@ -37,7 +37,7 @@ from engine.contract.problems import Problem
 from gui.child import GOODBYE_MS, ChildModule
 from gui.devices.parts import ElidedLabel
 from gui.form.editors import FloatEditor, TextEditor
-from gui.form.row import ProblemLabel
+from gui.widgets.problem_label import ProblemLabel
 
 _ANSWER_BYTES = 1 << 16
 _MINUTES_WIDTH = 70

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from engine.contract.format import counted
 from gui.devices.parts import ElidedLabel
 from gui.monitor.alerts.cards import AlertCards
 from gui.monitor.alerts.history_table import HistoryModel, HistoryTable
@@ -22,7 +23,6 @@ from gui.monitor.alerts.rule_row import RuleRow
 from gui.monitor.alerts.rules import KINDS, KindId
 from gui.monitor.alerts.run_notices import RunNotices
 from gui.monitor.alerts.watcher import Alerts
-from gui.monitor.alerts.words import count
 
 SIDE_BY_SIDE = 980
 """From this width on the rules stand beside the alerts, not below."""
@@ -123,10 +123,10 @@ class AlertsView(QWidget):
 
     def _show_alerts(self) -> None:
         now = self._alerts.in_force
-        self._count.setText(count(len(now)) if now else "")
+        self._count.setText(counted(len(now), "alert") if now else "")
         self.acknowledge_all.setEnabled(bool(self._alerts.unseen))
         past = self._alerts.history
-        self._kept.setText(count(len(past)) if past else "No alert since this window was opened.")
+        self._kept.setText(counted(len(past), "alert") if past else "No alert since this window was opened.")
         self.table.setVisible(bool(past))
         self._share_room()
         self.history.show_alerts(past)

@@ -46,6 +46,7 @@ def of_training(answer: Answer) -> list[str]:
     return [line for line in answer.out.splitlines() if "Training:" in line]
 
 
+@pytest.mark.long
 def test_that_doctor_ends_badly_where_the_driver_is_too_old(stubbed: NvmlStub) -> None:
     stubbed.write([gpu_profile(index) for index in range(4)], **OLD_DRIVER)
     answer = footplate("doctor")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from engine.cli.main import main
 from engine.contract.runs import list_runs
 from tests.engine.cli.terminal import footplate
 
@@ -55,3 +57,12 @@ def test_that_a_bad_request_is_told_at_its_flag_without_measuring() -> None:
     assert "Did you mean --model?" in answer.err
     assert "--batch-size" in answer.err
     assert "DATASET: There is no folder" in answer.err
+
+
+def test_that_a_jobs_own_strategy_is_taken_and_otherwise_a_pipelines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.toml").write_text('strategy = "fsdp"\ndevices = ["cpu"]\n')
+    for words, strategy in ((("--job", str(tmp_path / "job.toml")), "Fully sharded (FSDP)"), ((), "Pipeline")):
+        assert main(["cut", "--devices", "cpu", *words]) == 2
+        assert f"{strategy} needs at least 2 devices" in capsys.readouterr().err

@@ -1,13 +1,11 @@
-"""What ``--devices`` takes, and how numbers are said."""
+"""What ``--devices`` takes, and how tables are set."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from engine.cli.arguments import needs_gpus, resolve_devices
-from engine.cli.words import duration, size, table
+from engine.cli.table import table
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 
 A, B = "GPU-aaaa", "GPU-bbbb"
@@ -41,21 +39,4 @@ def test_that_the_cpu_needs_no_look_at_the_gpus() -> None:
     assert not needs_gpus({"devices": ["cpu", "cpu"]})
     assert not needs_gpus({})
 
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(None, "–"), (0.4, "0 s"), (59, "59 s"), (60, "1:00"), (192, "3:12"), (3723, "1:02:03")]
-)
-def test_that_durations_read_as_on_a_clock(seconds: float | None, said: str) -> None:
-    assert duration(seconds) == said
-
-
-def test_that_sizes_are_in_binary_units_and_missing_is_a_dash() -> None:
-    assert [size(n) for n in (None, 0, 1023, 1536, 5 << 30, 1 << 51)] == [
-        "–",
-        "0 B",
-        "1023 B",
-        "1.5 KiB",
-        "5.0 GiB",
-        "2048.0 TiB",
-    ]
     assert table(("A", "B"), [("xx", "y")]) == ["A   B", "xx  y"]

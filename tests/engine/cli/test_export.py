@@ -159,6 +159,7 @@ def test_that_a_zip_is_replaced_where_that_is_asked_for(run: RunFolder, tmp_path
         export_zip(run, run.path, {}, replace=True)
 
 
+@pytest.mark.long
 def test_that_the_command_writes_a_zip_with_the_doctors_findings(run: RunFolder, tmp_path: Path) -> None:
     target = tmp_path / "report.zip"
     answer = footplate("export", "first try", "--zip", str(target))
@@ -189,10 +190,11 @@ def test_that_a_missing_tensorboard_is_told_with_how_to_install_it(run: RunFolde
 
 
 def test_that_tensorboard_reads_the_figures_of_a_run(run: RunFolder, tmp_path: Path) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     answer = footplate("export", run.run_id, "--tensorboard", str(tmp_path / "board"))
     assert answer.code == 0, answer.err
-    read = accumulator.EventAccumulator(str(tmp_path / "board" / run.run_id))
+    read = EventAccumulator(str(tmp_path / "board" / run.run_id))
     read.Reload()
     (loss,) = read.Scalars("train/loss")
     assert (loss.step, loss.value, loss.wall_time) == (1, 0.5, 1.8e9 + 3)

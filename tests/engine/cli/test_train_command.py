@@ -62,6 +62,7 @@ def test_that_json_prints_the_events_as_they_stand_in_the_run_and_nothing_else(p
     assert footplate("attach", "last", "--json").out == answer.out
 
 
+@pytest.mark.long
 def test_that_a_failed_training_ends_with_3_and_the_cause(pictures: Path, tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text("raise RuntimeError('out of ideas')\n")

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from engine.contract.balancing import Question, divide
 from engine.contract.cut import CannotCut, Cut, Segment, automatic, best_cuts, moved, reachable, stages
 
 GIB = 2**30
@@ -245,3 +246,17 @@ def test_that_a_deep_model_is_cut_at_once() -> None:
     shares = [stage.share for stage in stages(automatic(cut))]
     assert time.process_time() - begun < 5
     assert max(shares) < 1.02 / 8
+
+
+def test_that_where_not_all_divisions_are_tried_the_better_of_two_beginnings_counts() -> None:
+    costs = [3, 1, 2, 8, 3, 3, 2, 3, 2, 8, 1, 8, 1, 2, 1, 1, 8]
+    sizes = [5, 2, 5, 1, 1, 5, 20, 1, 5, 20, 5, 2, 20, 20, 5, 1, 1]
+
+    def seconds(_stage: int, begin: int, end: int) -> float:
+        return sum(costs[begin:end])
+
+    def memory(_stage: int, begin: int, end: int) -> float:
+        return sum(sizes[begin:end])
+
+    found = divide(Question(len(costs), (0, 1, 2, 2, 1, 0), seconds, seconds, memory, (42.4,) * 3))
+    assert found.excess < 0.07  # from the division whose slowest stage is fastest it is 0.085

@@ -177,7 +177,7 @@ def test_that_the_list_is_read_where_no_index_can_be_written(monkeypatch: pytest
     def refuse(*_args: object, **_more: object) -> tuple[int, str]:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("engine.contract.run_index.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("engine.contract.paths.tempfile.mkstemp", refuse)
     assert read().keys() == {run.run_id}
     assert not RunIndex.file().exists()
 

@@ -140,6 +140,36 @@ def test_that_masks_with_more_things_than_a_byte_can_number_are_told_once(tmp_pa
     ]
 
 
+def test_that_boxes_of_no_area_are_told_and_the_others_are_counted_by_split(tmp_path: Path) -> None:
+    """In folders as VOC writes them, with more pictures than examples are shown of."""
+    flat = Drawn(80, 60, (*ONE.rectangles, Rectangle(20, 20, 20, 40, "dog")))
+    named = {f"{number:02}": (TWO, flat)[number % 2] for number in range(16)}
+    folder = boxed.voc(tmp_path, {"train": named, "val": {"c": ONE, "d": TWO}})
+    report = look(folder)
+    assert "8 boxes of no area, in " in told(report)
+    assert [split.pictures for split in report.splits] == [16, 2]
+    assert report.splits[0].objects == {"cat": 16, "dog": 8}
+    assert report.unreadable_count == 0
+    assert len(report.examples) == 4 * 2
+    splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("boxes",))
+    assert (splits.classes, len(splits.train), len(splits.val)) == (("cat", "dog"), 16, 2)
+    assert (splits.train.class_counts(2), splits.val.class_counts(2)) == ([16, 8], [2, 1])
+
+
+def test_that_things_in_masks_are_named_by_the_only_class_of_their_file_and_counted(tmp_path: Path) -> None:
+    for split, pictures in SPLITS.items():
+        for stem, drawn in pictures.items():
+            draw(tmp_path / f"images/{split}/{stem}.png", drawn)
+            numbered(tmp_path / f"masks/{split}/{stem}.png", drawn)
+        content = boxed.coco_json(pictures)
+        content["categories"] = [{"id": 3, "name": "nucleus"}]
+        content["annotations"] = [{**each, "category_id": 3} for each in content["annotations"]]
+        text(tmp_path / f"annotations/{split}.json", json.dumps(content))
+    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, formats=("instances",))
+    assert (splits.classes, len(splits.train), len(splits.val)) == (("nucleus",), 2, 2)
+    assert (splits.train.class_counts(1), splits.val.class_counts(1)) == ([3], [3])
+
+
 def test_that_blood_cells_are_read_but_for_two_boxes_of_no_area() -> None:
     folder = str(dataset("bccd"))
     (problem,) = recognise(folder, val_fraction=0.2, seed=0, formats=("boxes",)).problems

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,18 @@ def test_that_targets_are_fractions_of_the_square_in_which_a_picture_lies_whole(
     assert torch.allclose(tall[0], torch.tensor([20 / 80, 20 / 80, 40 / 80, 70 / 80, 0, 0]))
     assert tall[1].tolist() == [0, 0, 0, 0, PADDING, 0]
     assert pictures.class_counts(2) == [2, 1]
+
+
+def test_that_crowds_are_not_counted(tmp_path: Path) -> None:
+    folder = boxed.coco(tmp_path, SPLITS)
+    for path in folder.rglob("*.json"):
+        told = json.loads(path.read_text())
+        for annotation in told["annotations"]:
+            annotation["iscrowd"] = int(annotation is told["annotations"][0])
+        path.write_text(json.dumps(told))
+    pictures = opened(folder)
+    assert int((pictures.targets_of(np.arange(2))[..., 4] != PADDING).sum()) == 3
+    assert sum(pictures.class_counts(2)) == 2
 
 
 @pytest.mark.parametrize("augmentation", ["none", "light"])

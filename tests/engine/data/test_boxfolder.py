@@ -140,6 +140,20 @@ def test_that_outlines_of_yolo_become_the_boxes_around_them(tmp_path: Path) -> N
     assert rows(recognised, recognised.train)["b"] == [("dog", (15.0, 20.0, 45.0, 70.0), False)]
 
 
+def test_that_how_sure_a_detector_was_is_no_part_of_yolos_box(tmp_path: Path) -> None:
+    root = boxed.yolo(tmp_path, SPLITS)
+    text(root / "labels/train/b.txt", "1 0.5 0.5 0.5 0.25 0.9")
+    recognised = found(root)
+    assert rows(recognised, recognised.train)["b"] == [("dog", (15.0, 30.0, 45.0, 50.0), False)]
+
+
+def test_that_numbers_beyond_the_picture_are_not_taken_for_yolos_fractions(tmp_path: Path) -> None:
+    root = boxed.yolo(tmp_path, {"train": {"a": ONE}, "val": {"b": ONE}})
+    for path in root.glob("labels/*/*.txt"):
+        text(path, "1 1.5 1 0.5 0.5")
+    assert found(root).train is None
+
+
 def test_that_outlines_of_coco_become_boxes_where_there_are_none(tmp_path: Path) -> None:
     content = boxed.coco_json(SPLITS["train"])
     for each in content["annotations"]:
@@ -154,12 +168,42 @@ def test_that_outlines_of_coco_become_boxes_where_there_are_none(tmp_path: Path)
     ]
 
 
+def test_that_cocos_classes_are_in_the_order_of_their_ids(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    for path in root.glob("annotations/*.json"):
+        content = json.loads(path.read_text())
+        for each in content["categories"]:
+            each["id"] = 100 - each["id"]
+        for each in content["annotations"]:
+            each["category_id"] = 100 - each["category_id"]
+        text(path, json.dumps(content))
+    recognised = found(root)
+    assert recognised.classes == ("dog", "cat")
+    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
+
+
+@pytest.mark.parametrize("name", ["a_train.json", "all.json"])
+def test_that_of_cocos_files_for_a_split_its_own_instances_are_used_and_others_are_told(
+    tmp_path: Path, name: str
+) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    content = boxed.coco_json(SPLITS["train"])
+    del content["annotations"][0]
+    text(root / "annotations" / name, json.dumps(content))
+    recognised = found(root)
+    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
+    assert rows(recognised, recognised.val) == drawn_rows(SPLITS["val"])
+    (problem,) = recognised.problems
+    assert f"there is {name}, which is not used" in problem.message.replace("annotations/", "")
+
+
 def test_that_classes_without_a_name_are_told_with_what_to_do(tmp_path: Path) -> None:
     root = boxed.yolo(tmp_path, SPLITS)
-    text(root / "labels/train/b.txt", "7 0.5 0.5 0.1 0.1")
-    (problem,) = errors(found(root).problems)
-    assert "the class 7, but only 2 classes are named" in problem.message
-    assert "data.yaml" in problem.remedy
+    for label in (2, 7):
+        text(root / "labels/train/b.txt", f"{label} 0.5 0.5 0.1 0.1")
+        (problem,) = errors(found(root).problems)
+        assert f"the class {label}, but only 2 classes are named" in problem.message
+        assert "data.yaml" in problem.remedy
     (root / "data.yaml").unlink()
     assert found(root).classes[-1] == "class 7"
 
@@ -257,8 +301,9 @@ def test_that_numbers_beyond_measure_are_not_believed(tmp_path: Path) -> None:
     text(root / "esri_model_definition.emd", '{"Classes": [{"Value": 1e999, "Name": "cat"}]}')
     assert found(root).classes == ("2", "5")
     root = boxed.yolo(tmp_path / "yolo", SPLITS)
-    text(root / "labels/train/b.txt", "1e30 0.5 0.5 0.1 0.1")
-    assert "begins with 1e30, not with the number of a class" in told(found(root))
+    for number in ("1e30", "0.5"):
+        text(root / "labels/train/b.txt", f"{number} 0.5 0.5 0.1 0.1")
+        assert f"begins with {number}, not with the number of a class" in told(found(root))
 
 
 def test_that_a_folder_of_boxes_is_taken_for_no_other_kind_and_the_other_way_round(tmp_path: Path) -> None:

@@ -240,6 +240,20 @@ def test_that_masks_are_taken_for_edges_by_their_lines_or_by_where_their_classes
     np.testing.assert_array_equal(share, lines * FULL)
 
 
+def test_that_what_annotators_drew_goes_before_pictures_of_their_mean(tmp_path: Path) -> None:
+    """As Berkeley's folder is, with both."""
+    make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
+    for path in tmp_path.glob("groundTruth/*/*.mat"):
+        drawn = read_edges(path.name, path.read_bytes())
+        place = tmp_path / "edges" / path.parent.name / f"{path.stem}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.round(drawn.layers.mean(0) * 255).astype(np.uint8)).save(place)
+    recognised = found(tmp_path)
+    assert {name[1].rpartition(".")[2] for name in names(recognised.train)} == {"mat"}
+    assert (len(names(recognised.train)), len(names(recognised.val)), recognised.problems) == (3, 2, ())
+    assert drawn.layers.shape == (2, 32, 32)
+
+
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
 def test_that_berkeleys_pictures_and_annotators_are_read() -> None:
     recognised = found(BSDS)

@@ -53,6 +53,18 @@ def test_that_parts_and_parts_of_parts_can_be_selected(files: Files) -> None:
     assert list(odd.select(np.array([False, True, True]))) == [PATHS[2], PATHS[4]]
 
 
+def test_that_other_files_of_the_same_listings_have_another_identity(files: Files) -> None:
+    def identity(of: Files) -> bytes:
+        return b"".join(map(bytes, of.identity("/set")))
+
+    assert identity(files[1:4]) == identity(files[1:4])
+    assert len({identity(part) for part in (files, files[1:4], files[:3], files[2:4])}) == 4
+    moved = Files.of([Listing.of("/elsewhere/cat", ["1.png", "2.png"])])
+    assert b"".join(map(bytes, moved.identity("/elsewhere"))) == identity(
+        Files.of([Listing.of("/set/cat", ["1.png", "2.png"])])
+    )
+
+
 def test_that_no_files_are_an_empty_list() -> None:
     assert list(Files.of()) == list(Files.of([Listing.of("/set", [])])) == []
 

@@ -275,6 +275,29 @@ def test_that_the_real_datasets_are_looked_through_quickly(real_dataset: Path) -
     assert report.seconds < 3
 
 
+@pytest.mark.parametrize("kind", ["pictures", "digits"])
+def test_that_hundreds_of_pictures_and_thousands_of_digits_are_looked_through_quickly(
+    tmp_path: Path, kind: str
+) -> None:
+    """As many pictures as hymenoptera holds, and a tenth of MNIST."""
+    random = np.random.default_rng(0)
+    for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
+        if kind == "digits":
+            name = "t10k" if split == "val" else "train"
+            write_idx(tmp_path / f"{name}-images-idx3-ubyte", random.integers(0, 256, (digits, 28, 28), np.uint8))
+            write_idx(tmp_path / f"{name}-labels-idx1-ubyte", np.arange(digits) % 10)
+            continue
+        for number in range(count):
+            noise(
+                tmp_path / split / ("ants", "bees")[number % 2] / f"{number}.jpg", 2 * number + digits, size=(160, 120)
+            )
+    _, report, complaints = ask(tmp_path)
+    assert report.problems == ()
+    assert complaints == ""
+    assert [split.pictures for split in report.splits] == ([244, 153] if kind == "pictures" else [6_000, 1_000])
+    assert report.seconds < 3
+
+
 def test_that_the_process_tells_progress_then_the_report_and_nothing_else(mixed: Path) -> None:
     progress, report, complaints = ask(mixed, "--val-fraction", "0.3", "--seed", "4")
     assert progress[0] == InspectionProgress(0, 0)

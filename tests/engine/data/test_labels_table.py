@@ -43,6 +43,7 @@ def told(*splits: object, classes: tuple[str, ...] = CLASSES) -> dict[str, set[s
 FLAGS = "filename,sea,sky,tree\n" + "".join(
     f"{name},{','.join(str(int(each in labels)) for each in CLASSES)}\n" for name, labels in PICTURES.items()
 )
+WORDS = FLAGS.replace(",1", ",True").replace(",0", ",FALSE")
 SEMICOLONS = "Image;Tags;Author\n" + "".join(f'{n};"{"|".join(sorted(labels))}";x\n' for n, labels in PICTURES.items())
 SPACES = "image_name,tags\n" + "".join(f"{name[0]},{' '.join(sorted(labels))}\n" for name, labels in PICTURES.items())
 HEADLESS = "".join(f'{name},"{";".join(sorted(labels))}"\n' for name, labels in PICTURES.items())
@@ -55,6 +56,7 @@ LIST = json.dumps([{"image": f"images/{name}", "labels": sorted(labels)} for nam
     ("name", "content"),
     [
         ("labels.csv", FLAGS),
+        ("labels.csv", WORDS),
         ("labels.csv", SEMICOLONS),
         ("train_v2.csv", SPACES),
         ("labels.csv", HEADLESS),
@@ -186,3 +188,23 @@ def test_that_labels_are_given_as_numbers_to_the_loader(tmp_path: Path) -> None:
             assert target == [float(name in PICTURES[split.path(place)]) for name in CLASSES]
     counts = [split.class_counts(3) for split in (splits.train, splits.val)]
     assert np.sum(counts, axis=0).tolist() == [2, 2, 2]
+
+
+def test_that_a_label_of_half_a_character_is_shown_by_its_number(tmp_path: Path) -> None:
+    pictures(tmp_path)
+    (tmp_path / "labels.json").write_text('{"a.png": ["\\ud800"], "b.png": ["sea"], "c.png": ["sea"]}')
+    found = recognised(tmp_path)
+    assert found is not None
+    assert found.classes == ("sea", "\\ud800")
+
+
+def test_that_a_tile_whose_labels_are_in_no_known_encoding_is_not_used(tmp_path: Path) -> None:
+    pictures(tmp_path / "images")
+    (tmp_path / "labels").mkdir()
+    for name in PICTURES:
+        text = "<annotation><object><name>sea</name></object></annotation>"
+        (tmp_path / "labels" / name.replace("png", "xml")).write_text(text)
+    (tmp_path / "labels" / "a.xml").write_text(f'<?xml version="1.0" encoding="x"?>{text}')
+    found = recognised(tmp_path)
+    assert found is not None
+    assert "There is 1 picture that no table names: a.png." in {problem.message for problem in found.problems}

@@ -180,6 +180,7 @@ def test_that_threads_change_within_an_epoch_and_the_batches_do_not(make: Make, 
     assert readers() == []
 
 
+@pytest.mark.long
 def test_that_reading_ahead_takes_a_few_slots_however_long_the_epoch_is(make: Make, splits: Splits) -> None:
     def slots() -> int:
         return sum(type(thing) is Slot for thing in gc.get_objects())

@@ -149,6 +149,12 @@ def test_that_classes_are_counted_among_all_targets() -> None:
     assert Numbers(11, broken=(2,)).class_counts(3) == [4, 4, 2]
 
 
+def test_that_targets_that_are_no_class_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = torch.tensor([[-100, 0, 1], [1, 255, -1]])  # as losses and masks mark what is to be ignored
+    monkeypatch.setattr(Numbers, "load", lambda self, index, epoch: (torch.zeros(1), target))
+    assert Numbers(2).class_counts(3) == [2, 4, 0]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU on this machine")
 @pytest.mark.parametrize("threads", [0, 2])
 def test_that_a_gpu_is_given_the_same_batches_while_it_reads_others(make: Make, threads: int) -> None:

@@ -173,6 +173,7 @@ def test_that_ranks_that_accumulate_join_their_gradients_once(
     _same(ranks, alone, exactly=False, statistics=False)
 
 
+@pytest.mark.long
 def test_that_ranks_with_fewer_pictures_than_parts_or_none_go_along(job: Make, start: Start, model_file: Write) -> None:
     fields = model_file(BATCHNORM) | {"batch_size": 5}
     alone = start(job(strategy="single", **fields), every_step=True).completed()
@@ -262,6 +263,7 @@ def test_that_a_model_without_blocks_to_compute_again_is_told_of(job: Make, star
     assert warned.code == "no_blocks"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", some(["ddp", "fsdp", "pipeline"], everyday=["ddp"]))
 def test_that_ranks_find_one_loss_scale_for_fp16(job: Make, start: Start, model_file: Write, strategy: str) -> None:
     """The steps that are left out meanwhile differ, since parts of a batch overflow at other scales than the whole."""

@@ -96,7 +96,7 @@ BATCH_NORM = BLOCKS.replace("NORM", "BatchNorm1d")
         pytest.param({"activation_checkpointing": True}, 0.0, marks=pytest.mark.long),
         ({"optimizer": "adamw", "schedule": "onecycle", "learning_rate": 0.003, "ema_decay": 0.9}, 0.0),
         # The norm of all gradients is the root of the shards' sums of squares, which are rounded by themselves.
-        ({"clip_norm": 0.3}, 1e-5),
+        pytest.param({"clip_norm": 0.3}, 1e-5, marks=pytest.mark.long),
     ],
     ids=["checkpointing", "adamw-averaged", "clipped"],
 )
@@ -119,16 +119,20 @@ def test_that_a_weight_in_common_is_one_also_across_blocks(job: Make, start: Sta
     assert torch.equal(state["blocks.0.one.weight"], state["blocks.2.one.weight"])
 
 
+@pytest.mark.long
 def test_that_layers_used_by_one_rank_or_by_none_are_moved_as_by_ddp(
     job: Make, start: Start, model_file: WriteModel
 ) -> None:
     text = LAYER_NORM.replace(
-        "self.alias =", "self.some, self.none = nn.Linear(64, 64), nn.Linear(64, 64); self.alias ="
+        "self.alias =",
+        "self.some, self.early, self.none = (nn.Linear(64, 64) for _ in range(3)); self.passes = 0; self.alias =",
     )
     text = text.replace(
         FORWARD,
         """
+        self.passes += 1
         x = self.blocks(self.first(x.flatten(1)))
+        x = self.early(x) if self.passes < 5 else x  # in the first steps alone
         return self.last(self.some(x) if torch.distributed.get_rank() else x)
 """,
     )
@@ -141,6 +145,7 @@ def test_that_layers_used_by_one_rank_or_by_none_are_moved_as_by_ddp(
     ].keys() - {"alias.weight", "alias.bias"}
 
 
+@pytest.mark.long
 def test_that_batchnorm_statistics_are_rank_0s_as_under_ddp(job: Make, start: Start, model_file: WriteModel) -> None:
     fields = {"epochs": 2} | model_file(BATCH_NORM)
     ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
@@ -153,7 +158,7 @@ def test_that_batchnorm_statistics_are_rank_0s_as_under_ddp(job: Make, start: St
     ("cpus", "fields"),
     [
         pytest.param(3, {"batch_size": 13}, marks=pytest.mark.long),
-        (3, {"batch_size": 2, "epochs": 1}),
+        pytest.param(3, {"batch_size": 2, "epochs": 1}, marks=pytest.mark.long),
         pytest.param(2, {"accumulation": 5}, marks=pytest.mark.long),
     ],
     ids=["unequal", "empty", "empty-chunks"],
@@ -167,6 +172,7 @@ def test_that_shares_of_unequal_size_and_empty_ones_change_nothing(
     assert_same_training(group, single, 1e-4)
 
 
+@pytest.mark.long
 def test_that_empty_chunks_leave_batchnorm_statistics_alone(job: Make, start: Start, model_file: WriteModel) -> None:
     wider = "self.norm(self.one(x)[..., None].repeat(1, 1, 2))[..., 0]"  # two values of each picture
     fields = {"batch_size": 6, "accumulation": 5} | model_file(BATCH_NORM.replace("self.norm(self.one(x))", wider))
@@ -175,6 +181,7 @@ def test_that_empty_chunks_leave_batchnorm_statistics_alone(job: Make, start: St
     assert_same_training(group, ddp, 1e-4)
 
 
+@pytest.mark.long
 def test_that_replicas_of_sharded_models_train_as_one_device_fed_all_shares_in_turn(
     job: Make, start: Start, model_file: WriteModel
 ) -> None:
@@ -245,6 +252,7 @@ def test_that_a_first_step_that_overflows_on_one_rank_is_left_out_on_all(
     assert (scaler["scale"], scaler["_growth_tracker"]) == (2.0**15, 5)
 
 
+@pytest.mark.long
 def test_that_shares_by_speed_give_a_slow_rank_less_and_change_nothing_else(
     job: Make, start: Start, model_file: WriteModel
 ) -> None:

@@ -141,8 +141,8 @@ SETTINGS = {
 }
 
 EVERYDAY = {
-    *(("batchnorm", name) for name in ("single", "accumulation", "ddp", "ddp-accumulation", "model_parallel", "1f1b")),
-    *(("cnn", "zbv"), ("vit", "1f1b"), ("dropout", "ddp"), ("tied", "fsdp")),
+    *(("batchnorm", name) for name in ("single", "ddp", "model_parallel", "1f1b")),
+    *(("cnn", "zbv"), ("dropout", "ddp"), ("tied", "fsdp")),
 }
 """A few seconds each; the others take as long again."""
 

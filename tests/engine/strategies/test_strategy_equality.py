@@ -71,6 +71,7 @@ def test_that_fewer_pictures_than_a_batch_train_the_same(
     )
 
 
+@pytest.mark.long
 def test_that_a_pipeline_with_a_frozen_backbone_trains_the_last_layer_alone(job: Make, start: Start) -> None:
     fields = {"model": "resnet18", "image_size": 32, "freeze_epochs": 100}
     group = start(job(cpus=2, strategy="pipeline", **fields)).completed()

@@ -118,6 +118,7 @@ def test_that_a_client_that_does_not_read_slows_nobody_and_misses_only_metrics(s
         assert [e.n for e in told if isinstance(e, kind)] == [e.n for e in written if isinstance(e, kind)]
 
 
+@pytest.mark.long
 def test_that_a_client_that_never_reads_does_not_hold_up_the_end(start: Start) -> None:
     supervised = start("flood 60000")
     with supervised.connect():

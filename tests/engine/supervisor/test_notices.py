@@ -145,7 +145,7 @@ def test_that_the_end_is_told_with_the_best_measures(spoken: Callable[..., Told]
     run = spoken()
     run.says(TRAINING, step(1), DONE)
     assert run.said == [
-        "ended: night has come to its end / Top-1 accuracy 94.1 %, Validation loss 0.2000 (epoch 7 of 9); 1:02:03 in all."
+        "ended: night has come to its end / Top-1 accuracy 94.1 %, Validation loss 0.2000 (epoch 7 of 9); 1:02:03 h in all."
     ]
 
 
@@ -220,7 +220,7 @@ def test_that_a_run_in_which_nothing_goes_on_is_told_once(spoken: Callable[..., 
     assert not run.said
     run.waits(1.0)
     run.waits(10 * STALL_S)
-    assert run.said == ["stalled: night stalls / Nothing has gone on for 2:01 after step 8."]
+    assert run.said == ["stalled: night stalls / Nothing has gone on for 2:01 min after step 8."]
 
 
 def test_that_the_reason_of_the_watch_is_told_too(spoken: Callable[..., Told]) -> None:
@@ -229,7 +229,7 @@ def test_that_the_reason_of_the_watch_is_told_too(spoken: Callable[..., Told]) -
     run.says(STUCK, after_s=30)
     assert not run.said
     run.waits(STALL_S - 29)
-    assert run.said == [f"stalled: night stalls / {STUCK.message} By now it has been 2:01."]
+    assert run.said == [f"stalled: night stalls / {STUCK.message} By now it has been 2:01 min."]
 
 
 def test_that_a_run_that_goes_on_again_may_stall_again(spoken: Callable[..., Told]) -> None:

@@ -52,6 +52,7 @@ def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.long
 def test_that_a_real_run_trains_to_completion_and_leaves_its_checkpoints(pictures: Path) -> None:
     run = create_run(job(pictures))
     pid = start_supervisor(run)
@@ -100,6 +101,7 @@ def test_that_a_stop_during_the_imports_is_heeded_at_once(pictures: Path) -> Non
     wait_until(lambda: gone(pid), "the supervisor to go")
 
 
+@pytest.mark.long
 def test_that_a_real_group_trains_again_after_a_rank_was_killed_and_goes_on_as_another_execution(
     preloader: Preloader, pictures: Path
 ) -> None:

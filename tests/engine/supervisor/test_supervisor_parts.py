@@ -184,3 +184,12 @@ def test_that_a_peer_of_our_own_is_admitted(tmp_path: Path) -> None:
     with ours, theirs:
         assert endpoint.admits(theirs)
     endpoint.close()
+
+
+def test_that_an_endpoint_that_closes_leaves_the_socket_of_the_next_execution(tmp_path: Path) -> None:
+    before, after = open_endpoint(tmp_path), open_endpoint(tmp_path)
+    assert before.text == after.text
+    before.close()
+    assert after.stands
+    after.close()
+    assert not Path(after.text.removeprefix("unix:")).exists()

@@ -21,6 +21,7 @@ from engine.tasks.boundaries import (
     score,
     thin_maxima,
 )
+from tests.support.edges import make_edged
 
 SIDES = (60, 44)
 BSDS = Path(__file__).parents[4] / "shared/datasets/bsds500_subset"
@@ -132,6 +133,19 @@ def test_that_a_soft_edge_is_thinned_to_its_middle_in_any_direction() -> None:
         assert ndimage.label(kept, np.ones((3, 3)))[1] == 1
     assert not thin[0].any()
     assert not thin[:, -1].any()
+
+
+def test_that_an_annotator_agrees_with_others_by_what_they_drew_too(tmp_path: Path) -> None:
+    """Of files as Berkeley's. The second drew half of what the first did, and nothing else: half of the first's is right, and
+    all of the second's is found."""
+    make_edged(tmp_path, {"test": 2}, side=64, matlab=True)
+    read = [read_edges(file.name, file.read_bytes()).layers for file in sorted(tmp_path.glob("groundTruth/test/*.mat"))]
+    assert [len(layers) for layers in read] == [2, 2]
+    counts = sum(count(layers[0] * 0.995, layers[1:]) for layers in read)
+    drawn, also = (sum(int(layers[which].sum()) for layers in read) for which in (0, 1))
+    right = also / drawn
+    assert score(counts, counts[0]).ods == pytest.approx(2 * right / (right + 1), rel=0.05)
+    assert score(counts, counts[0]).ods < 0.95
 
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")

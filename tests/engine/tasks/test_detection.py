@@ -139,6 +139,12 @@ def test_that_pictures_of_other_channels_are_taken(channels: int) -> None:
     assert model(torch.randn(2, channels, 64, 64), box_targets()).isfinite().all()
 
 
+@pytest.mark.parametrize(("size", "proposals"), [(64, 64), (400, 128), (800, 512), (1600, 512)])
+def test_that_of_smaller_pictures_fewer_proposals_are_learnt_from(size: int, proposals: int) -> None:
+    model: Any = on_meta(lambda: BOXES.build_model(job(model=SMALL["detection"], image_size=size), 3, 3))
+    assert model.roi_heads.fg_bg_sampler.batch_size_per_image == proposals
+
+
 def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
     torch.manual_seed(1)
     one = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).state_dict()

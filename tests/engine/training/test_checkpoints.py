@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sys
@@ -146,3 +147,19 @@ def test_that_a_checkpoint_and_then_its_name_are_brought_to_the_disk(
     with synced(monkeypatch) as names:
         write_checkpoint({"step": 1}, tmp_path / "last.pt")
     assert names == [(str(tmp_path / ".last.pt.part"), []), (str(tmp_path), ["last.pt"])]
+
+
+class _MetsAFullDisk:
+    """Cannot be written for want of room, of which its error tells only as what went before."""
+
+    def __reduce__(self) -> Any:
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            raise RuntimeError("unexpected position") from None
+
+
+def test_that_a_full_disk_is_told_of_where_another_error_hides_it(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"the disk \(or the quota\) of .* is full"):
+        write_checkpoint({"weights": _MetsAFullDisk()}, tmp_path / "last.pt")
+    assert list(tmp_path.iterdir()) == []

@@ -121,6 +121,7 @@ def test_that_a_run_goes_on_to_the_bit_from_the_checkpoint_of_any_step(job: Make
         _assert_same_end(rest, whole)
 
 
+@pytest.mark.long
 def test_that_a_run_from_before_streams_were_mixed_goes_on_by_the_rule_of_its_time(job: Make, start: Start) -> None:
     fields = EVERYTHING | {"mixup": 0.3}
     new = start(job(**fields), every_step=True).completed(PATIENCE_S)

@@ -157,6 +157,7 @@ def test_that_every_strategy_goes_on_from_any_others_checkpoint(
             torch.testing.assert_close(kept[0][name], tensor, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_that_four_ranks_go_on_bit_for_bit(job: Make, start: Start) -> None:
     """DDP arranges its buckets anew after its first step, and with them the order of sums."""
     fields: dict[str, Any] = {"cpus": 4, "strategy": "ddp", "schedule": "none"}
@@ -232,7 +233,7 @@ def test_that_a_file_that_does_not_fit_is_told_of_plainly(
     renamed = tmp_path / "renamed.pt"
     write_checkpoint(_last(first) | {"classes": ("cat", "dog", "owl")}, renamed)
     other = tmp_path / "other.pt"
-    write_checkpoint({"epoch": 3}, other)
+    write_checkpoint({"epoch": 3, "weights": torch.ones(3)}, other)
     wanted = {
         str(tmp_path / "missing.pt"): "There is no file",
         str(
@@ -305,6 +306,7 @@ def test_that_a_pipeline_goes_on_with_the_cuts_that_it_had(job: Make, start: Sta
     assert rest.of(Planned)[0].cut.segments != planned.cut.segments
 
 
+@pytest.mark.long
 def test_that_a_pipeline_that_goes_on_alike_is_not_measured_anew(job: Make, start: Start) -> None:
     fields: dict[str, Any] = {"cpus": 2, "strategy": "pipeline", "microbatches": 2}
     first = start(job(**fields)).completed()

@@ -270,6 +270,7 @@ def build_model(num_classes):
 """
 
 
+@pytest.mark.long
 def test_that_all_ranks_choose_the_same_by_what_all_measured(
     job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
 ) -> None:

@@ -271,7 +271,6 @@ def test_that_colours_follow_the_scheme(show: Callable[..., ComparePage], monkey
     theme.notifier.changed.emit()
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_runs_are_compared_from_the_list_and_left_with_escape(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:

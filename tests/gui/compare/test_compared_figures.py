@@ -50,6 +50,7 @@ def test_that_the_best_measure_is_the_best_of_all_validations() -> None:
 def test_that_images_per_second_do_not_count_the_warming_up() -> None:
     assert compared(run_of(40, "completed", at(500.0))).images_per_second == 500.0
     assert compared(run_of(4, "completed", at(500.0))).images_per_second == 500.0
+    assert compared(run_of(2, "completed", at(500.0))).images_per_second == 500.0
 
 
 def test_that_epochs_have_fractions() -> None:

@@ -222,7 +222,6 @@ def test_that_escape_leaves_the_page_and_ends_measuring(page: CutPage, qtbot: Qt
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_the_form_leads_to_the_cut_and_the_cut_back_into_the_form(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:

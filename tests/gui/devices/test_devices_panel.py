@@ -133,6 +133,8 @@ def test_that_a_gpu_that_is_too_hot_or_asleep_says_so(panel: DevicesPanel) -> No
     assert "⚠ Held back by heat" in texts(panel)
     assert "power limit" not in texts(panel)
     assert "Asleep, not woken" in texts(panel)
+    told = [box.accessibleDescription() for box in panel.findChildren(QCheckBox)]
+    assert [text for text in told if text.endswith(": asleep, not woken")]
 
 
 def test_that_the_instances_of_a_gpu_stand_after_it(panel: DevicesPanel) -> None:

@@ -114,6 +114,7 @@ def test_that_eight_gpus_that_tell_everything_need_no_thinning_at_one_a_second()
     assert history.allocated_bytes <= BUDGET_BYTES
 
 
+@pytest.mark.long
 def test_that_more_devices_than_the_budget_holds_lose_detail_of_the_past_but_no_peak() -> None:
     history = DeviceHistory(budget_bytes=MIB)
     uuids = [f"GPU-{number}" for number in range(16)]

@@ -95,7 +95,6 @@ def test_that_adaptive_optimizers_scale_the_rate_by_the_square_root() -> None:
     assert scaled_rate("sgd", 0.001, 32, 32) == ""
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_the_form_leads_to_the_page_and_its_size_back_into_the_form(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:

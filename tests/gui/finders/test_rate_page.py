@@ -151,7 +151,6 @@ def test_that_a_job_that_has_moved_on_is_told_but_for_what_the_rate_does_not_dep
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_the_form_leads_to_a_rate_and_the_rate_back_into_the_form(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:

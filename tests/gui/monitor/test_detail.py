@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Nvml, Retired, Xid
 from engine.contract.quantities import BY_ID, QUANTITIES
-from gui.devices import words
+from gui.format import clock
 from gui.monitor.facts import GROUPS, groups, now
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, plain_gpu, watched
 
@@ -70,6 +70,7 @@ def test_that_nothing_is_said_of_what_a_gpu_does_not_tell(watching: Watching) ->
     [
         (full_gpu(), "uncorrected", False),
         (full_gpu(ecc=Ecc(uncorrected=2)), "uncorrected", True),
+        (full_gpu(ecc=Ecc(corrected=2)), "corrected", False),
         (full_gpu(retired=Retired(rows_failed=True)), "rows_failed", True),
         (full_gpu(retired=Retired(rows_pending=True)), "rows_pending", True),
         (full_gpu(temperature_c=88.0), "temperature_c", True),
@@ -88,7 +89,7 @@ def test_that_links_errors_and_processes_are_tables(watching: Watching) -> None:
     detail = watching.page.gpus.detail
     assert detail.links.rows()[0] == ["0", "active", "4", "3.00 GB/s", "1.00 GB/s", "0:2:0"]
     assert detail.links.rows()[1][1] == "not active"
-    assert [row[0] for row in detail.xids.rows()] == [words.clock(START - 5), words.clock(START - 60)]
+    assert [row[0] for row in detail.xids.rows()] == [clock(START - 5), clock(START - 60)]
     assert detail.xids.rows()[0][1] == "Xid 79: the GPU has fallen off the bus"
     assert detail.processes.rows() == [["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71 %"]]
     assert detail.instances.isHidden()

@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
 from gui.devices.history import DeviceHistory, device_key
-from gui.monitor.export import ExportError, excerpt, export_csv, export_png, write_csv, written
+from gui.export import ExportError, excerpt, export_csv, export_png, write_csv, written
 from tests.gui.devices.snapshots import UUIDS, gpu, snapshot
 
 BEGIN = 1_700_000_000.0

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Mig, Nvml, Shown
-from gui.devices import words
 from gui.devices.history import device_key
+from gui.format import clock
 from gui.monitor.alerts.view import AlertsView
 from gui.monitor.bar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, VIEWS
 from gui.monitor.gpus import GpusView
@@ -184,7 +184,7 @@ def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watch
     assert page.troubles.isVisible()
     assert page.troubles.text() == "ws2 cannot be reached: connection refused."
     silent = page.gpus.tiles.tiles[f"ws2/{full_gpu(0).uuid}"]
-    assert silent.state.text() == f"⚠ No news since {words.clock(START)}"
+    assert silent.state.text() == f"⚠ No news since {clock(START)}"
     assert silent.title.text() == "ws2 GPU 0"
     assert "No news" not in page.gpus.tiles.tiles[full_gpu(0).uuid].state.text()
     watching.hosts.troubles.clear()
@@ -240,7 +240,7 @@ def test_that_a_lost_gpu_comes_back_to_life(watching: Watching) -> None:
     watching.see(full_gpu(0))
     watching.see(full_gpu(0, lost=True, lost_since=START + 1), at=1)
     (tile,) = watching.page.gpus.tiles.tiles.values()
-    assert tile.state.text() == f"⚠ Lost since {words.clock(START + 1)}"
+    assert tile.state.text() == f"⚠ Lost since {clock(START + 1)}"
     watching.see(full_gpu(0, throttled=()), at=2)
     assert tile.state.text() == ""
 

@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import Gpu
 from gui import theme
 from gui.devices import words
+from gui.format import clock, energy
 from gui.monitor.energy import EnergyMarks
 from gui.monitor.facts import line_scale, lines_of
 from gui.monitor.tile import Tile
@@ -105,7 +106,7 @@ def test_that_thresholds_are_drawn_into_the_graph(styled: QApplication, group: P
 
 def test_that_a_lost_gpu_is_greyed_and_says_since_when(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     tile = tile_of(watched(full_gpu(lost=True, lost_since=START)), group, qtbot)
-    assert tile.state.text() == f"⚠ Lost since {words.clock(START)}"
+    assert tile.state.text() == f"⚠ Lost since {clock(START)}"
     assert figures(tile)["Use"] == "87 %"
     picture = tile.figures.grab().toImage()
     text = QColor(theme.colors().text)
@@ -256,7 +257,7 @@ def test_that_energy_is_counted_from_a_mark_that_can_be_set_anew() -> None:
 
 @pytest.mark.parametrize(("joules", "told"), [(0.0, "0.0 kJ"), (41_234.0, "41.2 kJ"), (4_464_000.0, "1.24 kWh")])
 def test_that_energy_has_a_unit_of_its_size(joules: float, told: str) -> None:
-    assert words.energy(joules) == told
+    assert energy(joules) == told
 
 
 def test_that_gpus_of_all_hosts_are_listed_and_silent_ones_are_marked() -> None:
@@ -271,4 +272,4 @@ def test_that_gpus_of_all_hosts_are_listed_and_silent_ones_are_marked() -> None:
     ]  # fmt: skip
     assert [each.run for each in found] == ["", "flowers", "", ""]
     assert [each.faded for each in found] == [False, False, True, True]
-    assert found[2].states[0].text == f"no news since {words.clock(START)}"
+    assert found[2].states[0].text == f"no news since {clock(START)}"

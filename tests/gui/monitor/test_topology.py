@@ -18,6 +18,7 @@ from gui.monitor import topology_words as words
 from gui.monitor.hosts import Hosts
 from gui.monitor.topology import Matrix, TopologyView, fill
 from gui.settings import Settings
+from gui.titles import gpu_names
 from tests.gui.devices.snapshots import UUIDS, snapshot
 from tests.gui.monitor.machines import joined, numbered, see, within
 from tests.support.nvml_profiles import MACHINES
@@ -127,7 +128,7 @@ def test_that_pairs_without_peer_access_are_counted() -> None:
     ],
 )
 def test_that_gpus_in_a_row_are_written_short(titles: list[str], expected: str) -> None:
-    assert words.gpu_names(titles) == expected
+    assert gpu_names(titles) == expected
 
 
 # The matrix
@@ -155,6 +156,7 @@ def test_that_the_matrix_stands_in_the_order_of_the_cards(hosts: Hosts, view: To
     assert titles == ["GPU 0", "GPU 1", "GPU 2"]
     assert cell(view, 1, 2).startswith("NV4")
     assert cell(view, 0, 1).startswith("SYS")
+    assert [cell(view, row, 4) for row in range(3)] == ["16-23", "8-15", "0-7"], "the cores are those of the GPU"
 
 
 def test_that_missing_peer_access_is_marked_and_explained(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
@@ -246,6 +248,7 @@ def test_that_texts_can_be_read_on_every_fill(styled: QApplication, monkeypatch:
         (snapshot(), "no NVIDIA GPU here"),
         (snapshot(status="no_driver", message="NVIDIA's driver is not loaded."), "driver is not loaded"),
         (machine(1, joined(1)), "There is one GPU, the NVIDIA H200: nothing stands between GPUs.\n\nThe processor's cores near it are 0-7, of NUMA node 0."),
+        (msgspec.structs.replace(snapshot(numbered(1, cuda_index=0)), topology=joined(2)), "cores near it are 8-15"),
         (machine(1, None), "There is one GPU"),
         (machine(2, None), "does not tell how the 2 GPUs are joined"),
     ],

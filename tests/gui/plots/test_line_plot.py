@@ -262,3 +262,22 @@ def test_that_the_colours_follow_the_scheme(shown: Shown, monkeypatch: pytest.Mo
     assert picture.pixelColor(view.right() - 2, view.top() + 2) == QColor(wanted.panel)
     found = {picture.pixelColor(x, y).name() for x in range(0, 700, 2) for y in range(view.top(), 260)}
     assert QColor(wanted.accent).name() in found
+
+
+@pytest.mark.parametrize("label", ["RTX PRO 6000 Blackwell Workstation Edition", 200 * "x"])
+def test_that_no_name_of_a_line_makes_the_plot_wider_than_its_place(shown: Shown, label: str) -> None:
+    before = shown.plot.minimumSizeHint().width()
+    shown.plot.add_line("long", LineStyle(label, lambda: theme.colors().accent))
+    shown.data(40)
+    assert label in shown.values
+    assert shown.plot.minimumSizeHint().width() == before
+
+
+def test_that_a_range_of_nothing_changes_nothing(shown: Shown) -> None:
+    shown.data(100)
+    box = shown.plot._view.box
+    before = (box.across, box.up)
+    for low, high in ((5.0, 5.0), (6.0, 5.0)):
+        box.show_across(low, high)
+        box.show_up(low, high)
+    assert (box.across, box.up) == before

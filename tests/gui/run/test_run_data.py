@@ -121,8 +121,9 @@ def test_that_a_failure_is_told_by_its_cause_as_the_supervisor_weighed_it() -> N
     data.apply(Failed(n=10_000, cause="gloo: connection closed by peer", rank=0))
     running = status_of(data, "running")
     assert (running.word, running.text) == ("Stopping", "Stopping: gloo: connection closed by peer")
+    data.apply(Failed(n=10_001, cause="another that follows from it", rank=1))
     assert status_of(data, "failed").text == "Failed: gloo: connection closed by peer"
-    data.apply(RunFinished(n=10_001, outcome="failed", cause="Out of memory on NVIDIA H200 at step 20"))
+    data.apply(RunFinished(n=10_002, outcome="failed", cause="Out of memory on NVIDIA H200 at step 20"))
     assert status_of(data, "failed").text == "Failed: Out of memory on NVIDIA H200 at step 20"
 
 

@@ -85,7 +85,6 @@ def test_that_a_verdict_of_a_newer_footplate_has_no_button(card: VerdictCard) ->
     assert card.use.isHidden()
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_the_button_puts_a_run_like_this_one_into_the_form_with_the_changes(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
@@ -105,7 +104,6 @@ def test_that_the_button_puts_a_run_like_this_one_into_the_form_with_the_changes
     assert visit.action == "Train"
 
 
-@pytest.mark.usefixtures("nothing_beforehand")
 def test_that_a_run_that_still_got_better_is_put_into_the_form_to_be_trained_further(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:

@@ -55,12 +55,14 @@ def test_that_it_says_whom_it_waits_for(waiting: Waiting, why: str) -> None:
 
 
 def test_that_runs_are_called_by_their_names_else_by_model_and_dataset() -> None:
-    unnamed, named, renamed = create_run(job()), create_run(job(name="first try")), create_run(job(name="first try"))
-    change_notes(renamed.path, name="second try")
+    unnamed, *named = create_run(job()), *(create_run(job(name="first try")) for _ in range(3))
+    change_notes(named[1].path, name="second try")
+    change_notes(named[2].path, name="")
     names = RunNames()
-    assert [names(run.run_id) for run in (unnamed, named, renamed)] == [
+    assert [names(run.run_id) for run in (unnamed, *named)] == [
         "ResNet-18 on flowers",
         "first try",
         "second try",
+        "ResNet-18 on flowers",
     ]
     assert names("20990101-000000-gone-abcd") == "20990101-000000-gone-abcd"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 from pytestqt.qtbot import QtBot
 
+from engine.contract.events import CheckpointSaved
 from engine.contract.run_notes import change_notes, read_notes
 from gui.runs.page import RunsPage
-from tests.gui.run.written import a_run
+from tests.gui.run.written import a_run, write
 from tests.gui.runs.conftest import Refresh, select
 
 
@@ -26,6 +28,13 @@ def test_that_the_jobs_changed_fields_and_the_checkpoints_are_shown(
     page: RunsPage, refresh: Refresh, qtbot: QtBot
 ) -> None:
     run = a_run(8, learning_rate=0.5, pretrained=True, devices=("cpu", "cpu"), strategy="ddp", clip_norm=1.0)
+    saved = [
+        CheckpointSaved(
+            time=time.time(), kind="last", path="checkpoints/last.pt", epoch=epoch, step=2 * epoch, bytes=1, seconds=0.1
+        )
+        for epoch in (5, 6)
+    ]
+    write(run.events_file, saved, first_n=1000)
     (run.checkpoints / "last.pt").write_bytes(b"x" * (3 << 20))
     (run.checkpoints / "best.pt").write_bytes(b"x" * 2048)
     (run.checkpoints / ".best.pt.part").write_bytes(b"x" * 10)
@@ -43,8 +52,9 @@ def test_that_the_jobs_changed_fields_and_the_checkpoints_are_shown(
     }
     checkpoints = shown(page)["Checkpoints"]
     assert checkpoints.keys() == {"last.pt", "best.pt"}
-    assert checkpoints["last.pt"].startswith("epoch 4, step 8 · ")
+    assert checkpoints["last.pt"].startswith("epoch 6, step 12 · ")
     assert checkpoints["last.pt"].endswith(" · 3.0 MiB")
+    assert checkpoints["best.pt"].startswith("epoch 4, step 8 · ")
     assert checkpoints["best.pt"].endswith(" · 2.0 KiB")
     assert shown(page)["On the disk"] == {"The whole folder": "3.0 MiB"}
 
@@ -83,7 +93,7 @@ def test_that_notes_are_kept_when_another_run_is_chosen_and_when_the_page_goes(
     select(page, first)
     page.details.notes.setPlainText("of the first")
     with qtbot.waitSignal(page.notebook.written):
-        select(page, second)
+        page.table.selectRow(page.model.row(second.run_id))  # in one step, as a click does
     assert page.details.notes.toPlainText() == "of the second"
     page.details.notes.setPlainText("of the second, changed")
     page.close_reading()

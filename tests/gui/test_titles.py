@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gui.run.words import short_measure, short_title
+from gui.titles import short_measure, short_title
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""The one way in which bytes, durations and counts are written, in the window, the terminal and the engine's messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+NOT_KNOWN = "–"
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_NAMED = 2
+
+
+def size(count: float | None, unit: str = "") -> str:
+    """ "812 B", "44.9 MiB": bytes in binary units, as memory is sold and NVIDIA's tools count; a dash where unknown.
+
+    Numbers that stand beside one another, or change as one looks, are given the same `unit`.
+    """
+    if count is None or math.isnan(count):
+        return f"{NOT_KNOWN} {unit}".rstrip()
+    fitting = (power for power in range(len(_UNITS)) if round(count / 1024**power, 1) < 1024)
+    power = _UNITS.index(unit) if unit else next(fitting, len(_UNITS) - 1)
+    return f"{count / 1024**power:.{1 if power else 0}f} {_UNITS[power]}"
+
+
+def duration(seconds: float | None) -> str:
+    """ "8 s", "3:12 min" or "2:05:40 h"; a dash where unknown."""
+    if seconds is None:
+        return NOT_KNOWN
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02} h"
+
+
+def counted(count: int, noun: str) -> str:
+    """ "1 run", "3,000 runs"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def in_short(names: Sequence[str]) -> str:
+    """ "a", "a and b", and of more the first with how many there are besides."""
+    if len(names) > _NAMED:
+        return f"{names[0]} and {len(names) - 1} more"
+    return " and ".join(names)

@@ -1,0 +1,364 @@
+"""The user's guide: the pages of `resources/docs`, a search over all of them, and links between them."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import (
+    QColor,
+    QFontDatabase,
+    QKeyEvent,
+    QKeySequence,
+    QResizeEvent,
+    QShortcut,
+    QTextBlock,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextFragment,
+    QTextFrameFormat,
+    QTextLength,
+    QTextTable,
+)
+from PySide6.QtWidgets import (
+    QDialog,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QTextBrowser,
+    QTextEdit,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gui import theme
+
+CONTENTS = "index.md"
+WIDEST = 84
+"""Average characters in a line of text; longer ones are hard to follow."""
+_LINK = re.compile(r"\]\(([\w-]+\.md)\)")
+_FILE = Qt.ItemDataRole.UserRole
+
+
+@cache
+def folder() -> Path:
+    return Path(str(files("resources").joinpath("docs")))
+
+
+@cache
+def pages() -> dict[str, str]:
+    """The title of each page by its file's name, in the order of the contents, which come first."""
+    contents = folder().joinpath(CONTENTS).read_text(encoding="utf-8")
+    names = dict.fromkeys([CONTENTS, *_LINK.findall(contents)])
+    return {name: _text(name).partition("\n")[0].removeprefix("# ") for name in names}
+
+
+def _text(name: str) -> str:
+    return folder().joinpath(name).read_text(encoding="utf-8")
+
+
+class HelpWindow(QDialog):
+    """Not modal; made once and shown again. Closed by Escape."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent, Qt.WindowType.Window)
+        self.setObjectName("panel")
+        self.setWindowTitle("Help – Footplate")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.resize(1040, 740)
+        self.page = ""
+        """The file's name of the page that is shown."""
+        self._documents: dict[str, QTextDocument] = {}
+        self.search = QLineEdit(clearButtonEnabled=True)
+        self.search.setPlaceholderText("Search all pages …")
+        self.search.setAccessibleName("Search help")
+        self.search.setToolTip("Ctrl+F. Enter and Shift+Enter go to the next and the previous match.")
+        self.search.textChanged.connect(self._search)
+        self.found = QLabel(wordWrap=True)
+        self.found.setObjectName("muted")
+        self.found.setAccessibleName("Matches in help")
+        self.found.hide()
+        self.list = QListWidget()
+        self.list.setAccessibleName("Pages of help")
+        self.list.setSpacing(3)
+        self.list.currentItemChanged.connect(self._chosen)
+        self.browser = Browser()
+        self.browser.setAccessibleName("Page of help")
+        self.browser.setSearchPaths([str(folder())])
+        self.browser.sourceChanged.connect(self._shown)
+        self.back = self._button("Back", QKeySequence(QKeySequence.StandardKey.Back))
+        self.back.clicked.connect(self.browser.backward)
+        self.browser.backwardAvailable.connect(self.back.setEnabled)
+        self.forward = self._button("Forward", QKeySequence(QKeySequence.StandardKey.Forward))
+        self.forward.clicked.connect(self.browser.forward)
+        self.browser.forwardAvailable.connect(self.forward.setEnabled)
+        QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
+        theme.notifier.changed.connect(self._repaint)
+        self._lay_out()
+        self._list_pages(dict.fromkeys(pages(), 0))
+        self.open_page(CONTENTS)
+
+    def open_page(self, name: str) -> None:
+        self.browser.setSource(QUrl(name))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self._step(-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1)
+        else:
+            super().keyPressEvent(event)
+
+    def _lay_out(self) -> None:
+        side = QVBoxLayout()
+        side.setSpacing(8)
+        side.setContentsMargins(0, 0, 0, 12)
+        for widget in (self.search, self.found, self.list):
+            widget.setFixedWidth(250)
+            side.addWidget(widget)
+        row = QHBoxLayout()
+        row.addWidget(self.back)
+        row.addWidget(self.forward)
+        row.addStretch(1)
+        text = QVBoxLayout()
+        text.setSpacing(8)
+        text.addLayout(row)
+        text.addWidget(self.browser, 1)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(12, 12, 0, 0)
+        layout.setSpacing(12)
+        layout.addLayout(side)
+        layout.addLayout(text, 1)
+
+    def _button(self, text: str, keys: QKeySequence) -> QToolButton:
+        button = QToolButton()
+        button.setText(text)
+        button.setShortcut(keys)
+        button.setToolTip(f"{text} ({keys.toString(QKeySequence.SequenceFormat.NativeText)})")
+        button.setEnabled(False)
+        return button
+
+    # The pages
+
+    def _list_pages(self, counts: dict[str, int]) -> None:
+        """Lists these pages, with how many matches each has."""
+        self.list.blockSignals(True)
+        self.list.clear()
+        for name, count in counts.items():
+            item = QListWidgetItem(f"{pages()[name]} ({count})" if count else pages()[name])
+            item.setData(_FILE, name)
+            self.list.addItem(item)
+        self._mark_page()
+        self.list.blockSignals(False)
+
+    def _mark_page(self) -> None:
+        rows = [row for row in range(self.list.count()) if self.list.item(row).data(_FILE) == self.page]
+        self.list.setCurrentRow(rows[0] if rows else -1)
+
+    def _chosen(self, item: QListWidgetItem | None) -> None:
+        if item is not None:
+            self.open_page(item.data(_FILE))
+            self._step(1)
+
+    def _shown(self, url: QUrl) -> None:
+        self.page = url.fileName()
+        self.list.blockSignals(True)
+        self._mark_page()
+        self.list.blockSignals(False)
+        self._highlight()
+
+    def _repaint(self) -> None:
+        """Shows the page again, in the colours of the scheme, where it stands."""
+        at = self.browser.verticalScrollBar().value()
+        self.browser.reload()
+        self.browser.verticalScrollBar().setValue(at)
+        self._highlight()
+
+    # The search
+
+    def _go_to_search(self) -> None:
+        self.search.setFocus()
+        self.search.selectAll()
+
+    def _search(self) -> None:
+        text = self.search.text().strip()
+        counts = {name: len(matches(self._document(name), text)) for name in pages()} if text else {}
+        found = {name: count for name, count in counts.items() if count}
+        self.found.setVisible(bool(text) and not found)
+        self.found.setText(f"No page mentions “{text}”.")
+        self._list_pages(found if text else dict.fromkeys(pages(), 0))
+        if found and self.page not in found:
+            self.open_page(next(iter(found)))
+        self._highlight()
+        if found:
+            self._go_to(matches(self.browser.document(), text)[0])
+
+    def _step(self, by: int) -> None:
+        """Goes to the next match (`by` 1) or the one before (-1), on the next page that has any where this has no more."""
+        text = self.search.text().strip()
+        names = [self.list.item(row).data(_FILE) for row in range(self.list.count())]
+        if not text or not names:
+            return
+        here = self.browser.textCursor()
+        found = matches(self.browser.document(), text)
+        rest = [each for each in found if (each.position() - here.position()) * by > 0]
+        if not rest:
+            row = names.index(self.page) if self.page in names else -by
+            self.open_page(names[(row + by) % len(names)])
+            rest = matches(self.browser.document(), text)
+        self._go_to(rest[0] if by > 0 else rest[-1])
+
+    def _go_to(self, match: QTextCursor) -> None:
+        """Puts the cursor behind the match, and what stands around it into view."""
+        self.browser.setTextCursor(match)
+        top = self.browser.cursorRect(match).top()
+        if not 0 < top < self.browser.viewport().height() - 60:
+            bar = self.browser.verticalScrollBar()
+            bar.setValue(bar.value() + top - self.browser.viewport().height() // 3)
+
+    def _highlight(self) -> None:
+        text = self.search.text().strip()
+        marked = []
+        for cursor in matches(self.browser.document(), text) if text else ():
+            mark = QTextEdit.ExtraSelection()
+            mark.cursor = cursor
+            mark.format = QTextCharFormat()
+            mark.format.setBackground(QColor(theme.colors().warning))
+            mark.format.setForeground(QColor(theme.colors().panel))
+            marked.append(mark)
+        self.browser.setExtraSelections(marked)
+
+    def _document(self, name: str) -> QTextDocument:
+        """A page as it reads, read when it is first searched."""
+        if name not in self._documents:
+            self._documents[name] = QTextDocument(self)
+            self._documents[name].setMarkdown(_text(name))
+        return self._documents[name]
+
+
+def matches(document: QTextDocument, text: str) -> list[QTextCursor]:
+    """A cursor over each place where `text` stands, whatever the case of its letters."""
+    found = []
+    cursor = document.find(text)
+    while not cursor.isNull():
+        found.append(cursor)
+        cursor = document.find(text, cursor)
+    return found
+
+
+def _widths(table: QTextTable) -> list[QTextLength]:
+    """For each column a share of the width that grows with how much it holds: by its root, so that short ones stay readable."""
+    cells = [[table.cellAt(row, column) for row in range(table.rows())] for column in range(table.columns())]
+    roots = [math.sqrt(sum(cell.lastPosition() - cell.firstPosition() + 1 for cell in column)) for column in cells]
+    return [QTextLength(QTextLength.Type.PercentageLength, 100 * root / sum(roots)) for root in roots]
+
+
+def _fragments(block: QTextBlock) -> list[QTextFragment]:
+    """The pieces of a block that look one way each."""
+    found = []
+    each = block.begin()
+    while not each.atEnd():
+        found.append(each.fragment())
+        each += 1
+    return found
+
+
+class Browser(QTextBrowser):
+    """Shows pages of the guide in the program's own type. Links to other places open outside of the window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("panel")
+        self.setFrameShape(QTextBrowser.Shape.NoFrame)
+        self.setOpenExternalLinks(True)
+        font = self.font()
+        font.setPointSizeF(font.pointSizeF() * 1.1)
+        self.setFont(font)
+
+    def doSetSource(
+        self, url: QUrl | str, /, type: QTextDocument.ResourceType = QTextDocument.ResourceType.UnknownResource
+    ) -> None:
+        super().doSetSource(url, type)
+        self._dress()
+        if fragment := QUrl(url).fragment():
+            self._go_to_heading(fragment)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keeps lines short enough to read, and in the middle of a wide window."""
+        widest = self.fontMetrics().averageCharWidth() * WIDEST
+        room = self.width() - self.verticalScrollBar().sizeHint().width()
+        side = max(16, (room - widest) // 2)
+        self.setViewportMargins(side, 0, side, 0)
+        super().resizeEvent(event)
+
+    def _go_to_heading(self, fragment: str) -> None:
+        """Scrolls to the heading that is called so, as such links are written: in small letters, joined by hyphens."""
+        block = self.document().begin()
+        while block.isValid():
+            if block.blockFormat().headingLevel() and re.sub(r"[^\w]+", "-", block.text().lower()) == fragment:
+                top = self.document().documentLayout().blockBoundingRect(block).top()
+                self.verticalScrollBar().setValue(round(top))
+            block = block.next()
+
+    def _dress(self) -> None:
+        """Sets spaces, tables and code, which Qt leaves bare."""
+        all_at_once = QTextCursor(self.document())
+        all_at_once.beginEditBlock()
+        block = self.document().begin()
+        while block.isValid():
+            self._dress_block(block)
+            block = block.next()
+        for frame in self.document().rootFrame().childFrames():
+            if isinstance(frame, QTextTable):
+                self._dress_table(frame)
+        all_at_once.endEditBlock()
+        self.setTextCursor(QTextCursor(self.document()))
+
+    def _dress_table(self, table: QTextTable) -> None:
+        form = table.format()
+        form.setBorderCollapse(True)
+        form.setBorder(1)
+        form.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
+        form.setBorderBrush(QColor(theme.colors().border))
+        form.setCellPadding(6)
+        form.setTopMargin(4)
+        form.setBottomMargin(10)
+        form.setColumnWidthConstraints(_widths(table))
+        table.setFormat(form)
+
+    def _dress_block(self, block: QTextBlock) -> None:
+        cursor = QTextCursor(block)
+        level = block.blockFormat().headingLevel()
+        form = QTextBlockFormat()
+        code = block.blockFormat().nonBreakableLines()
+        form.setLineHeight(100 if code else 130, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        form.setTopMargin(18 if level > 1 else 0)
+        if code:
+            last = not block.next().blockFormat().nonBreakableLines()
+            form.setBottomMargin(12 if last else 0)
+            form.setBackground(QColor(theme.colors().raised))
+        else:
+            in_list = cursor.currentList() is not None and block.next().textList() is not None
+            form.setBottomMargin(0 if cursor.currentTable() else 4 if in_list else 8)
+        for fragment in _fragments(block):
+            if code or fragment.charFormat().fontFixedPitch():
+                self._dress_code(fragment)
+        cursor.mergeBlockFormat(form)
+
+    def _dress_code(self, fragment: QTextFragment) -> None:
+        cursor = QTextCursor(self.document())
+        cursor.setPosition(fragment.position())
+        cursor.setPosition(fragment.position() + fragment.length(), QTextCursor.MoveMode.KeepAnchor)
+        form = QTextCharFormat()
+        fixed = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        form.setFontFamilies(fixed.families())
+        form.setFontPointSize(self.font().pointSizeF() * 0.9)
+        form.setBackground(QColor(theme.colors().raised))
+        cursor.mergeCharFormat(form)

@@ -1,0 +1,132 @@
+"""What runs, models, strategies, measures and devices are called."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.devices import CPU
+from engine.contract.format import counted
+from engine.contract.job import FIELDS
+from engine.contract.measures import measure_words
+from engine.contract.plain_text import shortened
+from engine.contract.runs import RunFolder, RunSummary, UnreadableJob
+
+SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved_1f1b": "Interleaved 1F1B",
+    "zb1p": "ZB1P (zero bubble)",
+    "zbv": "ZBV (zero bubble)",
+}
+"""The titles of the pipeline schedules, by the job's names for them."""
+
+MOST_UNREAD = 3
+_DOING = {
+    "starting": "starting",
+    "fetching": "fetching its weights",
+    "preparing": "preparing",
+    "training": "training",
+    "validating": "validating",
+    "saving": "writing a checkpoint",
+    "pausing": "pausing",
+    "stopping": "stopping",
+}
+
+
+def short_title(title: str) -> str:
+    """A measure's title within a line: "top-1", "mean IoU"; names that are abbreviations stay as they are, such as "IoU"."""
+    first = title.partition(" ")[0]
+    written = title[:1].lower() + title[1:] if first[1:].islower() else title
+    return written.replace(" accuracy", "")
+
+
+def short_measure(task: str, name: str, value: float) -> str:
+    """ "top-1 93.4 %"."""
+    return short_title(measure_words(task, name, value))
+
+
+def changes_words(changes: Mapping[str, object]) -> str:
+    """ "augmentation light, oversample rare classes on": fields of a job and what they are to be."""
+    labels = ((FIELDS[name].label if name in FIELDS else name, value) for name, value in changes.items())
+    on = {True: "on", False: "off"}
+    return ", ".join(
+        f"{label[:1].lower()}{label[1:]} {on[value] if isinstance(value, bool) else value}" for label, value in labels
+    )
+
+
+def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
+    """ "CPU", "2 CPU workers", "2 × NVIDIA H200"; "2 GPUs" where `names` does not know them all."""
+    workers = devices.count(CPU)
+    if workers:
+        return "CPU" if workers == 1 else f"{workers} CPU workers"
+    if names is None or not all(device in names for device in devices):
+        return "GPU" if len(devices) == 1 else f"{len(devices)} GPUs"
+    counts = Counter(names[device] for device in devices)
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
+
+
+@cache
+def strategy_title(strategy: str) -> str:
+    entry = load_catalogue().strategy(strategy)
+    return entry.title if entry is not None else strategy
+
+
+@cache
+def model_title(model: str) -> str:
+    """The catalogue's title, or the file's name where the model is a file."""
+    entry = load_catalogue().model(model)
+    return entry.title if entry is not None else Path(model).name
+
+
+def title(run: RunSummary) -> str:
+    """The run's own name, else the dataset's with enough of the run's id to tell runs apart."""
+    return run.name or f"{shortened(Path(run.dataset).name)} · {run.run_id[-4:]}"
+
+
+def title_of(run: RunFolder) -> str:
+    """The title of the run in a folder; its id where its job is gone, not ours to read, or damaged. Raises OSError."""
+    try:
+        return title(run.summary())
+    except (FileNotFoundError, PermissionError, UnreadableJob):
+        return run.run_id
+
+
+def doing(run: RunSummary) -> str:
+    """What a run that has not finished was at, by the end of its log: "training, epoch 3 of 5, step 345"."""
+    parts = [_DOING.get(run.phase, "starting")]
+    if run.epoch is not None and run.step is not None:
+        parts += [f"epoch {run.epoch} of {run.epochs}", f"step {run.step:,}"]
+    return ", ".join(parts)
+
+
+def unread_words(unread: Mapping[str, str]) -> str:
+    """Which runs cannot be read and why, a line each; at most `MOST_UNREAD` of them."""
+    lines = [f"{run_id} cannot be read: {why}." for run_id, why in list(unread.items())[:MOST_UNREAD]]
+    left = len(unread) - len(lines)
+    return "\n".join([*lines, *([f"{counted(left, 'run')} more cannot be read."] if left else [])])
+
+
+def gpu_names(titles: Sequence[str]) -> str:
+    """ "GPU 0", "GPU 0–3, 6", and "GPU 0 MIG 1, GPU 0 MIG 2" for what is not a plain number."""
+    numbers = [title.removeprefix("GPU ") for title in titles]
+    if not titles or not all(number.isdigit() for number in numbers):
+        return ", ".join(titles)
+    spans: list[list[int]] = []
+    for number in sorted(int(number) for number in numbers):
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    # Two in a row are read faster one by one.
+    parts = [f"{span[0]}–{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
+    return f"GPU {', '.join(parts)}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,92 @@
+"""What a hostile client sends to a run, by a seed: frames that are none, messages of other types, too long, too deep, in pieces."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import struct
+from collections.abc import Callable
+
+from engine.contract.protocol import ENCODE, MAX_COMMAND_BYTES, Adjust, CheckpointNow, Hello
+from tests.attacks.structures import damaged
+
+HELLO = ENCODE.encode(Hello()) + b"\n"
+_MESSAGES = (Hello(), Hello(from_n=3, token="x"), Adjust(loader_workers=2), CheckpointNow())  # none that ends the run
+_MOST_BYTES = 1 << 18
+
+
+def _noise(drawn: random.Random) -> bytes:
+    return drawn.randbytes(drawn.choice((1, 7, 200, MAX_COMMAND_BYTES - 1, MAX_COMMAND_BYTES, 60_000)))
+
+
+def _cut(drawn: random.Random) -> bytes:
+    return HELLO[: drawn.randrange(len(HELLO))]
+
+
+def _endless(drawn: random.Random) -> bytes:
+    return drawn.choice((b"x", b"\0", b"[", b"{", b" ", b'"', b"\xff")) * drawn.choice(
+        (MAX_COMMAND_BYTES, 70_000, _MOST_BYTES)
+    )
+
+
+def _empty_lines(drawn: random.Random) -> bytes:
+    return drawn.choice((b"\n", b"{}\n", b"\r\n", b"null\n")) * drawn.choice((1, 100, 20_000))
+
+
+def _deep(drawn: random.Random) -> bytes:
+    opened, closed = drawn.choice(((b"[", b"]"), (b'{"type":', b"}"), (b'{"a":', b"}")))
+    levels = drawn.choice((50, 400, (MAX_COMMAND_BYTES - 20) // (len(opened) + len(closed))))
+    return opened * levels + b"1" + closed * levels + b"\n"
+
+
+def _other_types(drawn: random.Random) -> bytes:
+    """A message that says something else than it did, after a hello or without."""
+    text = damaged(ENCODE.encode(drawn.choice(_MESSAGES)).decode(), drawn, drawn.choice((1, 1, 2, 5)))
+    return (HELLO if drawn.random() < 0.5 else b"") + text.encode("utf-8", "surrogatepass")[:_MOST_BYTES] + b"\n"
+
+
+def _unknown(drawn: random.Random) -> bytes:
+    kind = drawn.choice(("restart", "kill", "", "welcome", "Stop", "stop ", "\\u0000stop", "hello", "run_finished"))
+    return HELLO + b'{"type":"%s","n":1,"path":"/etc/passwd"}\n' % kind.encode()
+
+
+def _many(drawn: random.Random) -> bytes:
+    """Orders that are none, one after the other: the first ends the client, and no other is listened to."""
+    return HELLO + b'{"type":"adjust","loader_workers":0}\n' * drawn.choice((2, 500))
+
+
+def _not_utf8(drawn: random.Random) -> bytes:
+    return HELLO[:-3] + drawn.choice((b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\0")) + HELLO[-3:]
+
+
+SAID: tuple[Callable[[random.Random], bytes], ...] = (
+    _noise, _cut, _endless, _empty_lines, _deep, _other_types, _other_types, _other_types, _unknown, _many, _not_utf8,
+)  # fmt: skip
+
+
+def said(drawn: random.Random) -> bytes:
+    """What a client sends."""
+    return drawn.choice(SAID)(drawn)
+
+
+def send(client: socket.socket, content: bytes, drawn: random.Random) -> bool:
+    """Sends it in one of the ways in which a client may; whether it leaves at once. The client does not block: what the other
+    end does not take is not sent."""
+    way = drawn.choice(("whole", "whole", "whole", "pieces", "half closed", "gone", "reset", "files"))
+    try:
+        if way == "pieces":
+            for begin in range(0, min(len(content), 300)):
+                client.send(content[begin : begin + 1])
+        elif way == "files":  # of which a Unix socket can hand over many, and the other end has to close them
+            with open(os.devnull, "rb") as null:
+                socket.send_fds(client, [content[:1000] or b"\n"], [null.fileno()] * 100)
+        else:
+            client.send(content)
+        if way == "half closed":
+            client.shutdown(socket.SHUT_WR)
+        elif way == "reset":
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    except OSError:
+        return True  # it was sent away in the midst of it
+    return way in ("gone", "reset")

@@ -1,0 +1,221 @@
+"""Damage to what JSON, XML and YAML files mean: they stay well formed as a rule, and what stands in them is of another type, is
+missing, stands there twice, is huge, has no end of levels, or belongs to nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+SUFFIXES = (".json", ".emd", ".yaml", ".xml")
+
+
+class Raw(str):
+    """Stands in a file as it is."""
+
+
+class Pairs(list[tuple[str, Any]]):
+    """An object of JSON, in which a key may stand twice."""
+
+
+Place = tuple[Any, int]
+"""A list or Pairs, and the number of something in it."""
+
+NUMBERS = (
+    0, -1, 1.5, -0.0, 1e-320, 255, 256, 65_536, 178_956_971, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63) - 1,
+    Raw("NaN"), Raw("Infinity"), Raw("-Infinity"), Raw("1e400"), Raw("-1e400"), Raw("9" * 400), Raw("9" * 5000), Raw("1e-400"),
+)  # fmt: skip
+TEXTS = (
+    "", " ", "\0", "\x1b[2J\n\r\t", "a\nb", "\u202egpj", Raw('"\\ud800"'), "x" * 300, "x" * 50_000, "../../../../etc/passwd",
+    "/dev/zero", "..", ".", "a/b/c", "0", "-1", "nan", "inf", "1e999", "0x10", "1_000", "\u0663", "9" * 5000, "null", "<b>", "%s%n",
+)  # fmt: skip
+SHAPES: tuple[Any, ...] = (
+    None, True, False, [], Pairs(), [[]], [None], [[None]], Pairs([("a", Pairs())]), Pairs([("", [])]), [0] * 1000, ["a", 1, None],
+    [1, 2], [1, 2, 3, 4], [-1] * 4, [Raw("NaN")] * 4, [[1, 1, 9, 1, 9, 9]], Pairs([("size", [16, 20]), ("counts", [320])]),
+    *(Raw("[" * deep + "]" * deep) for deep in (50, 500, 3000, 100_000)), *(Raw('{"a":' * deep + "1" + "}" * deep) for deep in (900, 3000)),
+)  # fmt: skip
+_XML = (
+    *("<a>" * deep + "</a>" * deep for deep in (50, 3000, 200_000)), "&#27;[2J", "&lol;", "<![CDATA[" + "x" * 5000 + "]]>", "<b/>" * 2000,
+    "<!-- x -->", "<?php x?>", "1<b/>2", "\ufffe", "]]>", "&", "<object/>", "<bndbox/>" * 3,
+)  # fmt: skip
+_PROLOGUES = (
+    '<!DOCTYPE a [<!ENTITY lol "' + "lol" * 100 + '">]>', '<?xml version="1.0" encoding="utf-7"?>', '<?xml version="1.0" encoding="x"?>',
+    '<!DOCTYPE a [<!ENTITY lol SYSTEM "file:///etc/passwd">]>', '<?xml version="9.9"?>', "\ufeff", "\0", "<!DOCTYPE a SYSTEM 'http://127.0.0.1:9/'>",
+    '<!DOCTYPE a [<!ENTITY l0 "lol">' + "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10)) + '<!ENTITY lol "&l9;">]>',
+)  # fmt: skip
+
+
+def damage_structure(path: Path, drawn: random.Random) -> None:
+    """Damages what the file at `path`, which has one of `SUFFIXES`, says: in one to eight places."""
+    times = drawn.choice((1, 1, 1, 1, 2, 3, 8))
+    if path.suffix == ".xml":
+        _damage_xml(path, drawn, times)
+        return
+    text = path.read_text()
+    path.write_text(damaged(text if path.suffix != ".yaml" else _as_json(text), drawn, times), errors="surrogatepass")
+
+
+def damaged(text: str, drawn: random.Random, times: int) -> str:
+    """JSON that says something else than `text` in so many places."""
+    root = [json.loads(text, object_pairs_hook=Pairs)]
+    for _ in range(times):
+        drawn.choice(_OF_JSON)(drawn, root)
+    return _written(root[0])
+
+
+# JSON, of which YAML is more
+
+
+def _as_json(text: str) -> str:
+    import yaml
+
+    return json.dumps(yaml.safe_load(text))
+
+
+def _written(node: Any) -> str:
+    match node:
+        case Raw():
+            return str(node)
+        case Pairs():
+            return "{" + ",".join(f"{json.dumps(key)}:{_written(value)}" for key, value in node) + "}"
+        case list():
+            return "[" + ",".join(map(_written, node)) + "]"
+    return json.dumps(node)
+
+
+def _places(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Place]]:
+    """Where something stands, from `node` down, each with the keys that lead there."""
+    if isinstance(node, list):
+        for number, item in enumerate(node):
+            key, value = item if isinstance(node, Pairs) else ("", item)
+            yield (*path, key), (node, number)
+            yield from _places(value, (*path, key))
+
+
+def _drawn_places(drawn: random.Random, root: list[Any]) -> list[Place]:
+    """One place, or at times all that the same keys lead to. Those to which many keys lead are drawn no more often than others:
+    a file has a hundred coordinates for each name."""
+    by_path: dict[tuple[str, ...], list[Place]] = {}
+    for path, place in _places(root):
+        by_path.setdefault(path, []).append(place)
+    alike = drawn.choice(list(by_path.values()))
+    return alike if drawn.random() < 0.2 else [drawn.choice(alike)]
+
+
+def _drawn_place(drawn: random.Random, root: list[Any]) -> Place:
+    return _drawn_places(drawn, root)[0]
+
+
+def _put(place: Place, value: Any) -> None:
+    """A copy, so that nothing stands within itself, and what is drawn again is as it was."""
+    within, number = place
+    value = deepcopy(value)
+    within[number] = (within[number][0], value) if isinstance(within, Pairs) else value
+
+
+def _at(place: Place) -> Any:
+    within, number = place
+    return within[number][1] if isinstance(within, Pairs) else within[number]
+
+
+def _replace(drawn: random.Random, root: list[Any]) -> None:
+    value = drawn.choice(drawn.choice((NUMBERS, TEXTS, SHAPES)))
+    for place in _drawn_places(drawn, root):
+        _put(place, value)
+
+
+def _replace_alike(drawn: random.Random, root: list[Any]) -> None:
+    """A number by another number, a text by another text."""
+    for place in _drawn_places(drawn, root):
+        was = _at(place)
+        _put(
+            place, drawn.choice(TEXTS if isinstance(was, str) else NUMBERS if isinstance(was, int | float) else SHAPES)
+        )
+
+
+def _take(drawn: random.Random, root: list[Any]) -> None:
+    for within, number in reversed(_drawn_places(drawn, root)):
+        if within is not root:
+            del within[number]
+
+
+def _twice(drawn: random.Random, root: list[Any]) -> None:
+    """Something stands there again, and where it has a key maybe as something else."""
+    within, number = _drawn_place(drawn, root)
+    if within is root:
+        return
+    again = within[number]
+    if isinstance(within, Pairs) and drawn.random() < 0.5:
+        again = again[0], drawn.choice(SHAPES)
+    within[number + 1 : number + 1] = [deepcopy(again) for _ in range(drawn.choice((1, 1, 3, 1000)))]
+
+
+def _rename(drawn: random.Random, root: list[Any]) -> None:
+    within, number = _drawn_place(drawn, root)
+    if isinstance(within, Pairs):
+        name = within[number][0]
+        other = drawn.choice((name.upper(), f"{name} ", f"{name}s", "", "\0", drawn.choice(within)[0], "x" * 5000))
+        within[number] = (other, within[number][1])
+
+
+def _swap(drawn: random.Random, root: list[Any]) -> None:
+    """What stands in one place stands in another, too."""
+    _put(_drawn_place(drawn, root), _at(_drawn_place(drawn, root)) if drawn.random() < 0.9 else [root[0]])
+
+
+def _wrap(drawn: random.Random, root: list[Any]) -> None:
+    place = _drawn_place(drawn, root)
+    _put(place, drawn.choice(([_at(place)], Pairs([("a", _at(place))]), [[[_at(place)]]], str(_at(place))[:1000])))
+
+
+_OF_JSON: tuple[Callable[[random.Random, list[Any]], None], ...] = (
+    _replace, _replace, _replace, _replace_alike, _replace_alike, _replace_alike, _take, _take, _twice, _rename, _swap, _wrap,
+)  # fmt: skip
+
+
+# XML
+
+
+def _damage_xml(path: Path, drawn: random.Random, times: int) -> None:
+    root = ElementTree.fromstring(path.read_text())
+    raw: dict[str, str] = {}
+    for _ in range(times):
+        _damage_element(drawn, root, raw)
+    text = ElementTree.tostring(root, encoding="unicode")
+    for name, content in raw.items():
+        text = text.replace(name, content)
+    path.write_text((drawn.choice(_PROLOGUES) if drawn.random() < 0.1 else "") + text, errors="surrogatepass")
+
+
+def _damage_element(drawn: random.Random, root: ElementTree.Element, raw: dict[str, str]) -> None:
+    elements = list(root.iter())
+    tag = drawn.choice(sorted({element.tag for element in elements}))
+    chosen = drawn.choice([element for element in elements if element.tag == tag])
+    match drawn.choice(("text", "text", "text", "number", "number", "raw", "raw", "take", "twice", "rename", "empty")):
+        case "text" | "number" as kind:
+            value = drawn.choice(NUMBERS if kind == "number" else TEXTS)
+            chosen.text = _kept(raw, escape(str(value)))
+        case "raw":
+            chosen.text = _kept(raw, drawn.choice(_XML))
+        case "take":
+            for child in list(chosen)[: drawn.choice((1, 100))]:
+                chosen.remove(child)
+        case "twice":
+            for child in list(chosen):
+                chosen.extend([child] * drawn.choice((1, 1, 3, 500)))
+        case "rename":
+            chosen.tag = drawn.choice((chosen.tag.upper(), f"{chosen.tag}s", "a", drawn.choice(elements).tag))
+        case "empty":
+            chosen.clear()
+
+
+def _kept(raw: dict[str, str], content: str) -> str:
+    """A word that stands for `content`, which ElementTree would not write."""
+    name = f"RAW{len(raw)}WAR"
+    raw[name] = content
+    return name

@@ -1,0 +1,94 @@
+"""A supervisor that is ended by a signal, as one that lacks the memory for its imports: what ended it is told, to whoever
+asks, and not as a machine that went down."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.cli.exit_codes import FAILED, INTERRUPTED
+from engine.contract.events import PhaseChanged
+from engine.contract.interruptions import why_interrupted
+from engine.contract.paths import sample_dataset
+from engine.contract.runs import process_start, run_names
+from gui.run.store import RunStore
+from tests.engine.supervisor.supervised import ROOT, wait_until
+from tests.faults.conftest import Begin, Follow, Make
+
+pytestmark = [
+    pytest.mark.attacks,
+    pytest.mark.skipif(sys.platform != "linux", reason="signals and limits as Linux has them"),
+]
+
+FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
+TOO_LITTLE_KIB = 3_000_000
+"""An address space in which PyTorch's libraries can be loaded and no more: it crashes while it is imported."""
+ANOTHER_BOOT_S = float(1 << 31)
+ENDED = "ended without a word in supervisor.log, as one that is killed (SIGKILL) or whose disk is full."
+SEEN = {
+    signal.SIGSEGV: "ended early. Its last words, in supervisor.log: Fatal Python error: Segmentation fault",
+    signal.SIGKILL: (
+        "ended early. Its last words, in supervisor.log: The supervisor was ended by SIGKILL (signal 9); where "
+        "nobody sent it, the system was out of memory."
+    ),
+}
+
+
+@pytest.mark.parametrize("sent", list(SEEN))
+def test_that_the_signal_that_ends_a_supervisor_is_told_in_the_terminal_and_in_the_window(
+    job: Make, begin_anew: Begin, qtbot: QtBot, sent: signal.Signals
+) -> None:
+    run = begin_anew(job())
+    run.wait_for(PhaseChanged)
+    os.kill(run.pid, sent)
+    run.wait_until_none_is_left()
+    wait_until(lambda: SEEN[sent] in why_interrupted(run.folder), "the word of who started it")
+    words = [*FOOTPLATE, "attach", run.folder.run_id]
+    attached = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert attached.returncode == INTERRUPTED
+    assert f"{run.folder.run_id} was interrupted: its supervisor (pid {run.pid}) {SEEN[sent]}" in attached.stderr
+    store = RunStore()
+    store.open(run.folder)
+    qtbot.waitUntil(lambda: SEEN[sent] in store.status.text, timeout=20_000)
+    assert store.status.text.startswith("Interrupted before the first step: its supervisor")
+    store.close()
+
+
+def test_that_what_a_supervisor_before_has_printed_is_not_taken_for_last_words(job: Make, begin_anew: Begin) -> None:
+    run = begin_anew(job())
+    run.wait_for(PhaseChanged)
+    supervisor = run.folder.supervisor()
+    assert supervisor is not None
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait_until_none_is_left()
+    log = run.folder.path / "supervisor.log"
+    wait_until(lambda: log.stat().st_size > 0, "the word of who started it")
+    os.utime(log, (0, 0))
+    assert why_interrupted(run.folder).endswith(ENDED)
+    run.remove_socket()
+    earlier = msgspec.structs.replace(supervisor, start_time=process_start(os.getpid()) + ANOTHER_BOOT_S)
+    run.folder.write_supervisor(earlier)
+    assert why_interrupted(run.folder) == "the machine went down, or was started anew."
+
+
+@pytest.mark.long
+def test_that_a_supervisor_without_the_memory_for_its_imports_is_told_as_that(follow: Follow) -> None:
+    def frugal() -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (TOO_LITTLE_KIB << 10, TOO_LITTLE_KIB << 10))
+
+    words = [*FOOTPLATE, "train", str(sample_dataset()), "--model", "mnist_cnn", "--devices", "cpu", "--epochs", "1"]
+    trained = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, preexec_fn=frugal)
+    follow(run_names()[0])
+    assert trained.returncode in (FAILED, INTERRUPTED)
+    said = trained.stdout + trained.stderr
+    assert re.search("Fatal Python error: |PyTorch could not be imported: ", said), said
+    assert "the machine went down" not in said

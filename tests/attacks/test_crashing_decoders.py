@@ -1,0 +1,62 @@
+"""Files that end the very process that decodes them: whoever waits for it is told which file that was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.attacks import hostile_folders as honest
+from tests.attacks.bounds import look_at
+from tests.engine.supervisor.supervised import ROOT
+from tests.support.pictures import picture
+
+pytestmark = [
+    pytest.mark.attacks,
+    pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody watches over the inspector"),
+]
+
+
+def test_that_a_cloud_that_ends_its_decoder_is_named_among_others(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+    honest.laz_of_a_huge_chunk(tmp_path / "train")
+    honest.with_las(tmp_path / "val", ".laz")
+
+    looked = look_at(tmp_path, "points")
+
+    assert looked.told == "train/1.laz makes what reads it crash (SIGABRT). Write it anew, or remove it."
+
+
+def test_that_no_training_begins_with_it(tmp_path: Path) -> None:
+    honest.laz_of_a_huge_chunk(tmp_path / "clouds")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "footplate.py"), "train", str(tmp_path / "clouds"), "--task", "point_segmentation",
+         "--model", "pointcnn", "--devices", "cpu"],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "1.laz makes what reads it crash (SIGABRT)" in done.stderr
+
+
+def test_that_an_image_that_ends_its_decoder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No image is known that does, so that one of a certain width stands for it."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'engine.data' in getattr(sys, 'orig_argv', []):\n"
+        "    from PIL import ImageFile\n"
+        "    load = ImageFile.ImageFile.load\n"
+        "    ImageFile.ImageFile.load = lambda image: os.abort() if image.width == 13 else load(image)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
+    folder = tmp_path / "set"
+    honest.by_class(folder)
+    picture(folder / "dogs" / "torn.png", size=(13, 13))
+
+    looked = look_at(folder, "imagefolder")
+
+    assert looked.told == "dogs/torn.png makes what reads it crash (SIGABRT). Write it anew, or remove it."

@@ -1,0 +1,237 @@
+"""The disk of a run fills up, breaks, slows down or goes away at random moments: what is told is true, and nothing is lost that
+was told to be saved."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+import torch
+from _pytest.mark import ParameterSet
+
+from engine.contract.events import CheckpointSaved, RunFinished
+from engine.training.checkpoints import whole_checksum
+from tests.engine.supervisor.supervised import ROOT
+from tests.faults.conftest import EPOCHS, Begin, Make, Whole
+from tests.faults.damage import (
+    Gate,
+    Listener,
+    delete,
+    fill,
+    limit_files,
+    listening,
+    mount,
+    move_away,
+    read_only,
+    unmount,
+)
+from tests.faults.real_runs import RealRun, Starter, assert_same_end, differences
+
+pytestmark = [
+    pytest.mark.attacks,
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="needs Linux and a C compiler"
+    ),
+]
+
+SEEDS = range(3)
+"""Of each kind of fault so many; there are 12 that pass and 7 that last, 57 faults in all."""
+STEPS = 6 * EPOCHS
+SHORT_S = 0.2
+SLOW_S = 0.6
+"""What writing a checkpoint takes at least on a slow disk."""
+
+Fault = Callable[[RealRun], AbstractContextManager[None]]
+
+
+@pytest.fixture(scope="session")
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
+    """Its runs have a disk that fails as it is ordered to; see tests/support/bad_disk.c."""
+    library, source = tmp_path_factory.mktemp("bad_disk") / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
+    starter = Starter({"LD_PRELOAD": str(library)})
+    yield starter
+    starter.close()
+
+
+@pytest.fixture(autouse=True)
+def disk(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the runs."""
+    runs = own_home / "runs"
+    runs.mkdir(parents=True)
+    monkeypatch.setenv("BAD_DISK", str(runs.resolve()))
+    monkeypatch.setenv("BAD_DISK_ORDER", str(_order_of(own_home)))
+    return runs
+
+
+def _order_of(home: Path) -> Path:
+    return home / "order"
+
+
+def ordered(what: str) -> Fault:
+    @contextmanager
+    def fault(run: RealRun) -> Iterator[None]:
+        order = _order_of(run.folder.path.parents[1])
+        order.write_text(what)
+        yield
+        order.unlink()
+
+    return fault
+
+
+@contextmanager
+def full(run: RealRun) -> Iterator[None]:
+    filler = fill(run.folder.path.parent)
+    yield
+    filler.unlink()
+
+
+@contextmanager
+def quota(run: RealRun) -> Iterator[None]:
+    """No file may grow beyond what a checkpoint needs and what the log has."""
+    (worker,), supervisor = run.workers().values(), psutil.Process(run.pid)
+    limit_files(worker, 50_000)
+    limit_files(supervisor, run.folder.events_file.stat().st_size + 50)
+    yield
+    for process in (worker, supervisor):
+        if process.is_running():
+            limit_files(process, None)
+
+
+def read_only_checkpoints(run: RealRun) -> AbstractContextManager[None]:
+    return read_only(run.folder.checkpoints)
+
+
+def read_only_run(run: RealRun) -> AbstractContextManager[None]:
+    return read_only(run.folder.path)
+
+
+def once(act: Callable[[RealRun], None]) -> Fault:
+    @contextmanager
+    def fault(run: RealRun) -> Iterator[None]:
+        act(run)
+        yield
+
+    return fault
+
+
+def unmount_runs(run: RealRun) -> None:
+    """What the run lies on is taken away; another disk is found at its path."""
+    unmount(run.folder.path.parent)
+
+
+REFUSALS: dict[str, Fault] = {
+    "full": full,
+    "quota": quota,
+    "checkpoints read-only": read_only_checkpoints,
+    "writes fail": ordered("write"),
+    "syncs fail": ordered("sync"),
+    "renames fail": ordered("rename"),
+    "writes are torn": ordered("torn"),
+}
+LOSSES: dict[str, Fault] = {"deleted": once(delete), "moved away": once(move_away), "unmounted": once(unmount_runs)}
+PASSING = REFUSALS | LOSSES | {"run read-only": read_only_run, "slow": ordered("slow")}
+ON_A_DISK_OF_ITS_OWN = ("full", "unmounted")
+
+
+@pytest.fixture
+def mounted(kind: str, disk: Path) -> Iterator[None]:
+    if kind not in ON_A_DISK_OF_ITS_OWN:
+        yield
+        return
+    mount("-t", "tmpfs", "-o", "size=8m", "footplate-test", str(disk))
+    yield
+    while disk.is_mount():
+        unmount(disk)
+
+
+def at_a_random_step(run: RealRun, gate: Gate, random: Random) -> int:
+    """Lets the training come to a step, whose checkpoint may still be on its way to the disk."""
+    step = random.randint(2, STEPS - 4)
+    gate.up_to(step, run, saved=False)
+    return step
+
+
+def told_saved(client: Listener) -> int:
+    """The step of the newest last.pt that the client was told of."""
+    return max(event.step for event in client.heard if isinstance(event, CheckpointSaved) and event.kind == "last")
+
+
+def faults(kinds: dict[str, Fault], everyday: tuple[str, ...]) -> list[ParameterSet]:
+    return [
+        pytest.param(kind, seed, marks=() if kind in everyday and seed == SEEDS[0] else pytest.mark.long)
+        for kind in kinds
+        for seed in SEEDS
+    ]
+
+
+@pytest.mark.usefixtures("mounted")
+@pytest.mark.parametrize(("kind", "seed"), faults(PASSING, everyday=("slow", "writes fail")))
+def test_that_a_fault_that_passes_costs_no_training(
+    job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], whole: Whole, *, kind: str, seed: int
+) -> None:
+    random = Random(f"{kind} {seed}")
+    asked = job(epochs=EPOCHS, **stepwise)
+    gate.up_to(1)
+    run = begin(asked)
+    with listening(run) as client:
+        step = at_a_random_step(run, gate, random)
+        with PASSING[kind](run):
+            gate.up_to(random.randint(step + 2, STEPS))
+            if kind in LOSSES:
+                told = client.wait_for_warning("folder_deleted").message
+                assert "It has been made again with the log and the job, and a checkpoint is saved now" in told
+            elif kind == "slow":
+                assert client.wait_for(CheckpointSaved, lambda event: event.step == step + 1).seconds > SLOW_S
+            else:
+                told = client.wait_for_warning("checkpoint_failed").message
+                assert "could not be saved" in told
+                assert "Training goes on, and the last good checkpoint is kept." in told
+                assert whole_checksum(run.last)
+        gate.open()
+        assert client.wait_for(RunFinished).outcome == "completed"
+    run.completed()
+    assert [event.n for event in run.told] == list(range(1, run.last_n + 1))
+    assert not run.part().exists()
+    expected = whole(asked)
+    if kind not in LOSSES:
+        assert_same_end(run.end, expected)
+    else:  # with which the best.pt of before has gone
+        assert run.folder.job() is not None
+        assert (run.folder.path.stat().st_mode | run.folder.checkpoints.stat().st_mode) & 0o077 == 0
+        last = torch.load(run.last, weights_only=True)
+        for what in ("model", "optimizer"):
+            assert differences(last[what], expected.last[what]) == []
+
+
+@pytest.mark.usefixtures("mounted")
+@pytest.mark.parametrize(("kind", "seed"), faults(REFUSALS, everyday=("syncs fail",)))
+def test_that_a_fault_that_lasts_loses_nothing_that_was_told_to_be_saved(
+    job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str], whole: Whole, *, kind: str, seed: int
+) -> None:
+    asked = job(epochs=EPOCHS, **stepwise)
+    gate.up_to(1)
+    run = begin(asked, save_again_s=SHORT_S)
+    with listening(run) as client:
+        at_a_random_step(run, gate, Random(f"{kind} {seed}"))
+        with REFUSALS[kind](run):
+            gate.open()
+            finished = client.wait_for(RunFinished)
+            run.wait_until_none_is_left()
+            saved = told_saved(client)
+            assert finished.outcome == "unsaved"
+            assert f"the state after step {STEPS} is lost; last.pt holds step {saved}." in finished.cause
+            assert finished.cause.endswith("Make room there, or allow writing there, then resume the run.")
+            assert whole_checksum(run.last)
+    before = run.last_n
+    run.go_on().completed(since=before)
+    assert [event.n for event in run.told] == list(range(1, run.last_n + 1))
+    assert not run.part().exists()
+    assert_same_end(run.end, whole(asked))

@@ -1,0 +1,129 @@
+"""Names of any length: what is shown of them is short, and two that differ stay two."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from engine.contract.dataset import DatasetReport
+from engine.contract.devices import Snapshot
+from engine.contract.plain_text import MOST_SHOWN, brief, shortened
+from engine.data.inspection import inspect
+from engine.gpus import host
+from engine.gpus.host import HostProcesses
+from tests.gui.devices.snapshots import snapshot
+from tests.support.pictures import picture
+
+pytestmark = [
+    pytest.mark.attacks,
+    pytest.mark.skipif(sys.platform != "linux", reason="names and paths are as long as Linux has them"),
+]
+
+
+def looked_through(folder: Path) -> DatasetReport:
+    return inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, threads=1)
+
+
+def texts(told: object) -> list[str]:
+    """All texts in a message that has been made plain."""
+    match told:
+        case str():
+            return [told]
+        case dict():
+            return [text for pair in told.items() for each in pair for text in texts(each)]
+        case list():
+            return [text for each in told for text in texts(each)]
+    return []
+
+
+def test_that_a_text_keeps_its_beginning_and_its_end() -> None:
+    assert shortened("a" * 600 + "b" * 600) == "a" * 500 + "…" + "b" * 499
+    assert shortened("a" * 1000) == "a" * 1000
+    assert shortened("abcdef", 5) == "ab…ef"
+    assert shortened("a\n" * 10) == "a\n" * 10
+    assert shortened("a\r\n" * 11) == "a↵" * 10 + "a"
+
+
+def test_that_classes_that_differ_in_their_last_letter_stay_two(tmp_path: Path) -> None:
+    names = ("x" * 254 + "a", "x" * 254 + "b")
+    for name in names:
+        for number in range(4):
+            picture(tmp_path / name / f"{number}.png")
+    report = looked_through(tmp_path)
+    assert report.classes == names
+    assert [set(split.counts) for split in report.splits] == [set(names)] * 2
+
+
+def test_that_a_long_path_is_told_in_short(tmp_path: Path) -> None:
+    for name in ("cats", "dogs"):
+        for number in range(4):
+            picture(tmp_path / name / f"{number}.png")
+    here = os.getcwd()
+    try:
+        os.chdir(tmp_path / "cats")
+        for _ in range(12):
+            os.mkdir("y" * 250)
+            os.chdir("y" * 250)
+        Path("torn.png").write_bytes(b"torn")
+    finally:
+        os.chdir(here)
+    report = looked_through(tmp_path)
+    assert report.unreadable_count == 1
+    assert report.unreadable[0].path == shortened("/".join(["cats", *["y" * 250] * 12, "torn.png"]))
+    assert max(map(len, texts(msgspec.to_builtins(structs.replace(report, examples=()))))) <= MOST_SHOWN
+
+
+@pytest.mark.parametrize("field", ["host", "gpus"])
+def test_that_a_snapshot_with_a_name_of_lines_is_refused(field: str) -> None:
+    told = msgspec.to_builtins(snapshot())
+    told |= {"host": "a\n"} if field == "host" else {"gpus": [{"uuid": "GPU-1", "name": "a\nb", "nvml_index": 0}]}
+    with pytest.raises(msgspec.ValidationError, match="matching regex"):
+        msgspec.convert(told, Snapshot)
+
+
+def test_that_a_process_whose_name_has_lines_is_told_of_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "foreign_pids", lambda: False)
+    name = "import ctypes; ctypes.CDLL(None).prctl(15, b'two\\nlines', 0, 0, 0); print(flush=True); input()"
+    command = [sys.executable, "-c", name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        told = HostProcesses().look(process.pid)
+        process.communicate(b"\n")
+    assert told.name == "two lines"
+
+
+@pytest.mark.parametrize("field", ["host", "nvml", "gpus"])
+def test_that_a_snapshot_with_a_longer_name_is_refused(field: str) -> None:
+    told = msgspec.to_builtins(snapshot())
+    long = "x" * (MOST_SHOWN + 1)
+    told |= {"host": {"host": long}, "nvml": {"nvml": {"status": "ok", "message": long}}}.get(
+        field, {"gpus": [{"uuid": "GPU-1", "name": long, "nvml_index": 0}]}
+    )
+    with pytest.raises(msgspec.ValidationError, match=f"length <= {MOST_SHOWN}"):
+        msgspec.convert(told, Snapshot)
+
+
+def test_that_a_process_is_told_of_in_a_name_that_a_snapshot_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "foreign_pids", lambda: False)
+    # Each byte that is not UTF-8 takes six characters to show.
+    command = [b"\xff" * 290, "-c", "echo; read line"]
+    with subprocess.Popen(command, executable="/bin/sh", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the kernel tells of a command that begins without its arguments
+        told = HostProcesses().look(process.pid)
+        process.communicate()
+    assert told.command.startswith("\\udcff")
+    assert len(told.command) == MOST_SHOWN
+
+
+def test_that_what_a_message_is_made_of_is_short() -> None:
+    long = "x" * 2000
+    told = brief(DatasetReport(folder="", format="", classes=("a", long)))
+    assert told.classes == ("a", shortened(long))

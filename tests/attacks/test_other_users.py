@@ -1,0 +1,110 @@
+"""What another user of the machine has prepared takes no run, and no link leads out of a run's folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.contract.run_notes import change_notes
+from engine.contract.trash import holding, put_back, trash_run
+from tests.faults.damage import mount, unmount
+from tests.gui.run.written import a_run
+from tests.support.nobody import NOBODY, as_nobody
+
+pytestmark = pytest.mark.attacks
+
+USER = NOBODY - 1
+THINGS = ("runs", "consent", "logs", "cache")
+IMPORTED = "from engine.contract import consent, paths; from engine.contract.job import Job; from engine.contract.runs import create_run"
+USE = """
+def why_not(act, *words):
+    try:
+        act(*words)
+    except PermissionError as error:
+        return str(error)
+
+print(json.dumps({
+    "runs": why_not(create_run, Job()),
+    "consent": why_not(consent.agree, "net.py", "0" * 64),
+    "logs": why_not(paths.private_folder, paths.home() / "logs"),
+    "cache": why_not(paths.trusted_folder, paths.cache_folder() / "compiled"),
+}))
+"""
+PLANT = {
+    "folders": "os.mkdir(path, 0o777)",
+    "links": "os.mkdir(path + '.theirs', 0o777); os.symlink(path + '.theirs', path)",
+}
+
+
+@pytest.mark.parametrize("what", PLANT)
+def test_that_what_another_user_has_planted_in_a_home_is_not_used(
+    common: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """While the home was open to all."""
+    home = common / "home"
+    as_nobody("os.umask(0); os.mkdir(sys.argv[1], 0o777); print(0)", str(home), uid=USER)
+    for name in THINGS:
+        as_nobody(f"os.umask(0); path = sys.argv[1]; {PLANT[what]}; print(0)", str(home / name))
+    monkeypatch.setenv("FOOTPLATE_HOME", str(home))
+    monkeypatch.delenv("FOOTPLATE_CACHE")
+    told = as_nobody(USE, uid=USER, before=IMPORTED)
+    refused = {name: why is not None and why.startswith(f"{home / name}") for name, why in told.items()}
+    assert refused == dict.fromkeys(THINGS, True), told
+    assert [path for path in home.rglob("*") if path.is_file()] == []
+
+
+# The trash of a disk that all share
+
+
+@pytest.fixture
+def shared_disk(common: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """One that all users may write to, with the home on it, and the user's trash elsewhere."""
+    mount("-t", "tmpfs", "-o", "size=4m,mode=1777", "footplate-test", str(common))
+    monkeypatch.setenv("FOOTPLATE_HOME", str(common / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    yield common
+    unmount(common)
+
+
+OPEN = "os.umask(0); [os.makedirs(f'{path}/{name}', 0o777) for name in ('files', 'info')]"
+TRASHES = {
+    "the user's": f"path = f'.Trash-{{user}}'; {OPEN}",
+    "a link": f"path = 'theirs'; {OPEN}; os.symlink(os.path.abspath(path), f'.Trash-{{user}}')",
+    "everybody's": f"path = f'.Trash/{{user}}'; {OPEN}; os.chmod('.Trash', 0o1777)",
+}
+
+
+@pytest.mark.parametrize("which", TRASHES)
+def test_that_no_run_goes_into_a_trash_that_another_user_has_prepared(shared_disk: Path, which: str) -> None:
+    code = f"os.chdir(sys.argv[1]); user = int(sys.argv[2]); {TRASHES[which]}; print(0)"
+    as_nobody(code, str(shared_disk), str(os.getuid()))
+    theirs = {path.resolve() for path in shared_disk.rglob("*") if path.is_dir()}
+    assert {path.stat().st_uid for path in theirs} == {NOBODY}
+    run = a_run(8)
+    thing = trash_run(run)
+    assert {folder.stat().st_uid for folder in (thing.place, *thing.place.parents[:3])} == {os.getuid()}
+    assert {path.resolve() for folder in theirs for path in folder.iterdir()} <= theirs
+    put_back(thing)
+    assert run.job_file.is_file()
+
+
+def test_that_no_link_in_a_run_is_followed_when_it_is_deleted_and_put_back(shared_disk: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "last.pt").write_bytes(b"precious")
+    before = outside.stat().st_mode
+    run = a_run(8)
+    run.checkpoints.rmdir()
+    run.checkpoints.symlink_to(outside)
+    (run.path / "notes.json").symlink_to(outside / "last.pt")
+    assert holding(run.path).checkpoint_bytes == 0
+    thing = trash_run(run)
+    assert not run.path.exists()
+    put_back(thing)
+    change_notes(run.path, name="renamed")
+    assert (outside / "last.pt").read_bytes() == b"precious"
+    assert [path.name for path in outside.iterdir()] == ["last.pt"]
+    assert outside.stat().st_mode == before

@@ -1,0 +1,286 @@
+"""Runs whose processes are killed, frozen and told to end over and over, at random moments: nothing is lost, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from engine.cli.exit_codes import BAD_REQUEST
+from engine.contract.events import CheckpointSaved, Event, Planned, Restarting, RunFinished
+from engine.contract.runs import START_GRACE_S, list_runs
+from engine.training.checkpoints import whole_checksum
+from tests.engine.cli.terminal import command
+from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
+from tests.faults.conftest import Begin, Make
+from tests.faults.real_runs import RealRun, assert_same_end, is_alive, kill
+from tests.support.cases import some
+
+pytestmark = [pytest.mark.attacks, pytest.mark.faults]
+
+DAILY, LONG = 3, 320
+"""So many signals to the runs of a test, at least two of three of which are SIGKILL."""
+FROZEN_S = 0.3
+
+Hit = Callable[["Attacked"], bool]
+"""Does one thing to a run; whether it could."""
+
+
+class Attacked:
+    """A run, with a terminal that follows it, and the random numbers that say what befalls them."""
+
+    def __init__(self, run: RealRun, random: Random) -> None:
+        self.run, self.random = run, random
+        self._terminals = ExitStack()
+        self.terminal = self._follow()
+
+    def _follow(self) -> subprocess.Popen[bytes]:
+        words = command("attach", self.run.folder.run_id)
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return self._terminals.enter_context(process)
+
+    def follow_again(self) -> None:
+        """A terminal ends with its run's supervisor."""
+        if self.terminal.poll() is not None:
+            self.terminal = self._follow()
+
+    def any_of(self, processes: list[psutil.Process]) -> psutil.Process | None:
+        return self.random.choice(sorted(processes, key=lambda process: process.pid)) if processes else None
+
+    def close(self) -> None:
+        self.terminal.kill()
+        self._terminals.close()
+
+
+def kill_the_supervisor(attacked: Attacked) -> bool:
+    kill(attacked.run.pid)
+    return went_on(attacked.run)
+
+
+def kill_all(attacked: Attacked) -> bool:
+    attacked.run.kill_all()
+    return went_on(attacked.run)
+
+
+def end_in_good_order(attacked: Attacked) -> bool:
+    """SIGTERM to the supervisor."""
+    try:
+        os.kill(attacked.run.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return False
+    attacked.run.wait_until_none_is_left()
+    return went_on(attacked.run)
+
+
+def went_on(run: RealRun) -> bool:
+    """Goes on with a run that was ended, of which nothing is left; not where it was done already."""
+    run.assert_gone_at_once()
+    last = run.told[-1] if run.told else None
+    outcome = last.outcome if isinstance(last, RunFinished) else "interrupted"
+    if outcome == "completed":
+        return False
+    if run.saved:
+        assert whole_checksum(run.last)
+    if run.folder.supervisor() is None:  # it would count as starting for a while
+        long_ago = time.time() - START_GRACE_S
+        os.utime(run.folder.job_file, (long_ago, long_ago))
+    assert run.folder.state() == outcome in ("interrupted", "stopped")
+    run.go_on()
+    return True
+
+
+def kill_one_rank(attacked: Attacked) -> bool:
+    ranks = sorted(attacked.run.workers())
+    return bool(ranks) and end_workers(attacked.run, [attacked.random.choice(ranks)], signal.SIGKILL)
+
+
+def kill_every_rank(attacked: Attacked) -> bool:
+    return end_workers(attacked.run, sorted(attacked.run.workers()), signal.SIGKILL)
+
+
+def end_one_rank(attacked: Attacked) -> bool:
+    """SIGTERM, of which it may make what it likes."""
+    ranks = sorted(attacked.run.workers())
+    return bool(ranks) and end_workers(attacked.run, [attacked.random.choice(ranks)], signal.SIGTERM)
+
+
+def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
+    """Ends workers, where there are any; one is named and all start again, or they had done their work."""
+    workers = run.workers()
+    if not ranks or not set(ranks) <= set(workers):
+        return False
+    before = run.last_n
+    for rank in ranks:
+        if is_alive(workers[rank]):
+            os.kill(workers[rank].pid, number)
+    told: list[Event] = []
+
+    def heard() -> bool:
+        told[:] = [event for event in run.told if event.n > before and isinstance(event, Restarting | RunFinished)]
+        return bool(told)
+
+    wait_until(heard, "what becomes of the run")
+    if isinstance(told[0], Restarting):
+        assert told[0].rank in ranks
+        assert f"was ended by {number.name}" in told[0].cause
+    return True
+
+
+def kill_a_helper(attacked: Attacked) -> bool:
+    """What is neither the supervisor nor a worker, such as the one that watches the devices; nobody else is harmed."""
+    run = attacked.run
+    found: list[psutil.Process] = []
+
+    def there_or_over() -> bool:
+        ours = {run.pid, *(worker.pid for worker in run.workers().values())}
+        found[:] = [process for process in run.processes() if process.pid not in ours]
+        return bool(found) or has_completed(run)
+
+    wait_until(there_or_over, "a helper, or the end")
+    helper = attacked.any_of(found)
+    if helper is None:
+        return False
+    kill(helper.pid)
+    return True
+
+
+def kill_the_terminal(attacked: Attacked) -> bool:
+    attacked.terminal.kill()
+    attacked.terminal.wait()
+    return True
+
+
+def freeze(attacked: Attacked) -> bool:
+    """SIGSTOP and SIGCONT to any process of the run or its terminal, which costs time alone."""
+    frozen = attacked.any_of([*attacked.run.processes(), psutil.Process(attacked.terminal.pid)])
+    if frozen is None:
+        return False
+    try:
+        frozen.suspend()
+        ended_within(attacked.run, attacked.random.uniform(0.0, FROZEN_S))
+        frozen.resume()
+    except psutil.NoSuchProcess:
+        return False
+    return True
+
+
+KILLS: tuple[Hit, ...] = (
+    kill_the_supervisor, kill_all, kill_one_rank, kill_every_rank, kill_a_helper, kill_the_terminal,
+)  # fmt: skip
+OTHERS: tuple[Hit, ...] = (end_in_good_order, end_one_rank, freeze)
+
+
+@contextmanager
+def attacked(run: RealRun, random: Random) -> Iterator[Attacked]:
+    one = Attacked(run, random)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "epochs", "hits", "seed"),
+    [
+        ("single", 1, 8, DAILY, 311),
+        pytest.param("single", 1, 20, LONG // 2, 160, marks=pytest.mark.long),
+        pytest.param("ddp", 2, 20, LONG // 2, 160, marks=pytest.mark.long),
+    ],
+)
+def test_that_runs_survive_every_signal(
+    job: Make,
+    begin: Begin,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    strategy: str,
+    cpus: int,
+    epochs: int,
+    hits: int,
+    seed: int,
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    shared_before = set(Path("/dev/shm").iterdir())
+    asked = job(strategy, cpus, epochs=epochs, checkpoint_steps=3, restarts=1000)
+    uninterrupted = begin(asked).completed()
+    longest_s = uninterrupted.all(RunFinished)[0].seconds / 2  # between two hits
+    random = Random(seed)
+    done: Counter[str] = Counter()
+    while done.total() < hits:
+        run = begin(asked)
+        with attacked(run, random) as one:
+            while done.total() < hits and not ended_within(run, random.uniform(0.0, longest_s)):
+                one.follow_again()
+                hit = random.choice(random.choices((KILLS, OTHERS), (5, 2))[0])
+                done[hit.__name__] += hit(one)
+        assert ended_within(run, 4 * PATIENCE_S), run.logs()
+        run.wait_until_none_is_left()
+        assert run.folder.state() == "completed", run.logs()
+        assert_that_none_was_lost(run)
+        assert list(run.folder.path.rglob("*.part")) == []
+        assert_same_end(run.end, uninterrupted.end)
+    print(dict(done))  # the figures, with -s
+    assert list(temporary.iterdir()) == []
+    # What is there of others' for a moment is none of ours.
+    wait_until(lambda: set(Path("/dev/shm").iterdir()) <= shared_before, "shared memory to be given back")
+    if hits > DAILY:
+        assert set(done) == {hit.__name__ for hit in (*KILLS, *OTHERS)}
+        assert sum(done[hit.__name__] for hit in KILLS) >= hits * 2 // 3
+
+
+def has_completed(run: RealRun) -> bool:
+    return any(event.outcome == "completed" for event in run.all(RunFinished))
+
+
+def ended_within(run: RealRun, seconds: float) -> bool:
+    """Whether the run comes to its end in that time."""
+    deadline = time.monotonic() + seconds
+    while not has_completed(run):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def assert_that_none_was_lost(run: RealRun) -> None:
+    """No checkpoint that the run told of: it always went on from the newest, or from a later one."""
+    saved = 0
+    for event in run.told:
+        if isinstance(event, CheckpointSaved) and event.kind == "last":
+            saved = max(saved, event.step)
+        elif isinstance(event, Planned):
+            assert event.from_step >= saved
+
+
+@pytest.mark.parametrize("delay_s", some([0.0, 0.1, 0.2, 0.4], everyday=[0.1]))
+def test_that_an_inspector_that_is_killed_under_a_terminal_is_told_and_starts_no_run(
+    pictures: Path, delay_s: float
+) -> None:
+    words = command("train", str(pictures), "--model", "mnist_cnn", "--epochs", "1", "--devices", "cpu")
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as terminal:
+        inspectors: list[psutil.Process] = []
+
+        def there() -> bool:
+            inspectors[:] = [one for one in psutil.Process(terminal.pid).children() if "engine.data" in one.cmdline()]
+            return bool(inspectors)
+
+        wait_until(there, "the inspector")
+        time.sleep(delay_s)  # into what it does
+        kill(inspectors[0].pid)
+        _, said = terminal.communicate(timeout=60)
+    assert "The folder could not be looked through: it was ended by signal 9" in said
+    assert "Try again" in said
+    assert terminal.returncode == BAD_REQUEST
+    assert list_runs() == []

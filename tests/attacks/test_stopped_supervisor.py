@@ -1,0 +1,137 @@
+"""A supervisor that is stopped (SIGSTOP), and one whose door nobody opens: whoever asks it for something is told, and the
+window goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.cli.exit_codes import FAILED
+from engine.contract import connection
+from engine.contract.connection import NotRunning, RunConnection
+from engine.contract.events import StepMetrics
+from engine.contract.protocol import Stop
+from engine.contract.runs import RunFolder, SupervisorFile, process_start
+from gui.run.store import RunStore
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events
+from tests.gui.conftest import OFFSCREEN_NOISE
+from tests.support.pulse import Pulse
+
+pytestmark = [
+    pytest.mark.attacks,
+    pytest.mark.qt_log_ignore(OFFSCREEN_NOISE),
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="processes are stopped, and the time waited for a core is Linux' own"
+    ),
+]
+
+MOST_S = 0.1
+"""How long the window may stand still."""
+ANSWER_S = 0.5
+
+StandStill = Callable[..., None]
+
+
+@pytest.fixture
+def stand_still() -> Iterator[StandStill]:
+    """Stops a supervisor, and where it is `crowded` has so many wait before its door that nobody else can."""
+    with ExitStack() as stack:
+
+        def stop(one: Supervised, *, crowded: bool) -> None:
+            one.process.send_signal(signal.SIGSTOP)
+            stack.callback(one.process.send_signal, signal.SIGCONT)
+            supervisor = one.run.supervisor()
+            assert supervisor is not None
+            while crowded:
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                try:
+                    waiting.connect(supervisor.endpoint.removeprefix("unix:"))
+                except BlockingIOError:
+                    return
+
+        yield stop
+
+
+@pytest.fixture
+def store(qtbot: QtBot) -> Iterator[RunStore]:
+    made = RunStore()
+    yield made
+    made.finish()
+    made.close()
+
+
+@pytest.mark.parametrize("crowded", [True, False])
+def test_that_a_stopped_supervisor_never_holds_the_window_up_and_hears_it_once_it_goes_on(
+    start: Start,
+    store: RunStore,
+    qtbot: QtBot,
+    stand_still: StandStill,
+    *,
+    crowded: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "ANSWER_S", ANSWER_S)
+    one = start("forever")
+    store.open(one.run)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 3, timeout=20_000)
+    stand_still(one, crowded=crowded)
+    pulse = Pulse()
+    with qtbot.waitSignal(store.told, timeout=20_000) as told:
+        store.stop()
+    text, kind = told.args
+    how = "takes no connection, and so no command" if crowded else "has not answered for 5 s"
+    remedy = f"If it was stopped, `kill -CONT {one.process.pid}` lets it go on."
+    assert text == f"The supervisor of {one.run.run_id} (pid {one.process.pid}) {how}. {remedy}"
+    assert kind == "warning"
+    store.close()
+    store.open(one.run)
+    qtbot.waitUntil(lambda: not store.loading, timeout=20_000)
+    qtbot.wait(200)
+    pulse.stop()
+    assert pulse.longest_s < MOST_S
+    store.stop()
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        one.process.send_signal(signal.SIGCONT)
+    assert ended.args == ["stopped"]
+    one.wait()
+
+
+def test_that_a_command_that_a_crowded_supervisor_never_got_is_not_taken_for_done(
+    start: Start, stand_still: StandStill
+) -> None:
+    one = start("forever")
+    with one.connect() as first:
+        assert next(event for event in events(first) if isinstance(event, StepMetrics))
+    stand_still(one, crowded=True)
+    words = [sys.executable, str(ROOT / "footplate.py"), "stop", one.run.run_id]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == FAILED
+    assert done.stdout == ""
+    assert f"(pid {one.process.pid}) takes no connection, and so no command." in done.stderr
+    one.process.send_signal(signal.SIGCONT)
+    with one.connect() as again:
+        again.send(Stop())
+    one.wait()
+
+
+def test_that_a_connection_that_cannot_say_hello_leaves_no_socket(tmp_path: Path) -> None:
+    """Its token, which stands in a file of the run's folder, is longer than what a connection holds that nobody reads."""
+    run = RunFolder(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pid = os.getpid()
+        endpoint = f"tcp:{listener.getsockname()[1]}:{'x' * (64 << 20)}"
+        run.write_supervisor(SupervisorFile(pid=pid, start_time=process_start(pid), endpoint=endpoint))
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(NotRunning, match="does not listen: timed out") as refused:
+            RunConnection(run, patience_s=0)
+        assert os.listdir("/proc/self/fd") == before, refused

@@ -1,0 +1,94 @@
+"""Runs the benchmarks of the table in `tests/benchmarks/README.md`, and writes what they print into it.
+
+    python tests/benchmarks/report.py [--only NAME ...] [--table]
+
+`figures.json` has an entry for each line of the table: its name, what is measured, the aim, the command (what Python is given)
+and a pattern. "Measured" is what the command prints last, or all lines of it in which the pattern is found; beside it stand the
+day and the machine. With `--only` the other lines keep what they have, with `--table` all do, and nothing is run. A command that
+serves several lines is run once. One that ends in an error leaves its lines as they are, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+FIGURES = Path(__file__).with_name("figures.json")
+PAGE = Path(__file__).with_name("README.md")
+BEGIN, END = "<!-- written by report.py -->\n", "<!-- to here -->\n"
+AIM_MISSED = 1
+
+Figure = dict[str, str]
+
+
+def measured(figure: Figure) -> str:
+    """What the figure's command says, in one line; "" where it ends in an error or says nothing of it."""
+    code, printed, errors = _run(figure["command"])
+    lines = [line.strip() for line in printed.splitlines() if re.search(figure["line"] or ".", line)]
+    if code not in (0, AIM_MISSED) or "Traceback" in errors or not lines:
+        return ""
+    told = "; ".join(lines if figure["line"] else lines[-1:]).replace("|", "/")
+    return f"{told} (aim missed)" if code else told
+
+
+@cache
+def _run(command: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, *shlex.split(command)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """The figures as Markdown, and below them the machines on which they were measured."""
+    machines = list(dict.fromkeys(figure["machine"] for figure in figures))
+    lines = ["| name | what | aim | measured | on | command |", "|---|---|---|---|---|---|"]
+    for figure in figures:
+        on = f"{figure['date']}, machine {machines.index(figure['machine']) + 1}"
+        cells = (figure["name"], figure["what"], figure["aim"], figure["measured"], on, f"`{figure['command']}`")
+        lines.append(f"| {' | '.join(cells)} |")
+    told = [f"{number}. {machine}" for number, machine in enumerate(machines, 1)]
+    return "\n".join([*lines, "", "Machines:", "", *told, ""])
+
+
+def update(page: Path, kept: Path, names: Sequence[str], machine: str) -> int:
+    """Measures the figures of `kept` with these names, and writes all of them there and into `page`."""
+    figures: list[Figure] = json.loads(kept.read_text(encoding="utf-8"))
+    failed = False
+    for figure in figures:
+        if figure["name"] in names:
+            told = measured(figure)
+            failed = failed or not told
+            print(f"{figure['name']}: {told or 'ended in an error, and is as it was'}", flush=True)
+            if told:
+                figure |= {"measured": told, "date": date.today().isoformat(), "machine": machine}
+    kept.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    page.write_text(head + BEGIN + table(figures) + END + rest.partition(END)[2], encoding="utf-8")
+    return int(failed)
+
+
+def main() -> int:
+    names = [figure["name"] for figure in json.loads(FIGURES.read_text(encoding="utf-8"))]
+    parser = argparse.ArgumentParser(prog="tests/benchmarks/report.py", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help="these lines alone")
+    parser.add_argument("--table", action="store_true", help="run nothing, and write the table of what is kept")
+    chosen = parser.parse_args()
+    from tests.support.timed_runs import where
+
+    return update(PAGE, FIGURES, [] if chosen.table else chosen.only, where())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

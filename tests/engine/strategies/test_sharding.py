@@ -1,0 +1,53 @@
+"""Which parameters a sharded model has used, in a group of this process alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from engine.strategies.sharding import UsedParameters
+from engine.torch_compat import join_unused
+
+
+class Some(nn.Module):
+    """Three layers, of which one is used always, one if asked for, and one never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.asked, self.never = (nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: Tensor, asked: bool) -> Tensor:
+        y: Tensor = self.always(x)
+        return self.asked(y) if asked else y
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_that_layers_are_moved_in_the_steps_alone_in_which_they_are_used(mesh: DeviceMesh) -> None:
+    model = Some()
+    group = fully_shard(model, mesh=mesh)
+    join_unused(group)
+    used = UsedParameters(model, [group], list)
+
+    def trained(asked: bool) -> set[str]:
+        model.zero_grad()
+        model(torch.ones(2, 4), asked).sum().backward()
+        joined = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+        assert "never.weight" in joined, "ranks join what one of them may have used"
+        used.drop_others()
+        return {name.partition(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+    assert trained(asked=True) == {"always", "asked"}
+    assert trained(asked=False) == {"always"}
+    assert trained(asked=True) == {"always", "asked"}

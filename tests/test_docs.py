@@ -1,0 +1,110 @@
+"""The README and the user's guide: what they name is there."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.cli.main import parser
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "resources" / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+TEXTS = [ROOT / "README.md", ROOT / "tests/benchmarks/README.md", *PAGES]
+LINK = re.compile(r"\]\(([^)]+)\)")
+CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+PATH = re.compile(r"(?:engine|gui|resources|tests|\.ci)/[\w./-]*\w")
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def code(path: Path) -> Iterator[str]:
+    """The lines of code of a page, those within sentences, too."""
+    for block in CODE.findall(path.read_text()):
+        yield from (line.strip() for line in block.strip("`").splitlines())
+
+
+def headings(path: Path) -> set[str]:
+    """What links to a heading of the page end in."""
+    titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w]+", "-", title.lower()) for title in titles}
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=named)
+def test_that_every_link_leads_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        if link.startswith("https://"):
+            continue
+        name, _, heading = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.is_file(), link
+        assert not heading or heading in headings(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_that_help_can_follow_every_link(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        assert link.startswith(("https://", "#")) or (DOCS / link.partition("#")[0]) in PAGES, link
+
+
+def test_that_every_page_is_in_the_contents() -> None:
+    listed = set(LINK.findall((DOCS / "index.md").read_text()))
+    assert listed == {page.name for page in PAGES} - {"index.md"}
+
+
+def test_that_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=named)
+def test_that_every_path_of_the_source_is_there(page: Path) -> None:
+    """But for those that a reader is to make, which have NAME in them."""
+    for line in code(page):
+        for path in PATH.findall(line):
+            assert "NAME" in path or (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=named)
+def test_that_every_command_is_one(page: Path) -> None:
+    commands = parser()
+    for line in code(page):
+        if line.startswith("footplate "):
+            judge(commands, shlex.split(line.partition(" > ")[0], comments=True)[1:], line)
+        elif line.startswith("--"):
+            assert re.match(r"--[\w-]+", line)[0] in every_flag(commands), line
+
+
+def judge(commands: argparse.ArgumentParser, words: list[str], line: str) -> None:
+    """Follows the command's words to the parser of the last subcommand, which is to know all of its flags."""
+    while words and (subcommands := subcommands_of(commands)) and not words[0].startswith("-"):
+        assert words[0] in subcommands, line
+        commands = subcommands[words.pop(0)]
+    known = commands._option_string_actions
+    assert [word for word in words if word.startswith("--") and word.partition("=")[0] not in known] == [], line
+
+
+def subcommands_of(commands: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    return next((dict(a.choices) for a in commands._actions if isinstance(a, argparse._SubParsersAction)), {})
+
+
+def every_flag(commands: argparse.ArgumentParser) -> set[str]:
+    """The flags of all commands, and of the scripts under `tests` that pages name."""
+    deeper = [every_flag(each) for each in subcommands_of(commands).values()]
+    scripts = ("tests/gpu/runner.py", "tests/long", "tests/benchmarks/report.py")
+    of_scripts = {flag for name in scripts for flag in re.findall(r'"(--[\w-]+)"', (ROOT / name).read_text())}
+    return set(commands._option_string_actions).union(of_scripts, *deeper)
+
+
+@pytest.mark.parametrize(
+    "line", ["footplate trian DATASET", "footplate train DATASET --modle resnet18", "footplate queue upp RUN"]
+)
+def test_that_a_wrong_command_would_be_noticed(line: str) -> None:
+    with pytest.raises(AssertionError):
+        judge(parser(), line.split()[1:], line)

@@ -1,0 +1,68 @@
+"""The script that measures the figures again and writes their table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import report
+
+KEPT = {"name": "kept", "what": "What is kept", "aim": "1", "command": "-c 1/0", "line": "", "measured": "0.9", "date": "2026-01-02", "machine": "an old one"}  # fmt: skip
+
+
+def entry(name: str, command: str, line: str = "") -> dict[str, str]:
+    return {**KEPT, "name": name, "command": command, "line": line}
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    made = tmp_path / "README.md"
+    made.write_text(f"# Figures\n\n{report.BEGIN}old\n{report.END}\nMore.\n")
+    return made
+
+
+def rows(page: Path) -> dict[str, list[str]]:
+    lines = [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")]
+    return {line[0]: line for line in lines}
+
+
+def test_that_chosen_lines_are_measured_again_and_others_kept(page: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "figures.json"
+    quick = entry("quick", """-c 'print("a"); print("half: 0.5"); print("last | 0.7")'""")
+    missed = entry("missed", """-c 'print("half: 0.5"); print("rest"); exit(1)'""", "^half")
+    kept.write_text(json.dumps([KEPT, quick, missed]))
+    assert report.update(page, kept, ["quick", "missed"], "a new one") == 0
+    text = page.read_text()
+    assert text.startswith("# Figures\n\n")
+    assert text.endswith(f"{report.END}\nMore.\n")
+    assert "old\n<" not in text
+    assert rows(page)["kept"][3:5] == ["0.9", "2026-01-02, machine 1"]
+    assert rows(page)["quick"][3] == "last / 0.7"
+    assert rows(page)["quick"][4].endswith(", machine 2")
+    assert rows(page)["missed"][3] == "half: 0.5 (aim missed)"
+    assert "1. an old one\n2. a new one\n" in text
+    before = page.read_text()
+    assert report.update(page, kept, [], "another") == 0
+    assert page.read_text() == before
+
+
+def test_that_a_command_that_fails_leaves_its_line(page: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "figures.json"
+    kept.write_text(json.dumps([KEPT]))
+    assert report.update(page, kept, ["kept"], "a new one") == 1
+    assert rows(page)["kept"][3:5] == ["0.9", "2026-01-02, machine 1"]
+
+
+def test_that_the_table_shows_what_is_kept() -> None:
+    figures = json.loads(report.FIGURES.read_text())
+    assert report.BEGIN + report.table(figures) + report.END in report.PAGE.read_text()
+    assert len({figure["name"] for figure in figures}) == len(figures)
+    assert all("|" not in value for figure in figures for key, value in figure.items() if key != "line")
+
+
+def test_that_every_command_names_a_script_that_exists() -> None:
+    for figure in json.loads(report.FIGURES.read_text()):
+        script = next(word for word in figure["command"].split() if word.endswith(".py"))
+        assert (report.ROOT / script).is_file()
