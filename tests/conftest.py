@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -70,6 +71,19 @@ def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Itera
     unexpected = [r.getMessage() for r in caplog.get_records("call") if r.levelno >= logging.WARNING]
     if unexpected:
         pytest.fail("unexpected log lines: " + "; ".join(unexpected))
+
+
+@pytest.fixture(autouse=True)
+def collected_on_this_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In tests of the window garbage is collected on the GUI thread alone, as in the program, and not while they run: the
+    whole heap of a process that has run a thousand tests takes seconds."""
+    if "qapp" not in request.fixturenames:
+        yield
+        return
+    gc.disable()
+    yield
+    gc.collect(1)
+    gc.enable()
 
 
 def _lingering_processes(mark: str) -> list[str]:

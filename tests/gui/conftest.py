@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,15 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def styled(qapp: QApplication) -> QApplication:
     theme.apply(qapp)
     return qapp
-
-
-@pytest.fixture(autouse=True)
-def collected_on_this_thread() -> Iterator[None]:
-    """Garbage is collected on the GUI thread alone, as in the program."""
-    gc.disable()
-    yield
-    gc.collect(1)
-    gc.enable()
 
 
 @pytest.fixture

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import faulthandler
+import sys
 import time
 from pathlib import Path
 
 from PySide6.QtCore import QTimer
 
 BEAT_MS = 20
+_LONG_S = 0.5
+"""What every thread does after so long a stillness is written to the test's error output."""
 
 
 def waited_for_a_core_s() -> float:
@@ -25,9 +29,15 @@ class Pulse:
         self._timer = QTimer(interval=BEAT_MS)
         self._timer.timeout.connect(self._beat)
         self._timer.start()
+        self._watch()
 
     def stop(self) -> None:
         self._timer.stop()
+        faulthandler.cancel_dump_traceback_later()
+
+    @staticmethod
+    def _watch() -> None:
+        faulthandler.dump_traceback_later(_LONG_S, file=sys.__stderr__)
 
     @staticmethod
     def _now() -> float:
@@ -37,3 +47,4 @@ class Pulse:
         now = self._now()
         self.longest_s = max(self.longest_s, now - self._last)
         self._last = now
+        self._watch()
