@@ -16,11 +16,11 @@ from engine.advisor.batch_search import Probe
 from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.contract.devices import CPU
 from engine.contract.worker import WorkerDone, WorkerSpec
-from engine.data.epochs import AHEAD, Batch
-from engine.data.sampler import divide
+from engine.data.loading.base_loader import AHEAD, Batch
+from engine.data.loading.sampler import divide
 from engine.strategies.base import Strategy
 from engine.training import worker
-from engine.training.feeds import Feeds
+from engine.training.dataloaders import Feeds
 from engine.training.report import Reporter
 
 WARM_UP, LEAST, MOST = 1, 1, 5

@@ -16,9 +16,9 @@ from engine.contract.events import StepMetrics
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.randomness import Purpose
 from engine.training import worker
+from engine.training.oom_retry import Stepper
 from engine.training.randomness import seed
 from engine.training.report import Reporter
-from engine.training.stepping import Stepper
 
 ENOUGH_S = 150.0
 """Where `STEPS` steps would take longer, fewer are made, by what the first ones took."""

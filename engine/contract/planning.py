@@ -1,4 +1,4 @@
-"""What ``python -m engine.planning`` says: how far its measuring has come, then the cut or why there is none.
+"""What ``python -m engine.advisor.planning`` says: how far its measuring has come, then the cut or why there is none.
 
 It reads one job as JSON from its standard input, which it reads to the end, and prints a message a line.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.contract.cut import Cut
 from engine.contract.problems import Problem
+from engine.parallel.cut import Cut
 
 
 class PlanningProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):

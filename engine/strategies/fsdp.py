@@ -14,22 +14,22 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
+from engine.models.blocks import blocks
+from engine.optim.shards import own_part, part_of, whole
 from engine.strategies.base import StepResult, StrategyError
-from engine.strategies.blocks import blocks
 from engine.strategies.rank_times import HostTimer, TimedRanks
 from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
 from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
 from engine.strategies.single import SingleDevice, parts_of, summed
 from engine.strategies.speed import balance
 from engine.torch_compat import BatchNorm, join_unused
-from engine.training.shards import own_part, part_of, whole
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
-    from engine.data.loader import Batch
+    from engine.data.loading.image_loader import Batch
+    from engine.optim.optimizer_step import Updater
     from engine.tasks.base import Measures, Objective
-    from engine.training.optimizers import Updater
 
 NO_BLOCKS = (
     "This model has no blocks, that is no items of a Sequential or ModuleList with several layers each: its parameters "

@@ -10,27 +10,27 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 
 from engine.contract.catalogue import StrategyEntry
-from engine.contract.cut import CannotCut, Cut
 from engine.contract.events import ScheduleTraced
-from engine.contract.layout import ZERO_BUBBLE, fits
 from engine.contract.worker import WorkerSpec
+from engine.optim.optimizer_step import joined
+from engine.parallel.cut import CannotCut, Cut
+from engine.parallel.layout import ZERO_BUBBLE, fits
 from engine.strategies.base import StepResult, StrategyError, on_cpu
-from engine.strategies.cut import Traces, split, trace
 from engine.strategies.distributed import Distributed
-from engine.strategies.feeding import PADDING, Fed, Feeder
 from engine.strategies.gradients import lay_out
-from engine.strategies.measuring import assemble, measure_place, places_of, seconds_per_byte
+from engine.strategies.pipelining.microbatch_feeder import PADDING, Fed, Feeder
+from engine.strategies.pipelining.model_split import Traces, split, trace
+from engine.strategies.pipelining.relay import Relay
+from engine.strategies.pipelining.stage_costs import assemble, measure_place, places_of, seconds_per_byte
+from engine.strategies.pipelining.stage_state import PlainState, share_buffers
+from engine.strategies.pipelining.timeline import Recorder, idle_share, simulated, traced
 from engine.strategies.recompute import BuffersAsBefore
-from engine.strategies.relay import Relay
-from engine.strategies.stage_state import PlainState, share_buffers
-from engine.strategies.timeline import Recorder, idle_share, simulated, traced
 from engine.torch_compat import prepare_pipelines
-from engine.training.optimizers import joined
 
 if TYPE_CHECKING:
-    from engine.data.loader import Batch
+    from engine.data.loading.image_loader import Batch
+    from engine.optim.optimizer_step import Updater
     from engine.tasks.base import Measures, Objective
-    from engine.training.optimizers import Updater
 
 
 class Pipeline(Distributed):
@@ -173,8 +173,8 @@ class Pipeline(Distributed):
 
     def _build(self, evaluated: dict[int, fx.GraphModule], example_shape: tuple[int, ...]) -> None:
         # Imported here, since it costs much and the other strategies do without.
-        from engine.strategies import schedules
-        from engine.strategies.stage import RecordedStage, StageModule
+        from engine.strategies.pipelining import schedules
+        from engine.strategies.pipelining.stage import RecordedStage, StageModule
 
         prepare_pipelines()
         options = {

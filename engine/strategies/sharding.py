@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from engine.strategies.blocks import blocks
+from engine.models.blocks import blocks
+from engine.optim.shards import is_sharded
 from engine.strategies.rank_times import HostTimer
 from engine.torch_compat import storage_of
-from engine.training.shards import is_sharded
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule

@@ -15,9 +15,9 @@ from engine.strategies.memory import in_parts_that_fit
 from engine.strategies.recompute import checkpoint_blocks
 
 if TYPE_CHECKING:
-    from engine.data.loader import Batch
+    from engine.data.loading.image_loader import Batch
+    from engine.optim.optimizer_step import Updater
     from engine.tasks.base import Measures, Objective
-    from engine.training.optimizers import Updater
 
 
 class SingleDevice(Strategy):

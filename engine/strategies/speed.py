@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.events import Warned
-from engine.data.sampler import divide
+from engine.data.loading.sampler import divide
 from engine.strategies.base import Strategy
 from engine.strategies.recompute import BuffersAsBefore
 

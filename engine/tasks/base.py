@@ -15,9 +15,9 @@ from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
 from engine.contract.weights import Weights
-from engine.data.epochs import Finish
-from engine.data.idx import Bytes
-from engine.data.opening import Splits, Statistics, open_splits
+from engine.data.datasets.open_splits import Splits, Statistics, open_splits
+from engine.data.decoding.idx import Bytes
+from engine.data.loading.base_loader import Finish
 from engine.data.randomness import RandomStreams
 
 

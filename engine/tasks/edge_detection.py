@@ -12,15 +12,15 @@ from torch.nn import functional
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
-from engine.data.edges import CLASSES
-from engine.data.edges_pictures import EdgesOfMasks
-from engine.data.edges_reading import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
-from engine.data.idx import Bytes
-from engine.data.opening import Splits
-from engine.data.pictures import MaskedPictures
-from engine.tasks import edge_models
+from engine.data.datasets.edge_images import EdgesOfMasks
+from engine.data.datasets.images import MaskedPictures
+from engine.data.datasets.open_splits import Splits
+from engine.data.decoding.edges import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
+from engine.data.decoding.idx import Bytes
+from engine.data.formats.edges import CLASSES
+from engine.metrics.boundaries import THRESHOLDS, best_row, count, score, thin_maxima
+from engine.models import edge_models
 from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
-from engine.tasks.boundaries import THRESHOLDS, best_row, count, score, thin_maxima
 from engine.tasks.classification import IMAGENET
 
 _COUNTS = len(THRESHOLDS) * 4

@@ -13,18 +13,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.contract import paths
 from engine.contract.events import Predicted, PredictedSample, Warned
 from engine.contract.worker import WorkerSpec
-from engine.data.augmentation import Placement
+from engine.data.datasets.images import PictureSet, UnreadablePicture
+from engine.data.decoding.idx import Bytes
 from engine.data.drawing import png
-from engine.data.found import Labels
-from engine.data.idx import Bytes
-from engine.data.pictures import PictureSet, UnreadablePicture
-from engine.data.samples import Sample, SampleSet
+from engine.data.loading.sample_loader import Sample, SampleSet
+from engine.data.splits import Labels
+from engine.data.transforms.device_transforms import Placement
 from engine.strategies.base import Strategy
+from engine.system import paths
 from engine.tasks.base import Measures, Shown
-from engine.training.feed import Feed
+from engine.training.split_loader import Feed
 
 FOLDER = "predictions"
 MOST_SETS = 120

@@ -17,7 +17,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from engine import linux
 from engine.contract import augmentation
 from engine.contract.preview import (
     EPOCHS,
@@ -29,13 +28,14 @@ from engine.contract.preview import (
     PreviewOrder,
 )
 from engine.contract.problems import Problem, errors
-from engine.data.idx import Bytes
-from engine.data.pictures import DatasetError
+from engine.data.datasets.images import DatasetError
+from engine.data.decoding.idx import Bytes
+from engine.data.loading.sample_loader import SampleSet
+from engine.data.loading.sampler import GlobalBatchSampler, Share
 from engine.data.randomness import RandomStreams
-from engine.data.sampler import GlobalBatchSampler, Share
-from engine.data.samples import SampleSet
+from engine.system import linux
 from engine.tasks import TASKS, Lesson, TaskError
-from engine.training.feeds import image_loader, normalisation
+from engine.training.dataloaders import image_loader, normalisation
 
 AT_ONCE = 8
 """Images that are made together, so that the first ones are soon there."""

@@ -14,35 +14,34 @@ import msgspec
 import torch
 from torch import nn
 
-from engine import compile_cache, linux
-from engine.contract import paths
 from engine.contract.devices import CPU
 from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
-from engine.data.agreement import check_alike
-from engine.data.opening import Splits
+from engine.data.datasets.open_splits import Splits
+from engine.data.loading.agreement import check_alike
+from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
-from engine.data.sampler import GlobalBatchSampler
+from engine.models.model_surgery import still_norms
+from engine.optim.optimizer_step import Groups, Updater
+from engine.optim.parameter_groups import parameter_groups
 from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
+from engine.system import compile_cache, linux, paths
 from engine.tasks import TASKS
-from engine.tasks.adapt import still_norms
 from engine.tasks.base import Lesson, Task
 from engine.torch_compat import keep_compiled_in
+from engine.training.autotune import Trials
+from engine.training.checkpointing.checkpointer import Place, Saver
+from engine.training.checkpointing.resume import Checkpoint
+from engine.training.dataloaders import Feeds
 from engine.training.faults import cause, kind
-from engine.training.feed import Feed, read_in_turn
-from engine.training.feeds import Feeds
 from engine.training.finite import not_finite_buffers
-from engine.training.groups import parameter_groups
-from engine.training.loop import Loop
-from engine.training.optimizers import Groups, Updater
+from engine.training.metric_buffer import NotFinite
 from engine.training.randomness import seed
 from engine.training.report import Reporter
-from engine.training.resume import Checkpoint
-from engine.training.saving import Place, Saver
-from engine.training.tally import NotFinite
-from engine.training.trials import Trials
+from engine.training.split_loader import Feed, read_in_turn
+from engine.training.trainer import Loop
 from engine.training.unfreezing import hold, rest
 
 TRACEBACK_FILE = "worker-{rank}-traceback.txt"

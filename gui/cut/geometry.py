@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-from engine.contract.cut import Cut, Segment, Stage, stages
+from engine.parallel.cut import Cut, Segment, Stage, stages
 
 
 class Spot(NamedTuple):

@@ -1,14 +1,14 @@
-"""Measuring a model and finding its cuts, in a process of its own (``python -m engine.planning``)."""
+"""Measuring a model and finding its cuts, in a process of its own (``python -m engine.advisor.planning``)."""
 
 from __future__ import annotations
 
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningProgress
 from engine.contract.problems import Problem
+from engine.parallel.cut import Cut
 from gui.child import ChildModule
 
 LINE_LIMIT_BYTES = 16 << 20
@@ -25,7 +25,7 @@ class Planner(ChildModule):
     done = Signal(object)
     refused = Signal(object)
 
-    def __init__(self, parent: QObject | None = None, module: str = "engine.planning") -> None:
+    def __init__(self, parent: QObject | None = None, module: str = "engine.advisor.planning") -> None:
         super().__init__(module, "Measuring the model", LINE_LIMIT_BYTES, parent)
         self._found: Cut | Problem | None = None
 

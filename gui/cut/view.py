@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.cut import Cut, stages
+from engine.parallel.cut import Cut, stages
 from gui import theme
 from gui.cut import words
 from gui.cut.picture import CutPicture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.contract.cut import Cut, Stage
-from engine.contract.format import NOT_KNOWN, size
+from engine.parallel.cut import Cut, Stage
+from engine.system.format import NOT_KNOWN, size
 
 
 def count_words(count: int) -> str:

@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.checks.disk import RealDisk
+from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import problems
-from engine.contract.disk import RealDisk
 from engine.contract.job import Job
-from engine.contract.regular_files import UnusableFile, open_regular, read_regular
-from engine.data.inspection import inspect
-from engine.data.opening import open_splits
-from engine.data.pictures import DatasetError, PictureSet, UnreadablePicture
-from engine.data.samples import SampleSet
-from engine.tasks import user_file, weights
+from engine.data.datasets.images import DatasetError, PictureSet, UnreadablePicture
+from engine.data.datasets.open_splits import open_splits
+from engine.data.inspection.inspector import inspect
+from engine.data.loading.sample_loader import SampleSet
+from engine.models import user_file, weights
+from engine.system.regular_files import UnusableFile, open_regular, read_regular
 from engine.tasks.base import TaskError
 from tests.attacks import hostile_folders as honest
 

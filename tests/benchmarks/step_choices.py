@@ -20,15 +20,15 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine import linux
 from engine.contract.events import Chosen
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
 from engine.supervisor.environment import usable_cores
+from engine.system import linux
 from engine.tasks import TASKS
-from engine.training.trials import FORMATS, SHARE, Trials
+from engine.training.autotune import FORMATS, SHARE, Trials
 from tests.support.lessons import class_of_picture
 from tests.support.timed_runs import where
 

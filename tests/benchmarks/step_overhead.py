@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
-from engine.data.loader import Batch
+from engine.data.loading.image_loader import Batch
+from engine.optim.optimizer_step import Updater
 from engine.strategies import STRATEGIES
-from engine.training.optimizers import Updater
-from engine.training.stepping import Stepper
+from engine.training.oom_retry import Stepper
 from tests.support.lessons import class_of_picture
 
 AIM = 0.01

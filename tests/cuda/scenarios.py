@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from engine.contract.job import Job
-from engine.data.slots import DeviceSlot
+from engine.data.loading.staging import DeviceSlot
+from engine.optim.optimizer_step import Updater
 from engine.strategies.base import on_cpu
-from engine.training.optimizers import Updater
 
 
 def machine_as_seen() -> dict[str, Any]:

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import resources
+from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import problems
 from engine.contract.job import Job
-from engine.data.inspection import inspect
+from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.tasks import TASKS, Lesson, TaskError
 from engine.tasks.custom import as_picture

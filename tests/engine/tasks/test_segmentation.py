@@ -20,9 +20,9 @@ from torch.nn import functional
 from engine.contract import weights
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
-from engine.data.masks import NO_CLASS
+from engine.data.decoding.masks import NO_CLASS
+from engine.models.meta_device import on_meta
 from engine.tasks import TASKS, Lesson, TaskError
-from engine.tasks.meta import on_meta
 from tests.support.consent import agreed
 from tests.support.lessons import lesson
 

@@ -15,7 +15,7 @@ from engine.contract.worker import WorkerSpec
 from engine.strategies.memory import DoesNotFit
 from engine.tasks.base import TaskError
 from engine.training.faults import cause, kind
-from engine.training.tally import NotFinite
+from engine.training.metric_buffer import NotFinite
 
 
 def _spec(job: Job) -> WorkerSpec:

@@ -6,10 +6,10 @@ import torch
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
-from engine.data.loader import Batch
+from engine.data.loading.image_loader import Batch
+from engine.optim.optimizer_step import Updater
 from engine.strategies import STRATEGIES
 from engine.strategies.base import NATIVE_BF16, Strategy, settled_precision
-from engine.training.optimizers import Updater
 from tests.gpu.jobs import by_class, model_file
 from tests.gpu.proof import Proof, prove
 from tests.support.lessons import class_of_picture
