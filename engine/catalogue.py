@@ -17,6 +17,7 @@ import resources
 from engine.contract.catalogue import DROPPED, OF_MODELS, Catalogue, ModelEntry
 from engine.contract.job import Job
 from engine.models import segmentation_models, timm_models
+from engine.models.base import About, TaskError
 from engine.models.blocks import blocks
 from engine.models.meta_device import on_meta
 from engine.models.model_surgery import heads_of
@@ -25,7 +26,6 @@ from engine.strategies import STRATEGIES
 from engine.strategies.fsdp import tied_views
 from engine.strategies.pipelining.model_split import cut_places
 from engine.tasks import TASKS, Task
-from engine.tasks.base import About, TaskError
 
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 

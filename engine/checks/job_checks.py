@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.checks.augmentation_checks import augmentation_problems
 from engine.checks.compile_checks import speed_problems
 from engine.checks.disk import Disk, RealDisk
+from engine.checks.image_size_checks import image_size_problems
 from engine.checks.optimizer_checks import optimizer_problems
 from engine.checks.strategy_checks import strategy_problems
 from engine.checks.weights_checks import weights_problems
-from engine.contract import augmentation, image_sizes
 from engine.contract.catalogue import (
     DROPPED,
     Catalogue,
@@ -80,8 +81,8 @@ def problems(
     if strategy is None:
         known = [s.id for s in catalogue.strategies]
         found.append(Problem("strategy", f"There is no strategy “{job.strategy}”.", did_you_mean(job.strategy, known)))
-    found += augmentation.problems(job)
-    found += image_sizes.problems(job, task, strategy, model)
+    found += augmentation_problems(job)
+    found += image_size_problems(job, task, strategy, model)
     found += _devices(job, strategy, machine)
     if strategy is not None:
         found += strategy_problems(job, strategy, model)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.checks.disk import Disk
-from engine.contract.catalogue import Catalogue
+from engine.contract.catalogue import Catalogue, weights_of
 from engine.contract.job import TIMM, Job
 from engine.contract.problems import Problem
-from engine.contract.weights import OnDisk, Weights, offline, place, weights_of
+from engine.contract.weights import OnDisk, Weights, offline, ways_out
 
 BYTES_PER_PARAMETER = 4
 """Of float32, which timm keeps its weights in."""
@@ -35,12 +35,6 @@ def weights_problems(job: Job, catalogue: Catalogue, disk: Disk) -> list[Problem
     elif disk.reaches(weights.host) is False:
         found.append(_out_of_reach(weights, f"{weights.host} cannot be reached", "warning"))
     return found
-
-
-def ways_out(weights: Weights) -> str:
-    """What to do where weights cannot be fetched."""
-    file = f"{weights.files[0]} of {weights.page}" if weights.repository else weights.page
-    return f"Train from scratch (pretrained weights off), give a weights file, or put {file} at {place(weights)}."
 
 
 def weights_line(job: Job, catalogue: Catalogue, disk: Disk) -> str:

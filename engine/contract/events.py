@@ -12,10 +12,10 @@ from typing import Literal
 
 import msgspec
 
+from engine.contract.cut import Cut
 from engine.contract.devices import DeviceSample
 from engine.contract.job import FIELDS, Job
 from engine.contract.legend import LegendEntry
-from engine.parallel.cut import Cut
 
 Phase = Literal["starting", "fetching", "preparing", "training", "validating", "saving", "pausing", "stopping"]
 Outcome = Literal["completed", "paused", "stopped", "failed", "unsaved"]

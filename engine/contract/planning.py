@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from engine.contract.cut import Cut
 from engine.contract.problems import Problem
-from engine.parallel.cut import Cut
 
 
 class PlanningProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):

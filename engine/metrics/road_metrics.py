@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.data.datasets.orientation import DIRECTIONS, LINE, STEP, Mask, thin
 from engine.data.decoding.masks import NO_CLASS
-from engine.tasks.base import Measures
+from engine.metrics.base import Measures
 
 SLACK = 3
 """How far from each other two middle lines may be and still be the same, in rows and columns of the picture as the model is

@@ -10,10 +10,11 @@ from torchvision.ops import StochasticDepth
 
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import TIMM, Job
+from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, torchvision_models, user_file, weights
+from engine.models.base import TaskError
 from engine.models.model_surgery import adapt_first_conv, begin_small, find_head, set_heads
 from engine.models.networks.mnist_cnn import MIN_SIZE, MnistCnn
-from engine.tasks.base import Statistics, TaskError
 
 MNIST_CNN = "mnist_cnn"
 FILE_IMAGE_SIZE = 224

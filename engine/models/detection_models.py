@@ -19,10 +19,11 @@ from torchvision.ops import FrozenBatchNorm2d
 
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
+from engine.data.transforms.device_transforms import Statistics
 from engine.models import user_file, weights
+from engine.models.base import About, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.torchvision_detectors import tensors_alone
-from engine.tasks.base import About, Statistics, TaskError
 
 CLASSES = 90
 """torchvision's are described as they ship: for COCO's numbers of classes, with background as a further one."""

@@ -12,10 +12,10 @@ from torchvision import models
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.models import user_file, weights
+from engine.models.base import About, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.networks.bdcn import Bdcn
 from engine.models.networks.hed import Hed
-from engine.tasks.base import About, TaskError
 
 IMAGE_SIZE = 480
 """Where the user does not say, in pixels: the long side of BSDS500's pictures is 481."""

@@ -10,9 +10,9 @@ from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.data.datasets.orientation import DIRECTIONS
 from engine.models import user_file, weights
+from engine.models.base import About, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.networks.road_networks import STRIDE, LinkNetMTL, StackHourglassNetMTL
-from engine.tasks.base import About, TaskError
 
 CLASSES = 2
 SCORES = CLASSES + DIRECTIONS + 1

@@ -12,9 +12,10 @@ from engine.checks.job_checks import ENCODER_STRIDE as STRIDE
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import TIMM, Job
 from engine.contract.weights import TIMM_ENCODER, Weights
+from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, user_file, weights
+from engine.models.base import About, TaskError
 from engine.models.model_surgery import adapt_first_conv, find_head, set_heads
-from engine.tasks.base import About, Statistics, TaskError
 
 CLASSES = 21
 """torchvision's are described as they ship: for the classes of PASCAL VOC."""

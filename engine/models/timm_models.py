@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import TIMM
 from engine.contract.weights import Weights
-from engine.tasks.base import Statistics, TaskError
+from engine.data.transforms.device_transforms import Statistics
+from engine.models.base import TaskError
 
 _LISTED = {
     "beit_base_patch16_224": ("BEiT-B/16", "ViT"),

@@ -10,7 +10,7 @@ from torch import nn
 from torchvision import models
 from torchvision.models import WeightsEnum
 
-from engine.tasks.base import Statistics
+from engine.data.transforms.device_transforms import Statistics
 
 _TITLES = (
     (r"alexnet", "AlexNet", "AlexNet"),

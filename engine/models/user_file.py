@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from engine.checks.disk import MODEL_FILE_BYTES
 from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.models.base import TaskError
 from engine.runs.consent import is_agreed
 from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, read_regular
-from engine.tasks.base import TaskError
 
 MODULE = "footplate_model_file"
 """The name under which the file's module is known while it runs."""

@@ -13,13 +13,13 @@ from torchvision.models import WeightsEnum
 from torchvision.models.vision_transformer import interpolate_embeddings
 from torchvision.transforms._presets import ImageClassification
 
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
-from engine.contract.weights import Weights, find, place, weights_of
+from engine.contract.weights import Weights, find, place
 from engine.models import torchvision_models
+from engine.models.base import TaskError
 from engine.models.model_surgery import find_first_conv, match_channels
 from engine.system.regular_files import UnusableFile, open_regular
-from engine.tasks.base import TaskError
 
 State = dict[str, Tensor]
 

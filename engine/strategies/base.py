@@ -19,18 +19,19 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
+from engine.contract.cut import Cut
 from engine.contract.devices import is_gpu
 from engine.contract.events import Event, Part, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
-from engine.parallel.cut import Cut
 from engine.parallel.layout import Layout, layout
 from engine.strategies.stopwatch import stopwatch
 
 if TYPE_CHECKING:
-    from engine.data.loading.image_loader import Batch
+    from engine.data.loading.base_loader import Batch
+    from engine.metrics.base import Measures
     from engine.optim.optimizer_step import Updater
-    from engine.tasks.base import Measures, Objective
+    from engine.tasks.base import Objective
 
 NATIVE_BF16 = (8, 0)
 """The compute capability from which on GPUs compute in bf16: Ampere's."""

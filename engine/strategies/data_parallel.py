@@ -15,7 +15,7 @@ from engine.strategies.base import StrategyError
 from engine.strategies.single import SingleDevice
 
 if TYPE_CHECKING:
-    from engine.data.loading.image_loader import Batch
+    from engine.data.loading.base_loader import Batch
     from engine.tasks.base import Objective
 
 

@@ -21,9 +21,10 @@ from engine.strategies.speed import balance
 from engine.torch_compat import RunningNorm
 
 if TYPE_CHECKING:
-    from engine.data.loading.image_loader import Batch
+    from engine.data.loading.base_loader import Batch
+    from engine.metrics.base import Measures
     from engine.optim.optimizer_step import Updater
-    from engine.tasks.base import Measures, Objective
+    from engine.tasks.base import Objective
 
 _COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 

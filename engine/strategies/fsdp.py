@@ -27,9 +27,10 @@ from engine.torch_compat import BatchNorm, join_unused
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
-    from engine.data.loading.image_loader import Batch
+    from engine.data.loading.base_loader import Batch
+    from engine.metrics.base import Measures
     from engine.optim.optimizer_step import Updater
-    from engine.tasks.base import Measures, Objective
+    from engine.tasks.base import Objective
 
 NO_BLOCKS = (
     "This model has no blocks, that is no items of a Sequential or ModuleList with several layers each: its parameters "

@@ -10,10 +10,11 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 
 from engine.contract.catalogue import StrategyEntry
+from engine.contract.cut import Cut
 from engine.contract.events import ScheduleTraced
 from engine.contract.worker import WorkerSpec
 from engine.optim.optimizer_step import joined
-from engine.parallel.cut import CannotCut, Cut
+from engine.parallel.cut import CannotCut
 from engine.parallel.layout import ZERO_BUBBLE, fits
 from engine.strategies.base import StepResult, StrategyError, on_cpu
 from engine.strategies.distributed import Distributed
@@ -28,9 +29,10 @@ from engine.strategies.recompute import BuffersAsBefore
 from engine.torch_compat import prepare_pipelines
 
 if TYPE_CHECKING:
-    from engine.data.loading.image_loader import Batch
+    from engine.data.loading.base_loader import Batch
+    from engine.metrics.base import Measures
     from engine.optim.optimizer_step import Updater
-    from engine.tasks.base import Measures, Objective
+    from engine.tasks.base import Objective
 
 
 class Pipeline(Distributed):

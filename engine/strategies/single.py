@@ -15,9 +15,10 @@ from engine.strategies.memory import in_parts_that_fit
 from engine.strategies.recompute import checkpoint_blocks
 
 if TYPE_CHECKING:
-    from engine.data.loading.image_loader import Batch
+    from engine.data.loading.base_loader import Batch
+    from engine.metrics.base import Measures
     from engine.optim.optimizer_step import Updater
-    from engine.tasks.base import Measures, Objective
+    from engine.tasks.base import Objective
 
 
 class SingleDevice(Strategy):

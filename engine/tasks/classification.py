@@ -12,10 +12,13 @@ from torch.nn import functional
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
 from engine.metrics.class_counts import ClassCounts, Shares, balanced_weights, of_classes
 from engine.models import classification_models, timm_models, torchvision_models
+from engine.models.base import About
 from engine.models.weights import of_torchvision
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
+from engine.tasks.base import Lesson, Objective, Shown, Task
 from engine.tasks.mixing import mixes
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

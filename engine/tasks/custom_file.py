@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from engine.contract.catalogue import Measure
 from engine.contract.job import Job
 from engine.data.datasets.images import UnreadablePicture
-from engine.data.loading.sample_loader import SampleSet
+from engine.data.datasets.samples import SampleSet
 from engine.tasks.base import Shown
 
 __all__ = ["Job", "Measure", "OwnTask", "SampleSet", "Shown", "UnreadablePicture"]

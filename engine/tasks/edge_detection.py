@@ -18,9 +18,12 @@ from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.edges import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
 from engine.data.decoding.idx import Bytes
 from engine.data.formats.edges import CLASSES
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
 from engine.metrics.boundaries import THRESHOLDS, best_row, count, score, thin_maxima
 from engine.models import edge_models
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
+from engine.models.base import About
+from engine.tasks.base import Lesson, Objective, Shown, Task
 from engine.tasks.classification import IMAGENET
 
 _COUNTS = len(THRESHOLDS) * 4

@@ -16,9 +16,10 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import lay_mask, outline
 from engine.metrics.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
+from engine.metrics.base import Measures
 from engine.models import detection_models
 from engine.models.torchvision_detectors import MASK_SIDE, instances
-from engine.tasks.base import Lesson, Measures, Objective, Shown
+from engine.tasks.base import Lesson, Objective, Shown
 from engine.tasks.detection import SHOWN, Detection, Found, FoundInPicture, FoundMeasures, found_in
 
 LIKELY = 0.5

@@ -15,17 +15,20 @@ from engine.checks.job_checks import class_count_problems
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError, PictureSet
-from engine.data.datasets.open_splits import Splits, Statistics
+from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.orientation import BACKGROUND, DIRECTIONS, LINE
 from engine.data.datasets.oriented_images import OrientedPictures
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import legend_of
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
 from engine.metrics.road_metrics import LineMeasures
 from engine.models import road_models
+from engine.models.base import About
 from engine.models.networks.road_networks import unpack
 from engine.models.road_models import CLASSES, SCORES
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Task
+from engine.tasks.base import Lesson, Objective, Shown, Task
 from engine.tasks.classification import IMAGENET
 from engine.tasks.segmentation import Segmentation
 

@@ -20,9 +20,12 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import classes_in, lay_mask, mask_legend
 from engine.data.formats.ignored_class import masks_without
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
 from engine.metrics.class_counts import Shares, of_classes, shares, softened_weights
 from engine.models import segmentation_models
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task, TaskError
+from engine.models.base import About, TaskError
+from engine.tasks.base import Lesson, Objective, Shown, Task
 
 FOCUS = 2.0
 """The exponent of the focal loss: Lin et al. 2017 found 2 best (section 5.1)."""

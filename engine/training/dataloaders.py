@@ -12,11 +12,13 @@ from engine.contract.image_sizes import side_of_epoch, validation_side
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import PictureSet
-from engine.data.datasets.open_splits import Splits, Statistics
+from engine.data.datasets.open_splits import Splits
+from engine.data.datasets.samples import SampleSet
 from engine.data.loading.image_loader import BatchLoader
-from engine.data.loading.sample_loader import SampleLoader, SampleSet
+from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler, even_chances
 from engine.data.randomness import RandomStreams
+from engine.data.transforms.device_transforms import Statistics
 from engine.strategies.base import Strategy
 from engine.tasks.base import Task
 from engine.tasks.mixing import mixing

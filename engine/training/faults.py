@@ -11,9 +11,9 @@ import torch
 from engine.contract.events import FailureKind
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.models.base import TaskError
 from engine.strategies.base import StrategyError, worker_device
 from engine.strategies.memory import DoesNotFit, ran_out
-from engine.tasks.base import TaskError
 from engine.training.metric_buffer import NotFinite
 
 _LOST_PEER = re.compile(

@@ -17,7 +17,7 @@ from engine.training.metric_buffer import NotFinite
 from engine.training.randomness import KeptStreams
 
 if TYPE_CHECKING:
-    from engine.data.loading.image_loader import Batch
+    from engine.data.loading.base_loader import Batch
 
 SKIPS = 10
 """Steps in a row that may be left out; a training in which more are does not find its way back by itself."""

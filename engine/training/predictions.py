@@ -16,14 +16,15 @@ from torch import Tensor
 from engine.contract.events import Predicted, PredictedSample, Warned
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import PictureSet, UnreadablePicture
+from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.drawing import png
-from engine.data.loading.sample_loader import Sample, SampleSet
 from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Placement
+from engine.metrics.base import Measures
 from engine.strategies.base import Strategy
 from engine.system import paths
-from engine.tasks.base import Measures, Shown
+from engine.tasks.base import Shown
 from engine.training.split_loader import Feed
 
 FOLDER = "predictions"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
+from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningProgress
 from engine.contract.problems import Problem
-from engine.parallel.cut import Cut
 from gui.child import ChildModule
 
 LINE_LIMIT_BYTES = 16 << 20

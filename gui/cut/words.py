@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.parallel.cut import Cut, Stage
+from engine.contract.cut import Cut
+from engine.parallel.cut import Stage
 from engine.system.format import NOT_KNOWN, size
 
 

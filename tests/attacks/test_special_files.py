@@ -22,11 +22,11 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError, PictureSet, UnreadablePicture
 from engine.data.datasets.open_splits import open_splits
+from engine.data.datasets.samples import SampleSet
 from engine.data.inspection.inspector import inspect
-from engine.data.loading.sample_loader import SampleSet
 from engine.models import user_file, weights
+from engine.models.base import TaskError
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
-from engine.tasks.base import TaskError
 from tests.attacks import hostile_folders as honest
 
 pytestmark = [pytest.mark.attacks, pytest.mark.timeout(60)]

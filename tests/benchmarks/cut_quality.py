@@ -28,11 +28,11 @@ from torch import nn
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from engine.contract.cut import Cut  # noqa: E402
 from engine.contract.job import Job  # noqa: E402
 from engine.contract.worker import WorkerSpec  # noqa: E402
-from engine.data.loading.image_loader import Batch  # noqa: E402
+from engine.data.loading.base_loader import Batch  # noqa: E402
 from engine.optim.optimizer_step import Updater  # noqa: E402
-from engine.parallel.cut import Cut  # noqa: E402
 from engine.strategies.pipeline import Pipeline  # noqa: E402
 from engine.strategies.pipelining.model_split import Traces  # noqa: E402
 from engine.tasks import TASKS  # noqa: E402

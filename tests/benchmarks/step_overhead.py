@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
-from engine.data.loading.image_loader import Batch
+from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import Updater
 from engine.strategies import STRATEGIES
 from engine.training.oom_retry import Stepper

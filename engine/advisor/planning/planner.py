@@ -17,12 +17,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from engine.contract.cut import Cut
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
+from engine.models.base import TaskError
 from engine.models.classification_models import MNIST_CNN
-from engine.parallel.cut import CannotCut, Cut
+from engine.parallel.cut import CannotCut
 from engine.parallel.layout import layout
 from engine.strategies import STRATEGIES
 from engine.strategies.base import autocast, settled_precision, use_fast_kernels
@@ -31,7 +33,6 @@ from engine.strategies.pipelining.model_split import Traces, trace
 from engine.strategies.pipelining.stage_costs import TRAVELLING_BYTES, TRAVELS, PlaceCosts, assemble, measure_place
 from engine.system.format import counted
 from engine.tasks import TASKS
-from engine.tasks.base import TaskError
 
 NO_DATASET = (1000, 3)
 """Classes and channels where no dataset is chosen yet: ImageNet's, as in the catalogue. The last layer alone

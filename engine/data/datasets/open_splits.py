@@ -13,6 +13,7 @@ from engine.data.datasets.edge_images import EdgedPictures
 from engine.data.datasets.images import DatasetError, FilePictures, IdxPictures, MaskedPictures, PictureSet
 from engine.data.datasets.labelled_images import LabelledPictures
 from engine.data.datasets.point_blocks import PointBlocks
+from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import folder_channels
 from engine.data.decoding.tiff import learn_bands
@@ -22,12 +23,9 @@ from engine.data.formats.idx import open_idx_pictures
 from engine.data.formats.instances import InstanceSplit
 from engine.data.formats.labels_table import LabelSplit
 from engine.data.formats.registry import PICTURES_BY_CLASS, recognise, why_not
-from engine.data.loading.sample_loader import SampleSet
 from engine.data.splits import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised
+from engine.data.transforms.device_transforms import Statistics
 from engine.system.regular_files import UnusableFile
-
-Statistics = tuple[tuple[float, ...], tuple[float, ...]]
-"""Mean and standard deviation per channel, of pictures scaled to 0..1."""
 
 
 @dataclass(frozen=True)

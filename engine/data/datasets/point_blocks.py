@@ -15,17 +15,17 @@ import psutil
 import torch
 
 from engine.data.datasets.images import UnreadablePicture, is_gone, lost
+from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.point_clouds import Points, is_las, read_cloud
 from engine.data.decoding.reading import Unfit, describe_failure
 from engine.data.formats.points import classes_of, heads
-from engine.data.loading.sample_loader import Sample, SampleSet
 from engine.data.randomness import Purpose
 from engine.data.splits import Labels, MaskCode, PointSplit, shown, spread_evenly
 
 if TYPE_CHECKING:
-    from engine.data.datasets.open_splits import Statistics
+    from engine.data.transforms.device_transforms import Statistics
 
 DRAWN = 8
 """A block's points lie together and are up to so many times as many as a sample's, which are drawn among them: so that a

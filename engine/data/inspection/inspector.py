@@ -15,13 +15,13 @@ from engine.contract.problems import Problem, errors
 from engine.data.decoding.reading import quieten_pillow
 from engine.data.decoding.tiff import learn_bands
 from engine.data.drawing import frame_legend, mask_legend
-from engine.data.formats.any_files import look_through_any
 from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.edges import EdgeSplit
 from engine.data.formats.ignored_class import without_class
 from engine.data.formats.instances import InstanceSplit
 from engine.data.formats.labels_table import LabelSplit
 from engine.data.formats.registry import PICTURES_BY_CLASS, recognise, why_not
+from engine.data.inspection.any_files import look_through_any
 from engine.data.inspection.base import LeaveOut, Looked, Progress
 from engine.data.inspection.boxes import look_through_boxes
 from engine.data.inspection.edges import look_through_edges

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.data.datasets.images import DatasetError, PictureSet
 from engine.data.datasets.open_splits import Splits
-from engine.data.loading.sample_loader import SampleSet
+from engine.data.datasets.samples import SampleSet
 from engine.data.splits import shown, wrong
 
 REMEDY = "Let whatever changes the folder finish, see that every rank reads the same copy of it, and train again."

@@ -20,6 +20,9 @@ from torchvision.transforms.v2 import functional as vision
 from engine.data.splits import Labels
 from engine.data.transforms.augmentation import AFFINE, BLURRED, COLOUR, ERASED, OPERATIONS, SIGMA, Augmentation, Drawn
 
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation per channel, of pictures scaled to 0..1."""
+
 
 def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
     """uint8 [n, C, s, s] to [n, C, size, size], by the rows of `crops`, on the device where both are."""

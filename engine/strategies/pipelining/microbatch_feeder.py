@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from engine.data.loading.image_loader import Batch
+    from engine.data.loading.base_loader import Batch
 
 PADDING = -1
 """The target of a picture that only fills a microbatch up and counts for nothing."""

@@ -27,9 +27,10 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from engine.contract.cut import Cut, Segment
 from engine.contract.job import Job
 from engine.optim.optimizer_step import Updater
-from engine.parallel.cut import CannotCut, Cut, Segment, automatic, stages
+from engine.parallel.cut import CannotCut, automatic, stages
 from engine.parallel.layout import Layout
 from engine.parallel.peak_microbatches import in_flight
 from engine.strategies.pipelining.model_split import CutPlace, Traces, module_of, split

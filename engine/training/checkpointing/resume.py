@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
+from engine.contract.cut import Cut
 from engine.contract.events import Warned
 from engine.contract.job import Job
 from engine.data.randomness import MIXED, UNMIXED, RandomStreams
+from engine.models.base import TaskError
 from engine.optim.optimizer_step import Updater
-from engine.parallel.cut import Cut
 from engine.strategies.base import Strategy, settled_precision
-from engine.tasks.base import TaskError
 from engine.training.autotune import computes_alike
 from engine.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,

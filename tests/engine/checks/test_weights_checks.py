@@ -9,10 +9,10 @@ import pytest
 from engine.checks.disk import RealDisk
 from engine.checks.job_checks import problems
 from engine.checks.weights_checks import weights_line, weights_problems
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.contract.weights import Weights, place, weights_of
+from engine.contract.weights import Weights, place
 from tests.support.weights_server import WeightsServer
 
 CATALOGUE = load_catalogue()

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from engine.contract.job import Job
 from engine.models import classification_models, timm_models, torchvision_models
+from engine.models.base import TaskError
 from engine.models.meta_device import on_meta
 from engine.models.model_surgery import find_first_conv, find_head, match_channels
 from engine.models.networks.mnist_cnn import MnistCnn
 from engine.models.weights import resize_positions
-from engine.tasks import TASKS, TaskError
+from engine.tasks import TASKS
 from tests.support import consent
 from tests.support.cases import some
 

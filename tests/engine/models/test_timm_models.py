@@ -10,13 +10,14 @@ import torch
 from safetensors.torch import save_file
 
 from engine.checks.job_checks import problems
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
-from engine.contract.weights import place, weights_of
+from engine.contract.weights import place
 from engine.models import timm_models
+from engine.models.base import TaskError
 from engine.models.meta_device import on_meta
 from engine.models.model_surgery import find_head
-from engine.tasks import TASKS, TaskError
+from engine.tasks import TASKS
 from tests.support.cases import some
 
 TASK = TASKS["classification"]

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from engine.contract.cut import Cut, Segment
 from engine.parallel.balancing import Question, divide
-from engine.parallel.cut import CannotCut, Cut, Segment, automatic, best_cuts, moved, reachable, stages
+from engine.parallel.cut import CannotCut, automatic, best_cuts, moved, reachable, stages
 
 GIB = 2**30
 

@@ -10,7 +10,7 @@ import timm
 import torch
 from safetensors.torch import save
 
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import load_catalogue, timm_weights
 from engine.contract.events import (
     DevicesFree,
     Failed,
@@ -22,7 +22,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
-from engine.contract.weights import find, hub_cache, timm_weights
+from engine.contract.weights import find, hub_cache
 from engine.runs.connection import RunConnection
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor

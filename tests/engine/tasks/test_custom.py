@@ -15,7 +15,8 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
-from engine.tasks import TASKS, Lesson, TaskError
+from engine.models.base import TaskError
+from engine.tasks import TASKS, Lesson
 from engine.tasks.custom import as_picture
 from tests.support.consent import agreed
 from tests.support.pictures import noise

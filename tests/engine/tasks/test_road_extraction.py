@@ -16,8 +16,9 @@ from engine.data.datasets.images import DatasetError
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
 from engine.data.decoding.masks import NO_CLASS
+from engine.models.base import TaskError
 from engine.models.road_models import SCORES, network, of_resnet
-from engine.tasks import TASKS, TaskError
+from engine.tasks import TASKS
 from tests.support.consent import agreed
 from tests.support.lessons import lesson
 from tests.support.lines import line, make_lined

@@ -21,8 +21,9 @@ from engine.contract import weights
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.data.decoding.masks import NO_CLASS
+from engine.models.base import TaskError
 from engine.models.meta_device import on_meta
-from engine.tasks import TASKS, Lesson, TaskError
+from engine.tasks import TASKS, Lesson
 from tests.support.consent import agreed
 from tests.support.lessons import lesson
 

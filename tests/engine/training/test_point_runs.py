@@ -14,8 +14,8 @@ from PIL import Image
 from engine.contract.events import Chosen, ClassMeasures, Planned, Predicted, StepMetrics, Validation, Warned
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
+from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.loading.sample_loader import SampleSet
 from engine.data.point_drawing import BACKGROUND
 from engine.models.networks.pointcnn import PointCNN
 from engine.tasks import TASKS

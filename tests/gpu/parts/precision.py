@@ -6,7 +6,7 @@ import torch
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
-from engine.data.loading.image_loader import Batch
+from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import Updater
 from engine.strategies import STRATEGIES
 from engine.strategies.base import NATIVE_BF16, Strategy, settled_precision

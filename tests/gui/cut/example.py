@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from engine.contract.cut import Cut, Segment
 from engine.contract.devices import CPU
-from engine.parallel.cut import Cut, Segment
 
 MILLISECONDS = (1, 2, 3, 3, 2, 1)
 PLACES = ("stem", "block1", "block2", "block3", "block4", "")

@@ -14,9 +14,9 @@ from PySide6.QtGui import QAccessible
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
+from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.parallel.cut import Cut
 from engine.system import paths
 from gui import child
 from gui.cut.page import CutPage

@@ -14,7 +14,8 @@ import torch
 import engine.data.loading.decode_pool
 from engine.data.datasets.images import DatasetError, PictureSet
 from engine.data.datasets.open_splits import open_splits
-from engine.data.loading.image_loader import Batch, BatchLoader
+from engine.data.loading.base_loader import Batch
+from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.transforms.crops import draw_crops

@@ -13,7 +13,8 @@ import torch
 from engine.data.datasets.images import PictureSet
 from engine.data.datasets.open_splits import open_splits
 from engine.data.loading import resident
-from engine.data.loading.image_loader import Batch, BatchLoader
+from engine.data.loading.base_loader import Batch
+from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from tests.support import boxed

@@ -14,8 +14,9 @@ import torch
 
 from engine.data.datasets.open_splits import open_splits
 from engine.data.loading import resident
+from engine.data.loading.base_loader import Batch
 from engine.data.loading.decode_pool import PictureSource
-from engine.data.loading.image_loader import Batch, BatchLoader
+from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.resident import bring
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.loading.staging import Slot

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.loading.base_loader import AHEAD, Batch
-from engine.data.loading.sample_loader import Sample, SampleLoader, SampleSet
+from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.training.split_loader import Feed, read_in_turn

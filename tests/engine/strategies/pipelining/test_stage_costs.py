@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torchvision import models
 
+from engine.contract.cut import Cut
 from engine.contract.job import Job
-from engine.parallel.cut import CannotCut, Cut, stages
+from engine.parallel.cut import CannotCut, stages
 from engine.parallel.layout import Layout
 from engine.strategies.base import autocast
 from engine.strategies.pipelining.model_split import trace
