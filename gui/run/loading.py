@@ -104,7 +104,7 @@ def _edges(job: Job, plan: Planned) -> str:
     file, _, norm = job.model.partition("_")
     made = f"{file.capitalize()}({'batch_norm=True' if norm else ''})"
     other = "" if plan.channels == 3 else _OTHER_CHANNELS.format(channels=plan.channels)
-    return f"import torch; from engine.tasks.{file} import {file.capitalize()}; model = {made}{other}"
+    return f"import torch; from engine.models.networks.{file} import {file.capitalize()}; model = {made}{other}"
 
 
 _OF_MODELS: dict[str, Callable[[Job, Planned], str]] = {"mnist_cnn": _mnist}

@@ -14,9 +14,10 @@ from typing import Any
 
 from engine.runs import queue
 from engine.runs.queue.tickets import queue_folder
+from engine.system import file_locks
 from tests.engine.runs.queue.lines import a_line, holders, standing
 
-_WHERE = os.path.dirname(queue.__file__)
+_WHERE = (os.path.dirname(queue.__file__), file_locks.__file__)
 
 
 def stand() -> None:

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def script(name: str, *words: str) -> list[str]:
-    return [sys.executable, "-m", f"tests.engine.contract.{name}", *words]
+    return [sys.executable, "-m", f"tests.engine.runs.queue.{name}", *words]
 
 
 def said_by(name: str, *words: str) -> list[int]:
