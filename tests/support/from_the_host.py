@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-
 _COPIES = (torch.ops.aten._to_copy, torch.ops.aten.copy_)
 
 
