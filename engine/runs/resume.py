@@ -57,7 +57,7 @@ def job_to_go_on(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tu
 def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
     """The job of `run` with `changes`, which are plain values by field, and all that keeps the run from going on with it.
 
-    The job is None if there is such a problem. Whether the job can run here is for `checks.problems` to tell, of the job
+    The job is None if there is such a problem. Whether the job can run here is for `job_checks.problems` to tell, of the job
     with `checkpoint_of` as its `resume_from`.
     """
     before, problems, state = run.job, list(run.problems), run.state
