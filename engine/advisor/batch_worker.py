@@ -68,10 +68,10 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
             saved = strategy.state_dict(), strategy.optimizer_state(updater)
         if number > warm_up:
             seconds, timed = seconds + took, timed + 1
-        if strategy.agree([int(timed >= LEAST and seconds > ENOUGH_S)])[0]:
+        if strategy.collectives.all_reduce_max([int(timed >= LEAST and seconds > ENOUGH_S)])[0]:
             break
     del ready, saved
-    slowest = strategy.agree([round(1e6 * seconds / timed)])[0] / 1e6
+    slowest = strategy.collectives.all_reduce_max([round(1e6 * seconds / timed)])[0] / 1e6
     found = Probe(spec.job.batch_size / slowest, memory.peak() if memory is not None else gpu_peaks(gpus))
     Path(spec.run_folder, probe_file(spec.rank)).write_bytes(msgspec.msgpack.encode(found))
     strategy.teardown()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +25,7 @@ from engine.contract.events import Event, Part, Warned
 from engine.contract.job import Job
 from engine.contract.layout import Layout, layout
 from engine.contract.worker import WorkerSpec
+from engine.strategies.collectives import ALONE, Collectives
 from engine.training.stopwatch import stopwatch
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Strategy(ABC):
     """
 
     entry: ClassVar[StrategyEntry]
+    collectives: Collectives = ALONE
+    """What all ranks of the run tell each other by, known after `setup`."""
     device: torch.device
     model: nn.Module
     objective: Objective
@@ -123,7 +126,7 @@ class Strategy(ABC):
         if self.spec.job.deterministic:
             use_deterministic_kernels()
 
-    def unjoined(self) -> AbstractContextManager[None]:
+    def no_sync(self) -> AbstractContextManager[None]:
         """The context of a pass after `wrap` in which the ranks do not join their gradients."""
         return nullcontext()
 
@@ -180,8 +183,8 @@ class Strategy(ABC):
         """Takes over what `optimizer_state` of any strategy gave. All ranks call it with the same."""
         updater.load_state_dict(state)
 
-    def over_parts(self, value: Tensor) -> Tensor:
-        """The sum of `value` (on this rank's device) over the ranks that together hold the parameters once.
+    def sum_over_shards(self, value: Tensor) -> Tensor:
+        """The sum of `value` over the ranks that together hold the parameters once, on the device of `value`.
 
         So that the norm of all gradients, and whether any of them is not finite, is the same on all ranks.
         All ranks call it together; where every rank holds all parameters it is `value` itself.
@@ -195,27 +198,6 @@ class Strategy(ABC):
         """
         self.recording = False
         return None
-
-    def agree(self, flags: Sequence[int]) -> list[int]:
-        """The largest of each flag over all ranks, the same on all of them. All ranks call it together."""
-        return list(flags)
-
-    def total(self, values: Tensor) -> Tensor:
-        """The sum of each value over all ranks, on the CPU. All ranks call it together."""
-        return values.cpu()
-
-    def joined(self, rows: Tensor) -> Tensor:
-        """The `rows` [k, w] of all ranks, one rank's after another's, on the CPU. All ranks call it together."""
-        return rows.cpu()
-
-    def whole(self, measures: Measures) -> None:
-        """Has `measures` hold what was measured on all ranks. All ranks call it together."""
-        measures.counters = self.total(measures.counters)
-        measures.rows = self.joined(measures.rows)
-
-    def gathered(self, value: Any) -> list[Any] | None:
-        """Every rank's `value`, by rank, on rank 0; None elsewhere. All ranks call it together."""
-        return [value]
 
     def synchronize(self) -> None:
         """Waits until this rank's device has done all that was asked of it."""

@@ -88,7 +88,7 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
             self._backward_on_nothing(torch.Tensor.backward)
             self.model.zero_grad()
 
-    def unjoined(self) -> AbstractContextManager[None]:
+    def no_sync(self) -> AbstractContextManager[None]:
         return self.forward.no_sync()
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:

@@ -1,18 +1,15 @@
-"""What the strategies of several processes share: meeting, agreeing, adding up, parting."""
+"""What the strategies of several processes share: meeting and parting."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from engine.strategies.base import Strategy
+from engine.strategies.collectives import GroupCollectives
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
@@ -21,8 +18,8 @@ class Distributed(Strategy):
     """A strategy of one process per device.
 
     The ranks meet through a file, and their sockets are bound to the loopback interface, so that nothing
-    listens on a network address. `control` is a gloo group of CPU tensors that what the ranks agree on goes
-    through, apart from the traffic of the training.
+    listens on a network address. `control` is a gloo group, apart from the traffic of the training, that `collectives`
+    go through.
     """
 
     control: dist.ProcessGroup
@@ -43,6 +40,7 @@ class Distributed(Strategy):
         group = dist.new_group(backend="gloo")
         assert isinstance(group, dist.ProcessGroup)
         self.control = group
+        self.collectives = GroupCollectives(group)
 
     def mesh(self) -> DeviceMesh:
         """All ranks by the layout: [replicas, group], with the dimensions "replica" and "place".
@@ -53,33 +51,6 @@ class Distributed(Strategy):
         """
         shape = (self.layout.replicas, self.layout.group)
         return init_device_mesh(self.device.type, shape, mesh_dim_names=("replica", "place"))
-
-    def agree(self, flags: Sequence[int]) -> list[int]:
-        shared = torch.tensor(flags, dtype=torch.int64)
-        dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.control)
-        return shared.tolist()
-
-    def total(self, values: Tensor) -> Tensor:
-        summed = values.to("cpu", copy=True)
-        dist.all_reduce(summed, group=self.control)
-        return summed
-
-    def joined(self, rows: Tensor) -> Tensor:
-        counts = [torch.zeros(2, dtype=torch.int64) for _ in range(self.spec.world_size)]
-        dist.all_gather(counts, torch.tensor(rows.shape), group=self.control)
-        longest, width = torch.stack(counts).max(0).values.tolist()
-        if not longest:
-            return rows.cpu()
-        padded = torch.zeros((longest, width), dtype=torch.float64)
-        padded[: len(rows), : rows.shape[1]] = rows.cpu()
-        parts = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(parts, padded, group=self.control)
-        return torch.cat([part[: int(count[0])] for part, count in zip(parts, counts, strict=True)])
-
-    def gathered(self, value: Any) -> list[Any] | None:
-        values: list[Any] | None = [None] * self.spec.world_size if self.spec.rank == 0 else None
-        dist.gather_object(value, values, 0, group=self.control)
-        return values
 
     def teardown(self) -> None:
         dist.destroy_process_group()

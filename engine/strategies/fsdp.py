@@ -85,7 +85,7 @@ class FullySharded(TimedRanks, SingleDevice):
             model.cpu()
         self.shard_mesh = self._shard_mesh()
         self.groups = self._shard(model)
-        self.used = UsedParameters(model, self.groups, self.agree) if self.spec.job.model_is_file else None
+        self.used = UsedParameters(model, self.groups, self.collectives) if self.spec.job.model_is_file else None
         self.model = self.forward = model
 
     def _refuse(self, model: nn.Module) -> None:
@@ -228,7 +228,7 @@ class FullySharded(TimedRanks, SingleDevice):
         state = super().optimizer_state(updater)
         return state if self.spec.rank == 0 else None
 
-    def over_parts(self, value: Tensor) -> Tensor:
+    def sum_over_shards(self, value: Tensor) -> Tensor:
         total = value.to(self.device, copy=True)
         begun = time.perf_counter()
         dist.all_reduce(total, group=self.shard_mesh.get_group("place"))

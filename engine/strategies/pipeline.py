@@ -15,6 +15,7 @@ from engine.contract.events import ScheduleTraced
 from engine.contract.layout import ZERO_BUBBLE, fits
 from engine.contract.worker import WorkerSpec
 from engine.strategies.base import StepResult, StrategyError, on_cpu
+from engine.strategies.collectives import sync_metrics
 from engine.strategies.cut import Traces, split, trace
 from engine.strategies.distributed import Distributed
 from engine.strategies.feeding import PADDING, Fed, Feeder
@@ -138,7 +139,7 @@ class Pipeline(Distributed):
             except CannotCut as error:
                 costs = error
             travel = seconds_per_byte(self.group, self.device)
-        gathered = self.gathered(costs)
+        gathered = self.collectives.gather_objects(costs)
         found: list[Any] = [None]
         if gathered is not None:
             gathered = gathered[: self.layout.group]
@@ -298,17 +299,17 @@ class Pipeline(Distributed):
             # Not train(): frozen layers stay as the task set them.
             for module, training in modes.items():
                 module.training = training
-        self.whole(measures)
+        sync_metrics(measures, self.collectives)
         return True
 
-    def over_parts(self, value: Tensor) -> Tensor:
+    def sum_over_shards(self, value: Tensor) -> Tensor:
         summed = value.clone()
         dist.all_reduce(summed, group=self.group)
         return summed
 
     def recorded(self, step: int) -> ScheduleTraced | None:
         self.recording = False
-        gathered = self.gathered(self._recorder.end())
+        gathered = self.collectives.gather_objects(self._recorder.end())
         if gathered is None:
             return None
         return traced(step, self.schedule, gathered[: self.layout.group], self._theory)
@@ -326,16 +327,15 @@ class Pipeline(Distributed):
         if self.replica == 0:
             for part in self._parts.values():
                 own |= on_cpu(part.state_dict())
-        gathered = self.gathered(own)
+        self.synchronize()  # with the copies that are under way
+        gathered = self.collectives.gather_objects(own)
         return None if gathered is None else self._state.joined(gathered)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self._state.load(self._parts.values(), state)
 
     def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
-        gathered = self.gathered(updater.state_dict() if self.replica == 0 else None)
+        own = updater.state_dict() if self.replica == 0 else None
+        self.synchronize()
+        gathered = self.collectives.gather_objects(own)
         return None if gathered is None else joined(gathered[: self.layout.group])
-
-    def gathered(self, value: Any) -> list[Any] | None:
-        self.synchronize()  # what is copied from the device may be under way
-        return super().gathered(value)

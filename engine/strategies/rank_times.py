@@ -196,12 +196,11 @@ class TimedRanks(Distributed):
 
     def _of_all_ranks(self, spent: Spent) -> list[Spent]:
         """What every rank spent, by rank; where they did not see as many collectives, as if there had been one."""
-        most, least = self.agree([len(spent.still), -len(spent.still)])
+        most, least = self.collectives.all_reduce_max([len(spent.still), -len(spent.still)])
         still = spent.still if most == -least else (sum(spent.still),)
         own = torch.tensor([spent.seconds, *still], dtype=torch.float64)
-        rows = [torch.empty_like(own) for _ in range(self.spec.world_size)]
-        dist.all_gather(rows, own, group=self.control)
-        return [Spent(seconds, tuple(still)) for seconds, *still in (row.tolist() for row in rows)]
+        rows = self.collectives.all_gather_rows(own[None]).tolist()
+        return [Spent(seconds, tuple(still)) for seconds, *still in rows]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
 from engine.strategies.base import StepResult, Strategy, divided
+from engine.strategies.collectives import sync_metrics
 from engine.strategies.memory import in_parts_that_fit
 from engine.strategies.recompute import checkpoint_blocks
 
@@ -86,7 +87,7 @@ class SingleDevice(Strategy):
                 measures.update(self._evaluated(batch).float(), batch.targets)
         finally:
             self.model.train()
-        self.whole(measures)
+        sync_metrics(measures, self.collectives)
         return True
 
     def _evaluated(self, batch: Batch) -> Tensor:

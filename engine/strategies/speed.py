@@ -38,10 +38,10 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     if strategy.shares_known:
         return
     world = strategy.data_world
-    strategy.agree((0,))  # all measure at once, since they may share a processor
+    strategy.collectives.all_reduce_max((0,))  # all measure at once, since they may share a processor
     speeds = torch.zeros(world, dtype=torch.float64)
     speeds[strategy.data_rank] = pictures_per_second(strategy, model, objective, example_shape)
-    measured = strategy.total(speeds).tolist()
+    measured = strategy.collectives.all_reduce_sum(speeds).tolist()
     if max(measured) <= min(measured) * (1 + EVEN):
         return
     strategy.shares = tuple(speed / sum(measured) for speed in measured)

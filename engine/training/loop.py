@@ -234,7 +234,7 @@ class Loop:
         """Whether any rank was told to stop or to save, or finds a checkpoint due, or wants to report or to record: the
         same on all ranks."""
         stop, checkpoint = self.reporter.stop_requested, self.reporter.checkpoint_requested or due
-        agreed = self.strategy.agree((int(stop), int(checkpoint), int(report), int(record)))
+        agreed = self.strategy.collectives.all_reduce_max((int(stop), int(checkpoint), int(report), int(record)))
         return bool(agreed[0]), bool(agreed[1]), bool(agreed[2]), bool(agreed[3])
 
     def _stopped(self) -> bool:
@@ -268,11 +268,13 @@ class Loop:
         own = taken.read()
         if not own.steps:  # all of them were skipped, on all ranks alike
             return
-        first_bad = self.strategy.agree([_NEVER - own.first_bad if own.first_bad is not None else 0])[0]
+        first_bad = self.strategy.collectives.all_reduce_max(
+            [_NEVER - own.first_bad if own.first_bad is not None else 0]
+        )[0]
         if first_bad:
             raise NotFinite(_NEVER - first_bad, "The loss", self.saver.saved)
         mine = [own.loss, own.correct, own.judged, own.pictures, own.wait_s, self.strategy.loads_data]
-        summed = self.strategy.total(torch.tensor(mine, dtype=torch.float64)).tolist()
+        summed = self.strategy.collectives.all_reduce_sum(torch.tensor(mine, dtype=torch.float64)).tolist()
         loss, correct, judged, pictures, wait_s, loaders = summed
         wait_s /= loaders
         self._tell(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from engine.contract.events import Warned
 from engine.contract.job import Job
 from engine.data.randomness import MIXED, UNMIXED, RandomStreams
 from engine.strategies.base import Strategy, settled_precision
+from engine.strategies.collectives import Collectives
 from engine.tasks.base import TaskError
 from engine.training.checkpoints import (
     DamagedCheckpoint,
@@ -42,8 +43,8 @@ class Checkpoint:
     """The last.pt that a job goes on from, or where that is damaged the one before it; `path` is which.
 
     Reading it raises TaskError where it is no such file, or of another model, of other classes or of another
-    optimizer than the job's. `plain` is the state of the job's model, `classes` those of its dataset, and `agree` is
-    `Strategy.agree`: all ranks read it together.
+    optimizer than the job's. `plain` is the state of the job's model, and `classes` are those of its dataset. All ranks read
+    it together.
     """
 
     def __init__(
@@ -51,14 +52,14 @@ class Checkpoint:
         job: Job,
         classes: Sequence[str],
         plain: dict[str, Tensor],
-        agree: Callable[[Sequence[int]], list[int]],
+        collectives: Collectives,
     ) -> None:
         self._asked = Path(job.resume_from).expanduser()
         self._job = job
         self._divided: list[Warned] = []
         self.path, self._content, digest = _whole(self._asked)
         number = int(digest[:15], 16)
-        largest, smallest = agree([number, -number])
+        largest, smallest = collectives.all_reduce_max([number, -number])
         if largest != -smallest:
             message = f"{self._asked} was written anew while the ranks read it."
             raise TaskError(_FIELD, message, "Wait until its run has ended, or give an older checkpoint of it.")
@@ -157,7 +158,7 @@ class Checkpoint:
         if last.exists() and self.path.samefile(last):
             saver.newest = Place(content["epoch"], content["done"], content["steps"], content["step"])
         copied = strategy.spec.rank == 0 and self._copy_best(saver.path("best"))
-        if strategy.agree([int(copied)])[0]:
+        if strategy.collectives.all_reduce_max([int(copied)])[0]:
             saver.best, saver.best_epoch = content["best"], content["best_epoch"]
             saver.best_sha256 = content["best_sha256"]
         saver.stopping.load_state_dict(content.get("stopping", {}))

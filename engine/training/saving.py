@@ -204,14 +204,17 @@ class Saver:
             assert measures is not None
             self._best = _Best(model, _all_asked_of(self._strategy.device), place, measures)
             self._best_again = False
-        if may_wait and self._strategy.agree([int(self._leads and time.monotonic() < self._due)])[0]:
+        if (
+            may_wait
+            and self._strategy.collectives.all_reduce_max([int(self._leads and time.monotonic() < self._due)])[0]
+        ):
             return
         self.finish()
         self._unwritten = None
         if not gathered:
             model = self._strategy.state_dict()
         optimizer = self._strategy.optimizer_state(self._updater)
-        random = self._strategy.gathered(random_state(self._strategy.device))
+        random = self._strategy.collectives.gather_objects(random_state(self._strategy.device))
         best, self._best = self._best, None
         written = None
         self._saved_at = time.monotonic()
@@ -261,7 +264,7 @@ class Saver:
             while self._unwritten is not None and elsewhere is None and folders:
                 elsewhere = self._writer.submit(self._write_elsewhere, Path(folders.popleft())).result()
                 saved_best |= elsewhere is not None and self._unwritten[1] is not None
-        if self._strategy.agree([int(saved_best)])[0]:
+        if self._strategy.collectives.all_reduce_max([int(saved_best)])[0]:
             assert self._best is not None
             self.best, self.best_epoch, self._best = self._best.measures, self._best.place.epoch, None
         if self._unwritten is None:
@@ -291,7 +294,7 @@ class Saver:
         self._reporter.at("save")
         done, self._under_way = self._under_way, None
         saved_best = done.written is not None and done.written.result()
-        saved, again = self._strategy.agree([int(saved_best), int(self._best_again)])
+        saved, again = self._strategy.collectives.all_reduce_max([int(saved_best), int(self._best_again)])
         if saved:
             assert done.best is not None
             self.best, self.best_epoch = done.best.measures, done.best.place.epoch

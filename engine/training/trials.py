@@ -111,7 +111,7 @@ class Trials:
             return
         rehearsal = Rehearsal(strategy, strategy.model, self._objective, self._example_shape, strategy.device)
         rehearsal.forward = strategy.forward
-        with rehearsal, strategy.unjoined():
+        with rehearsal, strategy.no_sync():
             if wanted == "on":
                 self._compile_as_asked(rehearsal, strategy.model)
             else:
@@ -195,7 +195,7 @@ class Trials:
         strategy = self._strategy
         self._passes -= len(ways) * (WARM_UP + LEAST)
         self._error = ""
-        strategy.agree((0,))  # all try at once, since they may share a processor
+        strategy.collectives.all_reduce_max((0,))  # all try at once, since they may share a processor
         seconds: list[list[float]] = [[] for _ in ways]
         begun = time.perf_counter()
         for number in range(1, warm_up + MOST + 1):
@@ -208,13 +208,15 @@ class Trials:
             last = [taken[-1] for taken in seconds if taken]
             clear = number > warm_up and max(last) > CLEAR * min(last)
             enough = number >= warm_up + LEAST and time.perf_counter() - begun > ENOUGH_S
-            failed, enough = map(bool, strategy.agree([int(bool(self._error)), int(clear or enough)]))
+            failed, enough = map(
+                bool, strategy.collectives.all_reduce_max([int(bool(self._error)), int(clear or enough)])
+            )
             if failed:
                 return []
             if enough:
                 break
         medians = [statistics.median(taken[warm_up:]) for taken in seconds]
-        total = strategy.total(torch.tensor(medians, dtype=torch.float64))
+        total = strategy.collectives.all_reduce_sum(torch.tensor(medians, dtype=torch.float64))
         means: list[float] = (total / strategy.spec.world_size).tolist()
         return means
 

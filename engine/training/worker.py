@@ -115,7 +115,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     splits = _open(spec, strategy, task)
     model = _build_model(spec, task, splits)
     meant = not_finite_buffers(model)
-    checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
+    checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives) if job.resume_from else None
     streams = RandomStreams(job.seed) if checkpoint is None else checkpoint.streams
     counts = _parameter_counts(model)
     held = hold(model) if job.unfreezes else frozenset()
@@ -186,7 +186,7 @@ def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
     """The job's dataset, which all ranks have found to be the same."""
     splits = task.splits(spec.job)
     if spec.world_size > 1:
-        check_alike(splits, spec.job.dataset, strategy.agree, strategy.joined)
+        check_alike(splits, spec.job.dataset, strategy.collectives.all_reduce_max, strategy.collectives.all_gather_rows)
     return splits
 
 
@@ -230,8 +230,8 @@ def _updater(
         strategy.spec.job,
         steps,
         strategy.device,
-        strategy.over_parts,
-        agree=strategy.agree,
+        strategy.sum_over_shards,
+        all_reduce_max=strategy.collectives.all_reduce_max,
         held=held,
         groups=groups,
         buffers=strategy.buffers(),

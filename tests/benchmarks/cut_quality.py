@@ -119,13 +119,15 @@ class Trial:
         strategy = self.strategy
         strategy.given = msgspec.structs.replace(cut, cuts=(place,))
         strategy.wrap(copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape)
-        updater = Updater(strategy.parameters(), self.job, 1000, strategy.device, over_parts=strategy.over_parts)
+        updater = Updater(
+            strategy.parameters(), self.job, 1000, strategy.device, sum_over_shards=strategy.sum_over_shards
+        )
         seconds = []
         for _ in range(1 + self.steps):
-            strategy.agree((0,))  # both begin together
+            strategy.collectives.all_reduce_max((0,))  # both begin together
             begun = time.perf_counter()
             strategy.step(self._batch(), updater)
-            strategy.agree((0,))
+            strategy.collectives.all_reduce_max((0,))
             seconds.append(time.perf_counter() - begun)
         return self.job.batch_size / min(seconds[1:])
 
@@ -154,7 +156,7 @@ class Trial:
 
     def _agreed(self, rates: dict[str, float]) -> list[str]:
         """The places from the fastest to the slowest, by the slower of both workers' clocks."""
-        slower = self.strategy.agree([round(-1e6 * rate) for rate in rates.values()])
+        slower = self.strategy.collectives.all_reduce_max([round(-1e6 * rate) for rate in rates.values()])
         return [place for _, place in sorted(zip(slower, rates, strict=True))]
 
 

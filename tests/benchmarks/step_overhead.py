@@ -56,7 +56,7 @@ def footplates(
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
     strategy.wrap(resnet18(num_classes=CLASSES), class_of_picture(), (3, SIZE, SIZE))
-    updater = Updater(strategy.parameters(), job, 1000, strategy.device, strategy.over_parts, agree=strategy.agree)
+    updater = Updater(strategy.parameters(), job, 1000, strategy.device, strategy.sum_over_shards)
     stepper = Stepper(strategy, updater, print, lambda: False)
     batch = Batch(inputs, targets, PICTURES, 0.0)
 

@@ -23,7 +23,7 @@ def test_that_a_training_is_given_up_for_skipped_steps_in_a_row_alone() -> None:
     strategy = SingleDevice(spec)
     strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_picture(), (3, 2, 2))
     told: list[Event] = []
-    updater = Updater(strategy.parameters(), job, 100, strategy.device, agree=strategy.agree)
+    updater = Updater(strategy.parameters(), job, 100, strategy.device)
     stepper = Stepper(strategy, updater, told.append, lambda: False)
     good, bad = (
         Batch(torch.full((4, 3, 2, 2), value), torch.zeros(4, dtype=torch.int64), 4, 0.0)
