@@ -18,10 +18,11 @@ from engine.contract.devices import CPU
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.epochs import AHEAD, Batch
 from engine.data.sampler import divide
-from engine.strategies.base import Strategy
+from engine.strategies.base import Strategy, clock
 from engine.training import worker
 from engine.training.feeds import Feeds
 from engine.training.report import Reporter
+from engine.training.saving import optimizer_state
 
 WARM_UP, LEAST, MOST = 1, 1, 5
 """Steps that are not timed, and that are at least and at most. The second one is the first with the optimizer's state."""
@@ -60,12 +61,12 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     for number in range(1, warm_up + MOST + 1):
         batch = next(batches)
         reporter.at("step")
-        begun = strategy.clock()
+        begun = clock(strategy.device)
         strategy.step(batch, updater)
-        took = strategy.clock() - begun
+        took = clock(strategy.device) - begun
         reporter.progressed(number)
         if number == 1:  # as a checkpoint, whose copy is written beside the next steps
-            saved = strategy.state_dict(), strategy.optimizer_state(updater)
+            saved = strategy.state_dict(), optimizer_state(strategy, updater)
         if number > warm_up:
             seconds, timed = seconds + took, timed + 1
         if strategy.collectives.all_reduce_max([int(timed >= LEAST and seconds > ENOUGH_S)])[0]:

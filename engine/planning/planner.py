@@ -25,7 +25,7 @@ from engine.contract.layout import layout
 from engine.contract.problems import Problem, errors
 from engine.data.pictures import DatasetError
 from engine.strategies import STRATEGIES
-from engine.strategies.base import autocast, settled_precision, use_fast_kernels
+from engine.strategies.base import autocast, clock, settled_precision, use_fast_kernels
 from engine.strategies.cut import Traces, trace
 from engine.strategies.distributed import LOOPBACK
 from engine.strategies.measuring import TRAVELLING_BYTES, TRAVELS, PlaceCosts, assemble, measure_place
@@ -120,7 +120,7 @@ def _places(
                 job=job,
                 device=name,
                 workers=job.devices.count(name),
-                clock=partial(_clock, device),
+                clock=partial(clock, device),
                 autocast=partial(autocast, device, job.precision),
                 progress=told,
             )
@@ -147,12 +147,6 @@ def _torch_device(job: Job, name: str) -> torch.device:
     return torch.device("cuda", gpus.index(name)) if is_gpu(name) else torch.device("cpu")
 
 
-def _clock(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
 def _neighbours(job: Job, group: int) -> set[tuple[torch.device, torch.device]]:
     devices = [_torch_device(job, name) for name in job.devices[:group]]
     return set(itertools.pairwise(devices))
@@ -165,10 +159,10 @@ def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
     load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=one)
     seconds = []
     for _ in range(TRAVELS):
-        begun = _clock(one)
+        begun = clock(one)
         load.to(other)
-        _clock(one)
-        seconds.append(_clock(other) - begun)
+        clock(one)
+        seconds.append(clock(other) - begun)
     return min(seconds) / TRAVELLING_BYTES
 
 

@@ -21,12 +21,13 @@ from torch import Tensor, nn
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
 from engine.contract.devices import is_gpu
-from engine.contract.events import Event, Part, Warned
+from engine.contract.events import Warned
 from engine.contract.job import Job
 from engine.contract.layout import Layout, layout
 from engine.contract.worker import WorkerSpec
 from engine.strategies.collectives import ALONE, Collectives
-from engine.training.stopwatch import stopwatch
+from engine.strategies.dims import ParallelDims
+from engine.strategies.profiler import StepProfiler
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
@@ -80,10 +81,8 @@ class Strategy(ABC):
     the job's accumulation."""
     shares_known: bool = False
     """Whether `shares` are those of the run that this one goes on from, so that `wrap` does not measure them anew."""
-    recording: bool = False
-    """Whether the next step is to be timed, which `recorded` then tells of; the same on all ranks."""
-    joined_in: ClassVar[tuple[Part, ...]] = ("backward",)
-    """The parts of a step in which the ranks of a data-parallel strategy stand still for each other."""
+    profiles: ClassVar[type[StepProfiler]] = StepProfiler
+    """What profiles its steps."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
@@ -91,22 +90,15 @@ class Strategy(ABC):
         """The job as it was given, before anything in it was settled."""
         self.device = worker_device(spec)
         self.layout: Layout = layout(spec.job, self.entry)
-        self.watch = stopwatch(self.device)
-        """Told by `step` what it has done; measures while the training loop lets it run."""
+        self.dims = ParallelDims.of(self.entry, self.layout)
+        self.coordinate = self.dims.coordinate(spec.rank)
+        self.data_rank = self.coordinate.replicate * self.dims.shard + self.coordinate.shard
+        self.data_world = self.dims.data
+        self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_places[0]
+        self.profiler = self.profiles(self.device)
+        """Told by `step` what it has done."""
         self.remarks: list[Warned] = []
         """What the user should know of how the model was laid out, on rank 0 after `wrap`."""
-
-    @property
-    def data_rank(self) -> int:
-        return 0
-
-    @property
-    def data_world(self) -> int:
-        return 1
-
-    @property
-    def loads_data(self) -> bool:
-        return True
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -146,13 +138,6 @@ class Strategy(ABC):
         `stop` is asked before every batch, on every rank alike; returns False where it broke off.
         """
 
-    def chunks(self, batch: Batch) -> list[Batch]:
-        """This rank's share of a batch in the parts that the job's accumulation goes through, in order.
-
-        Their sizes are those of np.array_split; where there are fewer pictures than parts, the last are empty.
-        """
-        return divided(batch, self.spec.job.accumulation)
-
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """This rank's trainable parameters, by their names in the plain model."""
         return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
@@ -172,17 +157,6 @@ class Strategy(ABC):
         """Takes over a plain model's state. All ranks call it with the same."""
         self.model.load_state_dict(state)
 
-    def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
-        """What `updater` holds, whole, on the CPU and by the plain model's names, on rank 0; None elsewhere.
-
-        All ranks call it together. A GPU may still be copying it until it is synchronized with.
-        """
-        return updater.state_dict()
-
-    def load_optimizer_state(self, updater: Updater, state: dict[str, Any]) -> None:
-        """Takes over what `optimizer_state` of any strategy gave. All ranks call it with the same."""
-        updater.load_state_dict(state)
-
     def sum_over_shards(self, value: Tensor) -> Tensor:
         """The sum of `value` over the ranks that together hold the parameters once, on the device of `value`.
 
@@ -190,24 +164,6 @@ class Strategy(ABC):
         All ranks call it together; where every rank holds all parameters it is `value` itself.
         """
         return value
-
-    def recorded(self, step: int) -> Event | None:
-        """Where the time of the step that was just made under `recording` went, on rank 0; None elsewhere.
-
-        All ranks call it together, and it ends the recording.
-        """
-        self.recording = False
-        return None
-
-    def synchronize(self) -> None:
-        """Waits until this rank's device has done all that was asked of it."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def clock(self) -> float:
-        """Seconds, after having waited for the device."""
-        self.synchronize()
-        return time.perf_counter()
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context in which the forward pass runs, by the job's precision."""
@@ -217,8 +173,8 @@ class Strategy(ABC):
         """Parts from the other ranks, after all has gone well."""
 
 
-def divided(batch: Batch, count: int) -> list[Batch]:
-    """`batch` in `count` parts of the sizes of np.array_split, the last of which may be empty."""
+def microbatches(batch: Batch, count: int) -> list[Batch]:
+    """`batch` in `count` parts of the sizes of np.array_split, in order; the last are empty where it has fewer samples."""
     if count == 1:
         return [batch]
     pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
@@ -237,6 +193,18 @@ def settled_precision(job: Job) -> str:
         torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(len(gpus))
     )
     return "bf16" if native else "fp32"
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits until `device` has done all that was asked of it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, after having waited for `device`."""
+    synchronize(device)
+    return time.perf_counter()
 
 
 def use_fast_kernels() -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from engine.strategies.base import Strategy
@@ -43,14 +44,19 @@ class Distributed(Strategy):
         self.collectives = GroupCollectives(group)
 
     def mesh(self) -> DeviceMesh:
-        """All ranks by the layout: [replicas, group], with the dimensions "replica" and "place".
+        """All ranks, by those of the dimensions "replicate", "shard" and "pipeline" along which there are several.
 
-        `mesh.get_group("place")` joins the ranks of this rank's replica, `mesh.get_group("replica")` those that
-        are at its place in every replica; both carry the training's traffic (NCCL or gloo), through the store that
-        all ranks met in. All ranks call it together, once.
+        `mesh.get_group(name)` joins the ranks that differ from this one along that dimension alone, and carries the
+        training's traffic (NCCL or gloo). All ranks call it together, once.
         """
-        shape = (self.layout.replicas, self.layout.group)
-        return init_device_mesh(self.device.type, shape, mesh_dim_names=("replica", "place"))
+        sizes = {name: size for name, size in self.dims._asdict().items() if size > 1}
+        return init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
     def teardown(self) -> None:
         dist.destroy_process_group()
+
+
+def broadcast_buffers(model: nn.Module) -> None:
+    """Gives rank 0's buffers to all ranks. All ranks call it together."""
+    for buffer in model.buffers():
+        dist.broadcast(buffer, 0)

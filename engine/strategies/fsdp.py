@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
-from engine.strategies.base import StepResult, StrategyError
+from engine.strategies.base import StepResult, StrategyError, microbatches
 from engine.strategies.blocks import blocks
-from engine.strategies.rank_times import HostTimer, TimedRanks
+from engine.strategies.distributed import Distributed, broadcast_buffers
+from engine.strategies.rank_times import HostTimer, ShardProfiler
 from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
 from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
 from engine.strategies.single import SingleDevice, parts_of, summed
@@ -38,7 +38,7 @@ NO_BLOCKS = (
 )
 
 
-class FullySharded(TimedRanks, SingleDevice):
+class FullySharded(Distributed, SingleDevice):
     """Parameters, gradients and the optimizer's state are divided among the ranks; each takes its share of a batch.
 
     Each of `blocks(model)` is a group of its own, whose whole parameters are there only while it is computed: they
@@ -47,7 +47,7 @@ class FullySharded(TimedRanks, SingleDevice):
     block, is the root's group, which stays whole from the forward to the backward pass.
 
     Gradients are added up and not averaged, since every rank divides its losses by the size of the global batch. With
-    accumulation, all chunks but the last leave the whole gradients on the ranks, so that memory for those is needed
+    accumulation, all parts but the last leave the whole gradients on the ranks, so that memory for those is needed
     as under DDP.
 
     BatchNorm normalises by each rank's own share; its running statistics are rank 0's, as under DDP. FSDP does not
@@ -68,7 +68,8 @@ class FullySharded(TimedRanks, SingleDevice):
         fields=("balance", "shard_precision", "cpu_offload"),
     )
 
-    joined_in = ("forward", "backward")
+    profiles = ShardProfiler
+    profiler: ShardProfiler
 
     def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
         self._refuse(model)
@@ -83,7 +84,7 @@ class FullySharded(TimedRanks, SingleDevice):
             # Only the whole model, on one device at a time, tells how fast that device is.
             balance(self, model.to(self.device), objective, example_shape)
             model.cpu()
-        self.shard_mesh = self._shard_mesh()
+        self.shard_mesh = self.mesh()
         self.groups = self._shard(model)
         self.used = UsedParameters(model, self.groups, self.collectives) if self.spec.job.model_is_file else None
         self.model = self.forward = model
@@ -106,10 +107,6 @@ class FullySharded(TimedRanks, SingleDevice):
                 f"{', '.join(scalars)} has no dimension to shard along. Make it a tensor of one element, shape [1], "
                 "or choose DistributedDataParallel."
             )
-
-    def _shard_mesh(self) -> DeviceMesh:
-        """The ranks that hold the parameters, its last dimension, "place", being those that hold them once."""
-        return init_device_mesh(self.device.type, (self.spec.world_size,), mesh_dim_names=("place",))
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
         """Shards `model`, which is on the CPU, in place; a block at a time is whole on the device for that."""
@@ -147,8 +144,8 @@ class FullySharded(TimedRanks, SingleDevice):
             # A user's model may hold layers that not every batch uses; all ranks must join the same gradients.
             if self.spec.job.model_is_file:
                 join_unused(group)
-            if isinstance(self.timer, HostTimer):
-                time_collectives(group, self.timer, all_reduce=self.shard_mesh.ndim > 1)
+            if isinstance(self.profiler.timer, HostTimer):
+                time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)
         return groups
 
     def autocast(self) -> AbstractContextManager[None]:
@@ -159,20 +156,20 @@ class FullySharded(TimedRanks, SingleDevice):
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None
-        with self.timed():
+        with self.profiler.timed():
             updater.zero_grad()
-            self.watch.mark("optimizer")
-            chunks = self.chunks(batch)
+            self.profiler.mark("optimizer")
+            parts = microbatches(batch, self.spec.job.accumulation)
             results = []
-            for number, chunk in enumerate(chunks, 1):
+            for number, part in enumerate(parts, 1):
                 for group in self.groups:
-                    group.set_requires_gradient_sync(number == len(chunks), recurse=False)
-                results.append(self.forward_backward(chunk, updater))
+                    group.set_requires_gradient_sync(number == len(parts), recurse=False)
+                results.append(self.forward_backward(part, updater))
             if self.used is not None:
                 self.used.drop_others()
             result = summed(results)
             updater.step(result.loss)
-            self.watch.mark("optimizer")
+            self.profiler.mark("optimizer")
             return result
 
     def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
@@ -187,11 +184,11 @@ class FullySharded(TimedRanks, SingleDevice):
             with self.autocast():
                 outputs = self.forward(blank, *told)
             updater.backward(outputs.float().sum() * 0.0)
-        self.watch.mark("backward")
+        self.profiler.mark("backward")
         return StepResult(None, None, None)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
-        self.give_buffers()
+        broadcast_buffers(self.model)
         parts = parts_of(batches, self.spec.job.accumulation)
         try:
             return super().evaluate(self._computed_by_all(parts), measures, stop)
@@ -224,14 +221,10 @@ class FullySharded(TimedRanks, SingleDevice):
         for name, tensor in own.items():
             own_part(tensor).copy_(part_of(state[name], tensor))
 
-    def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
-        state = super().optimizer_state(updater)
-        return state if self.spec.rank == 0 else None
-
     def sum_over_shards(self, value: Tensor) -> Tensor:
         total = value.to(self.device, copy=True)
         begun = time.perf_counter()
-        dist.all_reduce(total, group=self.shard_mesh.get_group("place"))
-        if isinstance(self.timer, HostTimer):
-            self.timer.stood_since(begun)
+        dist.all_reduce(total, group=self.shard_mesh.get_group("shard"))
+        if isinstance(self.profiler.timer, HostTimer):
+            self.profiler.timer.stood_since(begun)
         return total.to(value.device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
-from engine.strategies.base import StepResult, Strategy, divided
+from engine.strategies.base import StepResult, Strategy, microbatches
 from engine.strategies.collectives import sync_metrics
 from engine.strategies.memory import in_parts_that_fit
 from engine.strategies.recompute import checkpoint_blocks
@@ -55,10 +55,16 @@ class SingleDevice(Strategy):
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None
         updater.zero_grad()
-        self.watch.mark("optimizer")
-        result = summed([self.forward_backward(chunk, updater) for chunk in self.chunks(batch) if len(chunk.targets)])
+        self.profiler.mark("optimizer")
+        result = summed(
+            [
+                self.forward_backward(part, updater)
+                for part in microbatches(batch, self.spec.job.accumulation)
+                if len(part.targets)
+            ]
+        )
         updater.step(result.loss)
-        self.watch.mark("optimizer")
+        self.profiler.mark("optimizer")
         return result
 
     def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
@@ -67,12 +73,12 @@ class SingleDevice(Strategy):
             outputs = self.forward(batch.inputs, *self.objective.told(batch.targets))
         outputs = outputs.float()
         loss = self.objective.loss(outputs, batch.targets).sum() / batch.global_size
-        self.watch.mark("forward")
+        self.profiler.mark("forward")
         updater.backward(loss * self.gradient_scale if self.gradient_scale != 1.0 else loss)
-        self.watch.mark("backward")
+        self.profiler.mark("backward")
         with torch.no_grad():
             correct = self.objective.correct(outputs, batch.targets)
-        self.watch.mark("logging")
+        self.profiler.mark("logging")
         return StepResult(loss.detach(), correct, len(batch.targets))
 
     @torch.no_grad()
@@ -96,7 +102,7 @@ class SingleDevice(Strategy):
 
         def outputs(parts: int) -> Tensor:
             with self.autocast():
-                made = [self.evaluation_forward(part) for part in divided(batch, parts) if len(part.targets)]
+                made = [self.evaluation_forward(part) for part in microbatches(batch, parts) if len(part.targets)]
             return made[0] if len(made) == 1 else torch.cat(made)
 
         if self.spec.world_size > 1:
@@ -112,7 +118,7 @@ class SingleDevice(Strategy):
 def parts_of(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | None]:
     """The parts of each batch in turn, of which the last may be empty."""
     for batch in batches:
-        yield from [None] if batch is None else divided(batch, count)
+        yield from [None] if batch is None else microbatches(batch, count)
 
 
 def summed(results: Sequence[StepResult]) -> StepResult:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from engine.contract.events import Warned
 from engine.data.sampler import divide
-from engine.strategies.base import Strategy
+from engine.strategies.base import Strategy, clock
 from engine.strategies.recompute import BuffersAsBefore
 
 if TYPE_CHECKING:
@@ -97,12 +97,12 @@ class Rehearsal:
 
     def seconds(self) -> float:
         """Makes one pass forward and backward; how long it took."""
-        begun = self._strategy.clock()
+        begun = clock(self.inputs.device)
         with self._strategy.autocast():
             outputs = self.forward(self.inputs, *self._objective.told(self._targets))
         losses = self._objective.loss(outputs.float(), self._targets)
         torch.autograd.grad(losses.mean(), self._parameters, allow_unused=True)
-        return self._strategy.clock() - begun
+        return clock(self.inputs.device) - begun
 
 
 def pictures_per_second(

@@ -78,23 +78,15 @@ class RecordedStage(PipelineStage):
         self._recorder = recorder
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:
-        if not self._recorder.on:
-            return super().forward_one_chunk(fwd_chunk_id, *args, **options)
         with self._recorder.timing("F", self.stage_index, fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *args, **options)
 
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: Any = False
     ) -> None:
-        if not self._recorder.on:
-            super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
-            return
         with self._recorder.timing("B" if full_backward else "I", self.stage_index, bwd_chunk_id):
             super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **options: Any) -> None:
-        if not self._recorder.on:
-            super().backward_weight_one_chunk(bwd_chunk_id, *args, **options)
-            return
         with self._recorder.timing("W", self.stage_index, bwd_chunk_id):
             super().backward_weight_one_chunk(bwd_chunk_id, *args, **options)

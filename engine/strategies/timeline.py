@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 
 from engine.contract.events import Action, ScheduleTraced
+from engine.strategies.collectives import Collectives
+from engine.strategies.profiler import StepProfiler
 
 Kind = Literal["F", "B", "I", "W"]
 COSTS: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
@@ -126,6 +128,9 @@ class Recorder:
 
     @contextmanager
     def timing(self, kind: Kind, stage: int, microbatch: int) -> Iterator[None]:
+        if not self.on:
+            yield
+            return
         begin = self._now()
         yield
         self._passes.append((Pass(kind, stage, microbatch), begin, self._now()))
@@ -181,3 +186,21 @@ def traced(
         bubble=idle_share(times),
         theory=theory,
     )
+
+
+class ScheduleProfiler(StepProfiler):
+    """For pipelines: tells what the `devices` ranks of the first one did when in a step, beside what `schedule` costs in theory
+    (`theory`, the share of the time that it leaves idle)."""
+
+    records = True
+    schedule: str
+    devices: int
+    theory: float
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.recorder = Recorder(device)
+
+    def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
+        ranks = collectives.gather_objects(self.recorder.end())
+        return None if ranks is None else traced(step, self.schedule, ranks[: self.devices], self.theory)

@@ -116,7 +116,7 @@ class Feeds:
                 threads=threads,
                 device=strategy.device,
                 on_unreadable=on_unreadable,
-                mark=strategy.watch.mark,
+                mark=strategy.profiler.mark,
                 finish=finish,
             )
             return Feed(len(sampler), len(samples), loader)
@@ -130,7 +130,7 @@ class Feeds:
             device=strategy.device,
             on_unreadable=on_unreadable,
             on_chosen=on_chosen,
-            mark=strategy.watch.mark,
+            mark=strategy.profiler.mark,
             memory_format=strategy.memory_format,
             finish=finish or mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=training),
         )

@@ -16,8 +16,6 @@ from engine.contract.events import (
     LogLine,
     Part,
     Predicted,
-    RanksTimed,
-    ScheduleTraced,
     StepMetrics,
     Validation,
     Warned,
@@ -39,11 +37,6 @@ from engine.training.unfreezing import thaw
 
 REPORT_S = 0.15
 """Seconds between step metrics, where steps are faster than that."""
-RECORD_S = 2.0
-"""Least seconds between steps whose time is looked into."""
-RECORD_SHARE = 0.02
-"""The same as a share of the run's time so far, so that a long run does not tell more and more."""
-
 MOST_CONFUSED = 64
 """Classes of which the whole confusion matrix is told."""
 
@@ -84,7 +77,7 @@ class Loop:
         self.every_step = every_step
         self.leads = spec.rank == 0
         self.tally = Tally()
-        self.watch = strategy.watch
+        self.profiler, self.watch = strategy.profiler, strategy.profiler.watch
         self.teller = TimeTeller(strategy, train, reporter.send)
         self._agreeing: Part = "communication" if spec.world_size > 1 else "logging"
         self.stepper = Stepper(strategy, updater, self._tell, lambda: saver.saved)
@@ -95,8 +88,6 @@ class Loop:
         self._skip_to = spec.skip_to
         self._first = max(begin.step, spec.skip_to) + 1
         self._pending: tuple[int, int, float, Taken] | None = None
-        self._begun = time.monotonic()
-        self._recorded = -math.inf
 
     def run(self) -> WorkerDone:
         """Trains. Raises NotFinite where the loss is no number any more."""
@@ -140,27 +131,21 @@ class Loop:
         for number in range(done + 1, self.train.steps + 1):
             self.reporter.at("data")
             self._adjust()
-            self.watch.mark("logging")
-            if record:
-                self.watch.skip()
+            self.profiler.begin(record=record)
             batch = next(batches)
             learning_rate = self.updater.learning_rate
             self.reporter.at("step")
-            self.strategy.recording = record
             result = self.stepper.step(batch, self.step + 1)
             self.step += 1
             if result is not None:
                 self.tally.add(result, batch.wait_s if batch is not None else 0.0)
             self.reporter.progressed(self.step)
             self.reporter.at("agree")
-            self.watch.mark("logging")
-            if record:
-                self._tell_recorded()
-                self.watch.mark("logging")
+            self._tell_recorded()
             now = self.step == self._first or self.every_step or number == self.train.steps
             report = now or (self.leads and self.tally.seconds >= REPORT_S)
             due = self.saver.is_due(self.step)
-            stop, checkpoint, report, record = self._agree(report, self._wants_record(), due)
+            stop, checkpoint, report, record = self._agree(report, self.leads and self.profiler.is_due, due)
             self.watch.mark(self._agreeing)
             self._settle()
             if report or stop or checkpoint:
@@ -243,18 +228,11 @@ class Loop:
         self.reporter.at("evaluate")
         return stop
 
-    def _wants_record(self) -> bool:
-        """Whether it is time to look again into where a step's time goes."""
-        now = time.monotonic()
-        return self.leads and now - self._recorded >= max(RECORD_S, RECORD_SHARE * (now - self._begun))
-
     def _tell_recorded(self) -> None:
-        event = self.strategy.recorded(self.step)
-        self._recorded = time.monotonic()
+        event = self.profiler.end(self.step, self.strategy.collectives)
         if event is not None:
             self._tell(event)
-            if isinstance(event, RanksTimed | ScheduleTraced):
-                self.teller.learn(event)
+            self.teller.learn(event)
 
     def _settle(self) -> None:
         """Adds the figures that were taken up over all ranks and tells them.

@@ -165,7 +165,7 @@ class Checkpoint:
         if place.epoch <= strategy.spec.job.epochs:
             strategy.load_state_dict(self._content.pop("model"))
             # The place in the schedule is this job's, which may have more epochs or other batches.
-            strategy.load_optimizer_state(updater, self._content.pop("optimizer") | {"schedule": None})
+            updater.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
             updater.go_to(place.step)
         job, before = strategy.spec.job, self.job
         alike = all(before[name] == getattr(job, name) for name in ("strategy", "seed"))

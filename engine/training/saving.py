@@ -20,12 +20,12 @@ from engine.contract.events import CheckpointSaved, Warned
 from engine.contract.runs import RunFolder
 from engine.contract.worker import WorkerSpec
 from engine.data.randomness import RandomStreams
-from engine.strategies.base import Strategy
+from engine.strategies.base import Strategy, synchronize
 from engine.training.checkpoints import CheckpointError, Written, drop_older, older_name, write_checkpoint
 from engine.training.early_stopping import EarlyStopping
 from engine.training.elsewhere import NotSavedElsewhere, how_to_go_on, save_elsewhere
 from engine.training.finite import not_finite
-from engine.training.optimizers import Updater
+from engine.training.optimizers import Updater, joined
 from engine.training.randomness import random_state
 from engine.training.report import Reporter
 
@@ -213,7 +213,7 @@ class Saver:
         self._unwritten = None
         if not gathered:
             model = self._strategy.state_dict()
-        optimizer = self._strategy.optimizer_state(self._updater)
+        optimizer = optimizer_state(self._strategy, self._updater)
         random = self._strategy.collectives.gather_objects(random_state(self._strategy.device))
         best, self._best = self._best, None
         written = None
@@ -386,6 +386,21 @@ class Saver:
         """The name of a tensor that is not finite in what is to be written, "" where there is none."""
         state = content if kind == "best" else {name: content[name] for name in ("model", "optimizer")}
         return not_finite(state, self._meant)
+
+
+def optimizer_state(strategy: Strategy, updater: Updater) -> dict[str, Any] | None:
+    """What `updater` holds, whole, on the CPU and by the plain model's names, on rank 0; None elsewhere.
+
+    All ranks call it together. A GPU may still be copying it until it is synchronized with.
+    """
+    dims, own = strategy.dims, strategy.coordinate
+    # Ranks that hold shards put the state together; where each holds all of its part, the first replica's is enough.
+    state = updater.state_dict() if dims.shard > 1 or own.replicate == 0 else None
+    if dims.pipeline == 1:
+        return state if strategy.spec.rank == 0 else None
+    synchronize(strategy.device)
+    stages = strategy.collectives.gather_objects(state)
+    return None if stages is None else joined(stages[: dims.pipeline])
 
 
 def _all_asked_of(device: torch.device) -> Callable[[], None]:

@@ -101,11 +101,11 @@ def test_that_a_rank_is_called_the_slowest_once_it_is_so_twice_on_end(
     strategy = SingleDevice(spec)
     said: list[Event] = []
     teller = TimeTeller(strategy, Feed(9, 9, None), said.append)
-    strategy.watch.start()
+    strategy.profiler.watch.start()
     for slowest in (1, None, 1, 1):
         teller.learn(timed(slowest))
-        strategy.watch.mark("forward")
-        strategy.watch.step_done()
+        strategy.profiler.watch.mark("forward")
+        strategy.profiler.watch.step_done()
         teller.tell(1, 0, last=False)
     advised = [event.advice.field for event in said if isinstance(event, TimeSpent) and event.advice is not None]
     assert advised == ["", "", "", "balance"]
