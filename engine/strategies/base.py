@@ -12,9 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -45,6 +44,20 @@ class StrategyError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class ResolvedJob:
+    """A `job` in which nothing is left open but what can only be tried on the wrapped model: whether that is compiled.
+
+    `shares` and `cut` are those of the run that this one goes on from, where it divides batches and the model alike; None
+    where the strategy finds them. In an evaluation, a worker that is alone begins with `evaluation_parts` parts of a batch.
+    """
+
+    job: Job
+    shares: tuple[float, ...] | None = None
+    cut: Cut | None = None
+    evaluation_parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """What one rank's part of a step gave, as 0-dim tensors on its device; summed over the ranks it is the step's.
 
@@ -61,6 +74,8 @@ class Strategy(ABC):
     """The interface. The order of calls: `setup`, `wrap`, then the optimizer is built over `parameters`,
     then `step` and `evaluate`, at last `teardown`.
 
+    `spec` has the job as it was asked for, `resolved` as it is trained, known from `wrap` on.
+
     `data_rank` of `data_world` is the share of every batch that this worker loads; a worker whose
     `loads_data` is false loads nothing and passes None for its batches.
     """
@@ -71,23 +86,21 @@ class Strategy(ABC):
     device: torch.device
     model: nn.Module
     objective: Objective
+    resolved: ResolvedJob
     cut: Cut | None = None
-    """Where the model was cut and why, known after `wrap` on every rank; before it where the run that this one goes on
-    from had it so, and nothing is measured anew."""
+    """Where the model was cut and why, known after `wrap` on every rank."""
     shares: tuple[float, ...] = ()
     """Each data rank's share of every batch where they are not equal, known after `wrap`; together 1."""
-    evaluation_parts: int = 1
-    """Parts that a worker which is alone goes through a batch in, one after another, in an evaluation; several workers go by
-    the job's accumulation."""
-    shares_known: bool = False
-    """Whether `shares` are those of the run that this one goes on from, so that `wrap` does not measure them anew."""
+    accumulation: int
+    """Parts that a worker goes through its share of a batch in, one after another; of one that is alone, what makes the steps
+    raises it where memory runs out."""
+    evaluation_parts: int
+    """The same in an evaluation, which raises it itself; several workers go by `accumulation`."""
     profiles: ClassVar[type[StepProfiler]] = StepProfiler
     """What profiles its steps."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
-        self.asked = spec.job
-        """The job as it was given, before anything in it was settled."""
         self.device = worker_device(spec)
         self.layout: Layout = layout(spec.job, self.entry)
         self.dims = ParallelDims.of(self.entry, self.layout)
@@ -99,16 +112,6 @@ class Strategy(ABC):
         """Told by `step` what it has done."""
         self.remarks: list[Warned] = []
         """What the user should know of how the model was laid out, on rank 0 after `wrap`."""
-
-    @property
-    def memory_format(self) -> torch.memory_format:
-        """How pictures and the weights of convolutions lie in memory."""
-        last = self.spec.job.memory_format == "channels_last"
-        return torch.channels_last if last else torch.contiguous_format
-
-    def settle(self, **fields: Any) -> None:
-        """Goes by these values of the job's fields from now on; the same on all ranks, before what goes by them."""
-        self.spec = msgspec.structs.replace(self.spec, job=msgspec.structs.replace(self.spec.job, **fields))
 
     def setup(self) -> None:
         """Meets the other ranks. Raises StrategyError where the job cannot run."""
@@ -122,10 +125,19 @@ class Strategy(ABC):
         """The context of a pass after `wrap` in which the ranks do not join their gradients."""
         return nullcontext()
 
+    @property
+    def job(self) -> Job:
+        """The job as it is trained."""
+        return self.resolved.job
+
     @abstractmethod
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
+    def wrap(
+        self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...], resolved: ResolvedJob
+    ) -> None:
         """Lays the plain `model` on the devices. `example_shape` is one sample's: a picture's [channels, height,
         width]."""
+        self.objective, self.resolved, self.example_shape = objective, resolved, example_shape
+        self.accumulation, self.evaluation_parts = resolved.job.accumulation, resolved.evaluation_parts
 
     @abstractmethod
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
@@ -151,7 +163,7 @@ class Strategy(ABC):
 
         All ranks call it together. A GPU may still be copying it until it is synchronized with.
         """
-        return on_cpu(self.model.state_dict())
+        return on_cpu(self.model.state_dict()) if self.spec.rank == 0 else None
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Takes over a plain model's state. All ranks call it with the same."""
@@ -167,7 +179,7 @@ class Strategy(ABC):
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context in which the forward pass runs, by the job's precision."""
-        return autocast(self.device, self.spec.job.precision)
+        return autocast(self.device, forward_precision(self.job, self.entry))
 
     def teardown(self) -> None:  # noqa: B027 - most have nobody to part from
         """Parts from the other ranks, after all has gone well."""
@@ -193,6 +205,17 @@ def settled_precision(job: Job) -> str:
         torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(len(gpus))
     )
     return "bf16" if native else "fp32"
+
+
+def memory_format(job: Job) -> torch.memory_format:
+    """How pictures and the weights of convolutions lie in memory."""
+    return torch.channels_last if job.memory_format == "channels_last" else torch.contiguous_format
+
+
+def forward_precision(job: Job, strategy: StrategyEntry) -> str:
+    """What a forward pass is autocast to. Of shards computed in bf16, buffers stay in fp32 and make activations so (Swin V2's
+    tables): these are cast where they meet weights."""
+    return "bf16" if strategy.shards and job.shard_precision == "bf16" else job.precision
 
 
 def synchronize(device: torch.device) -> None:

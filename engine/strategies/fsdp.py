@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -13,11 +12,11 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
-from engine.strategies.base import StepResult, StrategyError, microbatches
+from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, microbatches
 from engine.strategies.blocks import blocks
 from engine.strategies.distributed import Distributed, broadcast_buffers
 from engine.strategies.rank_times import HostTimer, ShardProfiler
-from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
+from engine.strategies.recompute import checkpoint_blocks
 from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
 from engine.strategies.single import SingleDevice, parts_of, summed
 from engine.strategies.speed import balance
@@ -71,26 +70,27 @@ class FullySharded(Distributed, SingleDevice):
     profiles = ShardProfiler
     profiler: ShardProfiler
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
+    def wrap(
+        self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...], resolved: ResolvedJob
+    ) -> None:
+        Strategy.wrap(self, model, objective, example_shape, resolved)
         self._refuse(model)
-        self.objective = objective
-        self.example_shape = example_shape
         model.train()
         if not blocks(model):
             self.remarks.append(Warned(code="no_blocks", message=NO_BLOCKS))
-        elif self.spec.job.activation_checkpointing:
+        elif self.job.activation_checkpointing:
             checkpoint_blocks(model)
-        if self.spec.job.balance == "speed":
+        if self.job.balance == "speed":
             # Only the whole model, on one device at a time, tells how fast that device is.
             balance(self, model.to(self.device), objective, example_shape)
             model.cpu()
         self.shard_mesh = self.mesh()
         self.groups = self._shard(model)
-        self.used = UsedParameters(model, self.groups, self.collectives) if self.spec.job.model_is_file else None
+        self.used = UsedParameters(model, self.groups, self.collectives) if self.job.model_is_file else None
         self.model = self.forward = model
 
     def _refuse(self, model: nn.Module) -> None:
-        job = self.spec.job
+        job = self.job
         if job.shard_precision == "bf16" and job.precision == "fp16":
             raise StrategyError(
                 "Precision fp16 and shards computed in bf16 exclude each other. Choose fp32 for one of them."
@@ -120,10 +120,10 @@ class FullySharded(Distributed, SingleDevice):
 
         on_gpu = self.device.type == "cuda"
         # On the CPU the shards are in main memory as they are, and the policy would pin it, which needs a GPU.
-        offload = CPUOffloadPolicy() if on_gpu and self.spec.job.cpu_offload else OffloadPolicy()
+        offload = CPUOffloadPolicy() if on_gpu and self.job.cpu_offload else OffloadPolicy()
         options: dict[str, Any] = {"mesh": self.shard_mesh, "offload_policy": offload}
         for module in (*separate_blocks(model), model):
-            if self.spec.job.shard_precision == "fp32":
+            if self.job.shard_precision == "fp32":
                 fully_shard(module, **options)
                 continue
             # BatchNorm takes bf16 pictures, but its parameters must have the type of its running statistics.
@@ -142,24 +142,18 @@ class FullySharded(Distributed, SingleDevice):
             group.set_gradient_divide_factor(1.0)
             group.set_force_sum_reduction_for_comms(True)
             # A user's model may hold layers that not every batch uses; all ranks must join the same gradients.
-            if self.spec.job.model_is_file:
+            if self.job.model_is_file:
                 join_unused(group)
             if isinstance(self.profiler.timer, HostTimer):
                 time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)
         return groups
-
-    def autocast(self) -> AbstractContextManager[None]:
-        if self.spec.job.shard_precision == "fp32":
-            return super().autocast()
-        # Buffers stay in fp32 and make activations so (Swin V2's tables): these are cast where they meet weights.
-        return torch.autocast(self.device.type, torch.bfloat16)
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None
         with self.profiler.timed():
             updater.zero_grad()
             self.profiler.mark("optimizer")
-            parts = microbatches(batch, self.spec.job.accumulation)
+            parts = microbatches(batch, self.accumulation)
             results = []
             for number, part in enumerate(parts, 1):
                 for group in self.groups:
@@ -175,21 +169,15 @@ class FullySharded(Distributed, SingleDevice):
     def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
         if len(batch.targets):
             return super().forward_backward(batch, updater)
-        # The other ranks fetch parameters from this one and join their gradients with its own, which are 0. Two blank
-        # pictures, since BatchNorm refuses to take statistics of a single value, which are then forgotten.
-        blank = torch.zeros(2, *self.example_shape, device=self.device)
-        devices = [self.device] if self.device.type == "cuda" else []
-        told = self.objective.told(self.objective.blank_targets(blank))
-        with torch.random.fork_rng(devices), BuffersAsBefore(self.model):
-            with self.autocast():
-                outputs = self.forward(blank, *told)
-            updater.backward(outputs.float().sum() * 0.0)
+        # The other ranks fetch parameters from this one and join their gradients with its own, which are 0.
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            self.blank_pass(updater.backward)
         self.profiler.mark("backward")
         return StepResult(None, None, None)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
         broadcast_buffers(self.model)
-        parts = parts_of(batches, self.spec.job.accumulation)
+        parts = parts_of(batches, self.accumulation)
         try:
             return super().evaluate(self._computed_by_all(parts), measures, stop)
         finally:

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import CannotCut, Cut
 from engine.contract.layout import ZERO_BUBBLE, fits
-from engine.strategies.base import StepResult, StrategyError, clock, on_cpu, synchronize
+from engine.strategies.base import ResolvedJob, StepResult, StrategyError, clock, on_cpu, synchronize
 from engine.strategies.collectives import sync_metrics
 from engine.strategies.cut import Traces, split, trace
 from engine.strategies.distributed import Distributed
@@ -96,17 +96,17 @@ class Pipeline(Distributed):
             mesh = self.mesh()
             self.group, self.peers = mesh.get_group("pipeline"), mesh.get_group("replicate")
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-        self.objective = objective
+    def wrap(
+        self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...], resolved: ResolvedJob
+    ) -> None:
+        super().wrap(model, objective, example_shape, resolved)
         self._blank_target = objective.blank_targets(torch.empty(1, *example_shape))[0]
         model.train()
         try:
             traces = trace(model)
-            self.cut = self.cut or self._found_cut(model, traces, example_shape)
+            self.cut = resolved.cut or self._found_cut(model, traces, example_shape)
         except CannotCut as error:
             raise StrategyError(f"The model cannot be cut into stages: {error}. {error.remedy}") from error
-        # A run that goes on from this one is cut alike: its norms are added up, and its dropout drawn, by stages.
-        self.settle(cuts=self.cut.cuts)
         places = places_of(traces, self.cut)
         parts = split(model, traces.train, places)
         evaluated = split(model, traces.eval, places)
@@ -123,13 +123,12 @@ class Pipeline(Distributed):
         costs: Any = None
         travel = 0.0
         if self.coordinate.replicate == 0:
-            job = self.spec.job
             try:
                 costs = measure_place(
                     model,
                     traces,
                     torch.zeros(self.microbatch_size, *example_shape, device=self.device),
-                    job=job,
+                    job=self.job,
                     device=self.spec.devices[self.spec.rank],
                     workers=self.spec.devices.count("cpu"),
                     clock=partial(clock, self.device),
@@ -145,7 +144,7 @@ class Pipeline(Distributed):
             found = [next((each for each in gathered if isinstance(each, CannotCut)), None)]
             try:
                 found[0] = found[0] or assemble(
-                    model, traces, job=self.spec.job, layout=self.layout, places=gathered, travel=travel
+                    model, traces, job=self.job, layout=self.layout, places=gathered, travel=travel
                 )
             except CannotCut as error:
                 found = [error]
@@ -178,7 +177,7 @@ class Pipeline(Distributed):
 
         prepare_pipelines()
         options = {
-            "recompute": self.spec.job.activation_checkpointing,
+            "recompute": self.job.activation_checkpointing,
             "divided_backward": self.schedule in ZERO_BUBBLE,
         }
         modules = {stage: StageModule(part, self.autocast, **options) for stage, part in self._parts.items()}
@@ -234,7 +233,7 @@ class Pipeline(Distributed):
         self.profiler.mark("optimizer")
         if self.profiler.recording and self.coordinate.replicate == 0:
             self.profiler.recorder.begin()
-        rounds = self.spec.job.accumulation
+        rounds = self.accumulation
         inputs = fed.inputs.chunk(rounds) if fed.inputs is not None else None
         targets = fed.targets.chunk(rounds) if fed.targets is not None else None
         losses: list[Tensor] = []
@@ -270,7 +269,7 @@ class Pipeline(Distributed):
         return result
 
     def _unscaled(self, loss: Tensor) -> Tensor:
-        if self.spec.job.precision != "fp16":
+        if self.job.precision != "fp16":
             return loss
         return loss / self._updater.scale(torch.ones_like(loss))
 
@@ -279,7 +278,7 @@ class Pipeline(Distributed):
         if self.peers is not None:
             for buffer in self.model.buffers():
                 dist.broadcast(buffer, self.coordinate.pipeline, group=self.peers)
-        microbatches = self.microbatches * self.spec.job.accumulation
+        microbatches = self.microbatches * self.accumulation
         modes = {module: module.training for module in self.model.modules()}
         self.model.eval()
         try:

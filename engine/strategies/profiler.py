@@ -10,7 +10,7 @@ import torch
 
 from engine.contract.events import Part, RanksTimed, ScheduleTraced
 from engine.strategies.collectives import Collectives
-from engine.training.stopwatch import Marked, stopwatch
+from engine.training.stopwatch import stopwatch
 
 RECORD_S = 2.0
 """Least seconds between steps that are recorded."""
@@ -31,13 +31,10 @@ class StepProfiler:
 
     def __init__(self, device: torch.device) -> None:
         self.watch = stopwatch(device)
+        self.mark = self.watch.mark
         self.recording = False
         self._begun = time.monotonic()
         self._recorded_at = -math.inf
-
-    def mark(self, part: Marked) -> None:
-        """What was done since the last mark belongs to `part`."""
-        self.watch.mark(part)
 
     @property
     def is_due(self) -> bool:

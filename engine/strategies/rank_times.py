@@ -17,7 +17,6 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import torch
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from engine.contract.events import RanksTimed, RankTimes
@@ -187,38 +186,27 @@ class ShardProfiler(RankProfiler):
 
 
 @contextmanager
-def joining_gradients(timer: HostTimer | KernelTimer, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Goes around a backward pass at whose end the gradients of `parameters` are joined over the ranks.
+def joining_gradients(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
+    """Goes around a pass forward and backward, before which rank 0's buffers are given to all ranks and at whose end the
+    gradients are joined over them.
 
-    A rank stands still from when the last of its own gradients is there.
+    A rank stands still until the buffers are there, and from when the last of its own gradients is.
     """
     if not isinstance(timer, HostTimer) or not timer.running:
         yield
         return
-    last = time.perf_counter()
+    begun = last = time.perf_counter()
 
     def ready(_: torch.Tensor) -> None:
         nonlocal last
         last = time.perf_counter()
 
-    hooks = [parameter.register_post_accumulate_grad_hook(ready) for parameter in parameters]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    hooks = [parameter.register_post_accumulate_grad_hook(ready) for parameter in trained]
+    hooks.append(model.module.register_forward_pre_hook(lambda *_: timer.stood_since(begun)))
     try:
         yield
         timer.stood_since(last)
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@contextmanager
-def giving_buffers(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
-    """Goes around a forward pass before which rank 0's buffers are given to all ranks."""
-    if not isinstance(timer, HostTimer) or not timer.running:
-        yield
-        return
-    begun = time.perf_counter()
-    hook = model.module.register_forward_pre_hook(lambda *_: timer.stood_since(begun))
-    try:
-        yield
-    finally:
-        hook.remove()

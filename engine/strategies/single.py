@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
-from engine.strategies.base import StepResult, Strategy, microbatches
+from engine.strategies.base import ResolvedJob, StepResult, Strategy, memory_format, microbatches
 from engine.strategies.collectives import sync_metrics
 from engine.strategies.memory import in_parts_that_fit
-from engine.strategies.recompute import checkpoint_blocks
+from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
 
 if TYPE_CHECKING:
     from engine.data.loader import Batch
@@ -40,12 +40,14 @@ class SingleDevice(Strategy):
     forward: nn.Module
     """What is called: `model` itself, or what a subclass wraps around it."""
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-        self.objective = objective
-        self.model = model.to(self.device).to(memory_format=self.memory_format)
+    def wrap(
+        self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...], resolved: ResolvedJob
+    ) -> None:
+        super().wrap(model, objective, example_shape, resolved)
+        self.model = model.to(self.device).to(memory_format=memory_format(self.job))
         self.forward = self.model
         self.model.train()
-        if self.spec.job.activation_checkpointing and not checkpoint_blocks(self.model):
+        if self.job.activation_checkpointing and not checkpoint_blocks(self.model):
             message = (
                 "Activation checkpointing does nothing for this model: it has no blocks, that is no items of a "
                 "Sequential or ModuleList with several layers each."
@@ -59,7 +61,7 @@ class SingleDevice(Strategy):
         result = summed(
             [
                 self.forward_backward(part, updater)
-                for part in microbatches(batch, self.spec.job.accumulation)
+                for part in microbatches(batch, self.accumulation)
                 if len(part.targets)
             ]
         )
@@ -80,6 +82,18 @@ class SingleDevice(Strategy):
             correct = self.objective.correct(outputs, batch.targets)
         self.profiler.mark("logging")
         return StepResult(loss.detach(), correct, len(batch.targets))
+
+    def blank_pass(self, backward: Callable[[Tensor], None]) -> None:
+        """Goes forward and backward with gradients of 0, after which the buffers are as before.
+
+        With two blank pictures, since BatchNorm refuses to take statistics of a single value.
+        """
+        blank = torch.zeros(2, *self.example_shape, device=self.device)
+        told = self.objective.told(self.objective.blank_targets(blank))
+        with BuffersAsBefore(self.model):
+            with self.autocast():
+                outputs = self.forward(blank, *told)
+            backward(outputs.float().sum() * 0.0)
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:

@@ -17,7 +17,7 @@ from engine.data.pictures import PictureSet
 from engine.data.randomness import RandomStreams
 from engine.data.sampler import GlobalBatchSampler, even_chances
 from engine.data.samples import SampleLoader, SampleSet
-from engine.strategies.base import Strategy
+from engine.strategies.base import Strategy, memory_format
 from engine.tasks.base import Task
 from engine.tasks.mixing import mixing
 from engine.training.feed import Feed
@@ -26,7 +26,7 @@ from engine.training.report import Reporter
 
 
 class Feeds:
-    """Makes the feeds of one worker, after the strategy has laid the model out and the job is settled."""
+    """Makes the feeds of one worker, after the strategy has laid the model out; the job of `spec` is resolved."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Feeds:
             on_unreadable=on_unreadable,
             on_chosen=on_chosen,
             mark=strategy.profiler.mark,
-            memory_format=strategy.memory_format,
+            memory_format=memory_format(job),
             finish=finish or mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=training),
         )
         return Feed(len(sampler), len(samples), pictures)

@@ -141,7 +141,10 @@ class Loop:
                 self.tally.add(result, batch.wait_s if batch is not None else 0.0)
             self.reporter.progressed(self.step)
             self.reporter.at("agree")
-            self._tell_recorded()
+            event = self.profiler.end(self.step, self.strategy.collectives)
+            if event is not None:
+                self._tell(event)
+                self.teller.learn(event)
             now = self.step == self._first or self.every_step or number == self.train.steps
             report = now or (self.leads and self.tally.seconds >= REPORT_S)
             due = self.saver.is_due(self.step)
@@ -227,12 +230,6 @@ class Loop:
         stop = self._agree(report=False, record=False)[0]
         self.reporter.at("evaluate")
         return stop
-
-    def _tell_recorded(self) -> None:
-        event = self.profiler.end(self.step, self.strategy.collectives)
-        if event is not None:
-            self._tell(event)
-            self.teller.learn(event)
 
     def _settle(self) -> None:
         """Adds the figures that were taken up over all ranks and tells them.

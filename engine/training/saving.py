@@ -13,14 +13,17 @@ from typing import Any, Literal, Self
 
 import msgspec
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from engine.contract.catalogue import Measure
 from engine.contract.events import CheckpointSaved, Warned
+from engine.contract.job import Job
 from engine.contract.runs import RunFolder
 from engine.contract.worker import WorkerSpec
 from engine.data.randomness import RandomStreams
 from engine.strategies.base import Strategy, synchronize
+from engine.torch_compat import is_compiled
 from engine.training.checkpoints import CheckpointError, Written, drop_older, older_name, write_checkpoint
 from engine.training.early_stopping import EarlyStopping
 from engine.training.elsewhere import NotSavedElsewhere, how_to_go_on, save_elsewhere
@@ -235,8 +238,11 @@ class Saver:
                 "best_sha256": self.best_sha256,
                 "stopping": self.stopping.state_dict(),
                 "classes": self._classes,
-                "job": msgspec.to_builtins(self._strategy.spec.job),
-                "parts": {"asked": self._strategy.asked.accumulation, "evaluation": self._strategy.evaluation_parts},
+                "job": msgspec.to_builtins(_as_it_trains(self._strategy)),
+                "parts": {
+                    "asked": self._strategy.spec.job.accumulation,
+                    "evaluation": self._strategy.evaluation_parts,
+                },
                 "cut": msgspec.to_builtins(self._strategy.cut),
             }
             copied = _all_asked_of(self._strategy.device)
@@ -386,6 +392,17 @@ class Saver:
         """The name of a tensor that is not finite in what is to be written, "" where there is none."""
         state = content if kind == "best" else {name: content[name] for name in ("model", "optimizer")}
         return not_finite(state, self._meant)
+
+
+def _as_it_trains(strategy: Strategy) -> Job:
+    """The job with what is found out of it as the run goes on: in how many parts batches fit into memory, whether the model
+    is compiled, and where it is cut, by which its norms are added up and its dropout is drawn."""
+    return structs.replace(
+        strategy.job,
+        accumulation=strategy.accumulation,
+        compile="on" if is_compiled(strategy.model) else "off",
+        cuts=strategy.cut.cuts if strategy.cut is not None else strategy.job.cuts,
+    )
 
 
 def optimizer_state(strategy: Strategy, updater: Updater) -> dict[str, Any] | None:

@@ -70,7 +70,7 @@ class TimeTeller:
             part: NEWEST * newest.get(part, 0.0) + (1 - NEWEST) * old.get(part, 0.0) for part in {**old, **newest}
         }
         return Situation(
-            job=strategy.spec.job,
+            job=strategy.job,
             step_s=times.step_s,
             parts={part: share * times.step_s for part, share in self._shares.items()},
             on_gpu=on_gpu,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +39,7 @@ from engine.training.loop import Loop
 from engine.training.optimizers import Groups, Updater
 from engine.training.randomness import seed
 from engine.training.report import Reporter
+from engine.training.resolve import resolve
 from engine.training.resume import Checkpoint
 from engine.training.saving import Place, Saver
 from engine.training.tally import NotFinite
@@ -83,10 +84,11 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
 
 
 class Prepared(NamedTuple):
-    """A worker's model, laid out by its strategy, in whose `spec` is settled what the job left open; and what training it
-    takes. `held` names the parameters of a backbone that is frozen at first, `meant` the buffers that are not finite on
-    purpose; `counts` are those of all parameters and of the trained ones."""
+    """A worker's orders, with the job resolved; its model, laid out by its strategy; and what training it takes. `held` names
+    the parameters of a backbone that is frozen at first, `meant` the buffers that are not finite on purpose; `counts` are
+    those of all parameters and of the trained ones."""
 
+    spec: WorkerSpec
     strategy: Strategy
     task: Task
     splits: Splits
@@ -100,8 +102,19 @@ class Prepared(NamedTuple):
     feeds: Feeds
 
     def updater(self, steps: int) -> Updater:
-        """What updates the parameters, with so many steps an epoch."""
-        return _updater(self.strategy, self.trained, steps, self.held, self.groups)
+        """What updates the parameters, with so many steps an epoch, but for the `held` ones until it releases them."""
+        strategy = self.strategy
+        return Updater(
+            self.trained,
+            strategy.job,
+            steps,
+            strategy.device,
+            strategy.sum_over_shards,
+            all_reduce_max=strategy.collectives.all_reduce_max,
+            held=self.held,
+            groups=self.groups,
+            buffers=strategy.buffers(),
+        )
 
 
 def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
@@ -122,24 +135,21 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     groups = parameter_groups(model, job)
     example_shape = task.example_shape(job, splits.channels)
     objective = task.objective(job, _lesson(splits))
-    if checkpoint is not None:
-        checkpoint.divide_as_before(strategy)
     trials = Trials(strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send)
-    trials.settle(model, checkpoint.job if checkpoint is not None else {})
-    if checkpoint is not None:
-        checkpoint.share_as_before(strategy)
-    strategy.wrap(model, objective, example_shape)
+    resolved = resolve(trials, model, checkpoint, alone=spec.world_size == 1)
+    strategy.wrap(model, objective, example_shape, resolved)
+    spec = msgspec.structs.replace(spec, job=resolved.job)
     del model  # a pipeline's rank keeps its own stage alone
     trained = _trained(strategy, held)
     trials.compile()
-    feeds = Feeds(strategy.spec, strategy, task, splits, reporter, streams=streams)
-    return Prepared(strategy, task, splits, checkpoint, streams, trained, held, groups, meant, counts, feeds)
+    feeds = Feeds(spec, strategy, task, splits, reporter, streams=streams)
+    return Prepared(spec, strategy, task, splits, checkpoint, streams, trained, held, groups, meant, counts, feeds)
 
 
 def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerDone:
     prepared = prepare(spec, reporter)
-    strategy, _, splits, checkpoint, streams, _, _, _, meant, counts, feeds = prepared
-    spec, job = strategy.spec, strategy.spec.job  # in which what was left open is decided
+    spec, strategy, _, splits, checkpoint, streams, _, _, _, meant, counts, feeds = prepared
+    job = spec.job
     train, val = feeds.train(), feeds.val()
     read_in_turn(train, val, job.epochs)
     try:
@@ -217,31 +227,10 @@ def _trained(strategy: Strategy, held: frozenset[str]) -> list[tuple[str, nn.Par
     return parameters
 
 
-def _updater(
-    strategy: Strategy,
-    parameters: Sequence[tuple[str, nn.Parameter]],
-    steps: int,
-    held: frozenset[str],
-    groups: Groups,
-) -> Updater:
-    """What updates the `parameters`, but for the `held` ones until it releases them."""
-    return Updater(
-        parameters,
-        strategy.spec.job,
-        steps,
-        strategy.device,
-        strategy.sum_over_shards,
-        all_reduce_max=strategy.collectives.all_reduce_max,
-        held=held,
-        groups=groups,
-        buffers=strategy.buffers(),
-    )
-
-
 def _planned(
     strategy: Strategy, splits: Splits, counts: tuple[int, int], train: Feed, val: Feed, *, from_step: int
 ) -> Planned:
-    job = strategy.spec.job
+    job = strategy.job
     return Planned(
         epochs=job.epochs,
         from_step=from_step,

@@ -32,6 +32,7 @@ from engine.contract.cut import Cut  # noqa: E402
 from engine.contract.job import Job  # noqa: E402
 from engine.contract.worker import WorkerSpec  # noqa: E402
 from engine.data.loader import Batch  # noqa: E402
+from engine.strategies.base import ResolvedJob  # noqa: E402
 from engine.strategies.cut import Traces  # noqa: E402
 from engine.strategies.pipeline import Pipeline  # noqa: E402
 from engine.tasks import TASKS  # noqa: E402
@@ -110,7 +111,9 @@ class Trial:
         self.strategy.setup()
 
     def automatic(self) -> Cut:
-        self.strategy.wrap(copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape)
+        self.strategy.wrap(
+            copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape, ResolvedJob(self.job)
+        )
         assert self.strategy.cut is not None
         return self.strategy.cut
 
@@ -118,7 +121,9 @@ class Trial:
         """Pictures a second of the fastest of some steps, after one that is not counted."""
         strategy = self.strategy
         strategy.given = msgspec.structs.replace(cut, cuts=(place,))
-        strategy.wrap(copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape)
+        strategy.wrap(
+            copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape, ResolvedJob(self.job)
+        )
         updater = Updater(
             strategy.parameters(), self.job, 1000, strategy.device, sum_over_shards=strategy.sum_over_shards
         )

@@ -27,6 +27,7 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.loader import Batch
 from engine.strategies import STRATEGIES
+from engine.strategies.base import ResolvedJob
 from engine.training.optimizers import Updater
 from engine.training.stepping import Stepper
 from tests.support.lessons import class_of_picture
@@ -55,7 +56,7 @@ def footplates(
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
-    strategy.wrap(resnet18(num_classes=CLASSES), class_of_picture(), (3, SIZE, SIZE))
+    strategy.wrap(resnet18(num_classes=CLASSES), class_of_picture(), (3, SIZE, SIZE), ResolvedJob(job))
     updater = Updater(strategy.parameters(), job, 1000, strategy.device, strategy.sum_over_shards)
     stepper = Stepper(strategy, updater, print, lambda: False)
     batch = Batch(inputs, targets, PICTURES, 0.0)

@@ -10,6 +10,7 @@ from engine.contract.events import Event
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.epochs import Batch
+from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.training.optimizers import Updater
 from engine.training.stepping import SKIPS, Stepper
@@ -21,7 +22,7 @@ def test_that_a_training_is_given_up_for_skipped_steps_in_a_row_alone() -> None:
     job = Job(on_not_finite="skip", batch_size=4)
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
     strategy = SingleDevice(spec)
-    strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_picture(), (3, 2, 2))
+    strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_picture(), (3, 2, 2), ResolvedJob(job))
     told: list[Event] = []
     updater = Updater(strategy.parameters(), job, 100, strategy.device)
     stepper = Stepper(strategy, updater, told.append, lambda: False)

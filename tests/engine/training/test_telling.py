@@ -12,6 +12,7 @@ from engine.contract.events import Event, LogLine, StepMetrics, TimeSpent
 from engine.contract.job import Job
 from engine.contract.protocol import Adjust
 from engine.contract.worker import WorkerSpec
+from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.training import telling
 from engine.training.feed import Feed
@@ -99,6 +100,7 @@ def test_that_a_rank_is_called_the_slowest_once_it_is_so_twice_on_end(
         rendezvous="", threads=1,
     )  # fmt: skip
     strategy = SingleDevice(spec)
+    strategy.resolved = ResolvedJob(spec.job)
     said: list[Event] = []
     teller = TimeTeller(strategy, Feed(9, 9, None), said.append)
     strategy.profiler.watch.start()
