@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from engine.contract.events import Warned
 from engine.contract.job import Job
 from engine.contract.layout import Layout, layout
 from engine.contract.worker import WorkerSpec
-from engine.strategies.collectives import ALONE, Collectives
+from engine.strategies.collectives import Collectives
 from engine.strategies.dims import ParallelDims
 from engine.strategies.profiler import StepProfiler
 
@@ -57,8 +57,7 @@ class ResolvedJob:
     evaluation_parts: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(NamedTuple):
     """What one rank's part of a step gave, as 0-dim tensors on its device; summed over the ranks it is the step's.
 
     `loss` is this rank's share of the mean over the global batch; `correct` and `pictures` count. All are
@@ -81,10 +80,10 @@ class Strategy(ABC):
     """
 
     entry: ClassVar[StrategyEntry]
-    collectives: Collectives = ALONE
-    """What all ranks of the run tell each other by, known after `setup`."""
     device: torch.device
     model: nn.Module
+    parts: Sequence[nn.Module]
+    """What this rank holds of the plain model, by its names: all of it, or some stages."""
     objective: Objective
     resolved: ResolvedJob
     cut: Cut | None = None
@@ -102,11 +101,13 @@ class Strategy(ABC):
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self.device = worker_device(spec)
+        self.collectives = Collectives()
+        """What all ranks of the run tell each other by, known after `setup`."""
         self.layout: Layout = layout(spec.job, self.entry)
         self.dims = ParallelDims.of(self.entry, self.layout)
         self.coordinate = self.dims.coordinate(spec.rank)
         self.data_rank = self.coordinate.replicate * self.dims.shard + self.coordinate.shard
-        self.data_world = self.dims.data
+        self.data_world = self.dims.replicate * self.dims.shard
         self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_places[0]
         self.profiler = self.profiles(self.device)
         """Told by `step` what it has done."""
@@ -131,12 +132,9 @@ class Strategy(ABC):
         return self.resolved.job
 
     @abstractmethod
-    def wrap(
-        self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...], resolved: ResolvedJob
-    ) -> None:
-        """Lays the plain `model` on the devices. `example_shape` is one sample's: a picture's [channels, height,
-        width]."""
-        self.objective, self.resolved, self.example_shape = objective, resolved, example_shape
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        """Lays the plain `model` on the devices. `shape` is one sample's: a picture's [channels, height, width]."""
+        self.objective, self.resolved, self.example_shape = objective, resolved, shape
         self.accumulation, self.evaluation_parts = resolved.job.accumulation, resolved.evaluation_parts
 
     @abstractmethod
@@ -152,11 +150,13 @@ class Strategy(ABC):
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """This rank's trainable parameters, by their names in the plain model."""
-        return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+        named = (each for part in self.parts for each in part.named_parameters())
+        return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def buffers(self) -> list[tuple[str, Tensor]]:
         """This rank's floating-point buffers, as BatchNorm's statistics, by their names in the plain model."""
-        return [(name, buffer) for name, buffer in self.model.named_buffers() if buffer.is_floating_point()]
+        named = (each for part in self.parts for each in part.named_buffers())
+        return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
     def state_dict(self) -> dict[str, Tensor] | None:
         """The model's state on the CPU under the plain model's names, on rank 0; None elsewhere.

@@ -33,9 +33,6 @@ class Collectives:
         return [value]
 
 
-ALONE = Collectives()
-
-
 class GroupCollectives(Collectives):
     """Those of the ranks of `group`, a gloo group of all ranks of the run."""
 

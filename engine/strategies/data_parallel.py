@@ -45,10 +45,8 @@ class DataParallel(SingleDevice):
             raise StrategyError("DataParallel needs at least two GPUs. Choose Single device for one.")
         super().setup()
 
-    def wrap(
-        self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...], resolved: ResolvedJob
-    ) -> None:
-        super().wrap(model, objective, example_shape, resolved)
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        super().wrap(model, objective, shape, resolved)
         replicated = _Autocasting(self.model, self.autocast)
         self.forward = nn.DataParallel(replicated, device_ids=list(range(len(self.spec.devices))))
 

@@ -62,15 +62,13 @@ class DataParallelProcesses(Distributed, SingleDevice):
             raise StrategyError("SyncBatchNorm runs on GPUs only. Switch it off for CPU workers.")
         super().setup()
 
-    def wrap(
-        self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...], resolved: ResolvedJob
-    ) -> None:
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         job = resolved.job
         if job.sync_batchnorm and not (job.freeze_epochs or job.freeze_batchnorm):  # neither takes statistics
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        super().wrap(model, objective, example_shape, resolved)
+        super().wrap(model, objective, shape, resolved)
         if job.balance == "speed":
-            balance(self, self.model, objective, example_shape)
+            balance(self, self.model, objective, shape)
         self.gradient_scale = float(self.spec.world_size)
         self.forward = DistributedDataParallel(
             self.model,

@@ -28,11 +28,6 @@ class ParallelDims(NamedTuple):
             return cls(layout.replicas, 1, layout.group)
         return cls(layout.replicas, layout.group, 1) if strategy.shards else cls(layout.group, 1, 1)
 
-    @property
-    def data(self) -> int:
-        """How many ways a batch is divided."""
-        return self.replicate * self.shard
-
     def coordinate(self, rank: int) -> ParallelDims:
         """Where `rank` is along each."""
         data, pipeline = divmod(rank, self.pipeline)

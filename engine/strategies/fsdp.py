@@ -70,10 +70,8 @@ class FullySharded(Distributed, SingleDevice):
     profiles = ShardProfiler
     profiler: ShardProfiler
 
-    def wrap(
-        self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...], resolved: ResolvedJob
-    ) -> None:
-        Strategy.wrap(self, model, objective, example_shape, resolved)
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        Strategy.wrap(self, model, objective, shape, resolved)
         self._refuse(model)
         model.train()
         if not blocks(model):
@@ -82,12 +80,12 @@ class FullySharded(Distributed, SingleDevice):
             checkpoint_blocks(model)
         if self.job.balance == "speed":
             # Only the whole model, on one device at a time, tells how fast that device is.
-            balance(self, model.to(self.device), objective, example_shape)
+            balance(self, model.to(self.device), objective, shape)
             model.cpu()
         self.shard_mesh = self.mesh()
         self.groups = self._shard(model)
         self.used = UsedParameters(model, self.groups, self.collectives) if self.job.model_is_file else None
-        self.model = self.forward = model
+        self.model, self.forward, self.parts = model, model, [model]
 
     def _refuse(self, model: nn.Module) -> None:
         job = self.job

@@ -96,15 +96,13 @@ class Pipeline(Distributed):
             mesh = self.mesh()
             self.group, self.peers = mesh.get_group("pipeline"), mesh.get_group("replicate")
 
-    def wrap(
-        self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...], resolved: ResolvedJob
-    ) -> None:
-        super().wrap(model, objective, example_shape, resolved)
-        self._blank_target = objective.blank_targets(torch.empty(1, *example_shape))[0]
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        super().wrap(model, objective, shape, resolved)
+        self._blank_target = objective.blank_targets(torch.empty(1, *shape))[0]
         model.train()
         try:
             traces = trace(model)
-            self.cut = resolved.cut or self._found_cut(model, traces, example_shape)
+            self.cut = resolved.cut or self._found_cut(model, traces)
         except CannotCut as error:
             raise StrategyError(f"The model cannot be cut into stages: {error}. {error.remedy}") from error
         places = places_of(traces, self.cut)
@@ -113,12 +111,13 @@ class Pipeline(Distributed):
         self._state = PlainState(model, parts)
         own = self.layout.stages_at(self.coordinate.pipeline)
         self._parts = {stage: parts[stage].to(self.device) for stage in own}
-        self.model = nn.ModuleList(self._parts.values())
+        self.parts = list(self._parts.values())
+        self.model = nn.ModuleList(self.parts)
         for stage in own:
             share_buffers(self._parts[stage], evaluated[stage].to(self.device))
-        self._build({stage: evaluated[stage] for stage in own}, example_shape)
+        self._build({stage: evaluated[stage] for stage in own})
 
-    def _found_cut(self, model: nn.Module, traces: Traces, example_shape: tuple[int, ...]) -> Cut:
+    def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
         """The cut that rank 0 puts together from what the first replica measured, which all ranks then use."""
         costs: Any = None
         travel = 0.0
@@ -127,7 +126,7 @@ class Pipeline(Distributed):
                 costs = measure_place(
                     model,
                     traces,
-                    torch.zeros(self.microbatch_size, *example_shape, device=self.device),
+                    torch.zeros(self.microbatch_size, *self.example_shape, device=self.device),
                     job=self.job,
                     device=self.spec.devices[self.spec.rank],
                     workers=self.spec.devices.count("cpu"),
@@ -154,10 +153,10 @@ class Pipeline(Distributed):
         cut: Cut = found[0]
         return cut
 
-    def _crossing(self, modules: Mapping[int, nn.Module], example_shape: tuple[int, ...]) -> list[Tensor]:
+    def _crossing(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
         """What each stage takes in of a microbatch and what the last gives, on the meta device. All ranks call it together,
         each with the `modules` of its own stages."""
-        crossing = [torch.empty(self.microbatch_size, *example_shape, device="meta")]
+        crossing = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
         for stage, place in enumerate(self.layout.stage_places):
             made: list[Any] = [None]
@@ -170,7 +169,7 @@ class Pipeline(Distributed):
             crossing += made
         return crossing
 
-    def _build(self, evaluated: dict[int, fx.GraphModule], example_shape: tuple[int, ...]) -> None:
+    def _build(self, evaluated: dict[int, fx.GraphModule]) -> None:
         # Imported here, since it costs much and the other strategies do without.
         from engine.strategies import schedules
         from engine.strategies.stage import RecordedStage, StageModule
@@ -181,7 +180,7 @@ class Pipeline(Distributed):
             "divided_backward": self.schedule in ZERO_BUBBLE,
         }
         modules = {stage: StageModule(part, self.autocast, **options) for stage, part in self._parts.items()}
-        crossing = self._crossing(modules, example_shape)
+        crossing = self._crossing(modules)
         stages = [
             RecordedStage(
                 module,
@@ -191,7 +190,7 @@ class Pipeline(Distributed):
                 made=crossing[stage + 1],
                 device=self.device,
                 group=self.group,
-                recorder=self.profiler.recorder,
+                profiler=self.profiler,
             )
             for stage, module in modules.items()
         ]
@@ -222,7 +221,7 @@ class Pipeline(Distributed):
         there = (targets.reshape(len(targets), -1) != PADDING).all(1)
         losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * there
         loss = self._updater.scale(losses.sum() / self._fed.global_size)
-        self.profiler.recorder.extend()
+        self.profiler.extend()
         return loss
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
@@ -231,15 +230,13 @@ class Pipeline(Distributed):
         self.profiler.mark("communication")
         updater.zero_grad()
         self.profiler.mark("optimizer")
-        if self.profiler.recording and self.coordinate.replicate == 0:
-            self.profiler.recorder.begin()
         rounds = self.accumulation
         inputs = fed.inputs.chunk(rounds) if fed.inputs is not None else None
         targets = fed.targets.chunk(rounds) if fed.targets is not None else None
         losses: list[Tensor] = []
         correct: list[Tensor] = []
         for number in range(rounds):
-            self.profiler.recorder.forget()  # the last round alone is told
+            self.profiler.forget()  # the last round alone is told
             own = (inputs[number],) if inputs is not None else ()
             if targets is None:
                 self._training.step(*own)
@@ -303,22 +300,14 @@ class Pipeline(Distributed):
         dist.all_reduce(summed, group=self.group)
         return summed
 
-    def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        named = (each for part in self._parts.values() for each in part.named_parameters())
-        return [(name, parameter) for name, parameter in named if parameter.requires_grad]
-
-    def buffers(self) -> list[tuple[str, Tensor]]:
-        named = (each for part in self._parts.values() for each in part.named_buffers())
-        return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
-
     def state_dict(self) -> dict[str, Tensor] | None:
         own: dict[str, Tensor] = {}
         if self.coordinate.replicate == 0:
-            for part in self._parts.values():
+            for part in self.parts:
                 own |= on_cpu(part.state_dict())
         synchronize(self.device)  # with the copies that are under way
         gathered = self.collectives.gather_objects(own)
         return None if gathered is None else self._state.joined(gathered)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._state.load(self._parts.values(), state)
+        self._state.load(self.parts, state)

@@ -40,12 +40,10 @@ class SingleDevice(Strategy):
     forward: nn.Module
     """What is called: `model` itself, or what a subclass wraps around it."""
 
-    def wrap(
-        self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...], resolved: ResolvedJob
-    ) -> None:
-        super().wrap(model, objective, example_shape, resolved)
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        super().wrap(model, objective, shape, resolved)
         self.model = model.to(self.device).to(memory_format=memory_format(self.job))
-        self.forward = self.model
+        self.forward, self.parts = self.model, [self.model]
         self.model.train()
         if self.job.activation_checkpointing and not checkpoint_blocks(self.model):
             message = (
@@ -58,13 +56,8 @@ class SingleDevice(Strategy):
         assert batch is not None
         updater.zero_grad()
         self.profiler.mark("optimizer")
-        result = summed(
-            [
-                self.forward_backward(part, updater)
-                for part in microbatches(batch, self.accumulation)
-                if len(part.targets)
-            ]
-        )
+        parts = [part for part in microbatches(batch, self.accumulation) if len(part.targets)]
+        result = summed([self.forward_backward(part, updater) for part in parts])
         updater.step(result.loss)
         self.profiler.mark("optimizer")
         return result
@@ -137,13 +130,7 @@ def parts_of(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | No
 
 def summed(results: Sequence[StepResult]) -> StepResult:
     """The results of the parts of one step together."""
-    if len(results) == 1:
-        return results[0]
-    return StepResult(
-        _sum([result.loss for result in results]),
-        _sum([result.correct for result in results]),
-        _sum([result.pictures for result in results]),
-    )
+    return results[0] if len(results) == 1 else StepResult(*map(_sum, zip(*results, strict=True)))
 
 
 def _sum(values: Sequence[Any]) -> Any:

@@ -70,7 +70,7 @@ class Feeds:
         return Predictions(self._spec, self._strategy, picked, feed=feed, places=places, send=self._reporter.send)
 
     def _sampler(self, samples: PictureSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
-        evenly = shuffle and self._oversamples
+        evenly = shuffle and self._spec.job.oversample and "oversample" in self._task.entry.fields
         return GlobalBatchSampler(
             len(samples),
             self._spec.job.batch_size,
@@ -81,10 +81,6 @@ class Feeds:
             shares=self._strategy.shares,
             chances=even_chances(samples.targets) if evenly and isinstance(samples, PictureSet) else None,
         )
-
-    @property
-    def _oversamples(self) -> bool:
-        return self._spec.job.oversample and "oversample" in self._task.entry.fields
 
     def _feed(
         self,

@@ -27,7 +27,7 @@ from engine.tasks.adapt import still_norms
 from engine.training.feed import Feed
 from engine.training.optimizers import Updater
 from engine.training.predictions import Predictions
-from engine.training.randomness import undrawn
+from engine.training.randomness import preserve_rng
 from engine.training.report import Reporter
 from engine.training.saving import Place, Saver
 from engine.training.stepping import Stepper
@@ -218,12 +218,11 @@ class Loop:
     def _place(self, epoch: int, done: int, *, validated: bool = False) -> Place:
         return Place(epoch=epoch, done=done, steps=self.train.steps, step=self.step, validated=validated)
 
-    def _agree(self, report: bool, record: bool, due: bool = False) -> tuple[bool, bool, bool, bool]:
+    def _agree(self, report: bool, record: bool, due: bool = False) -> list[bool]:
         """Whether any rank was told to stop or to save, or finds a checkpoint due, or wants to report or to record: the
         same on all ranks."""
-        stop, checkpoint = self.reporter.stop_requested, self.reporter.checkpoint_requested or due
-        agreed = self.strategy.collectives.all_reduce_max((int(stop), int(checkpoint), int(report), int(record)))
-        return bool(agreed[0]), bool(agreed[1]), bool(agreed[2]), bool(agreed[3])
+        own = self.reporter.stop_requested, self.reporter.checkpoint_requested or due, report, record
+        return [bool(flag) for flag in self.strategy.collectives.all_reduce_max([int(flag) for flag in own])]
 
     def _stopped(self) -> bool:
         self.reporter.at("agree")
@@ -277,7 +276,7 @@ class Loop:
         measures = self.strategy.objective.measures()
         measured = None
         parts = self.strategy.evaluation_parts
-        with self.updater.averaged(), undrawn(self.strategy.device):
+        with self.updater.averaged(), preserve_rng(self.strategy.device):
             if not self.strategy.evaluate(self.val.epoch(epoch), measures, self._stopped):
                 self.reporter.phase(self.reporter.ending, "during validation")
                 return None, None

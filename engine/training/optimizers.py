@@ -37,10 +37,6 @@ Groups = Mapping[str, Group]
 """By the parameters' names in the plain model; the usual group for those that it does not name."""
 
 
-def _alone(value: Tensor) -> Tensor:
-    return value
-
-
 class Updater:
     """Turns losses into an update of the parameters that this rank holds.
 
@@ -69,7 +65,7 @@ class Updater:
         job: Job,
         steps_per_epoch: int,
         device: torch.device,
-        sum_over_shards: Callable[[Tensor], Tensor] = _alone,
+        sum_over_shards: Callable[[Tensor], Tensor] = lambda value: value,
         *,
         all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
         held: Collection[str] = (),

@@ -207,17 +207,16 @@ class Saver:
             assert measures is not None
             self._best = _Best(model, _all_asked_of(self._strategy.device), place, measures)
             self._best_again = False
-        if (
-            may_wait
-            and self._strategy.collectives.all_reduce_max([int(self._leads and time.monotonic() < self._due)])[0]
-        ):
+        strategy = self._strategy
+        young = self._leads and time.monotonic() < self._due
+        if may_wait and strategy.collectives.all_reduce_max([int(young)])[0]:
             return
         self.finish()
         self._unwritten = None
         if not gathered:
-            model = self._strategy.state_dict()
-        optimizer = optimizer_state(self._strategy, self._updater)
-        random = self._strategy.collectives.gather_objects(random_state(self._strategy.device))
+            model = strategy.state_dict()
+        optimizer = optimizer_state(strategy, self._updater)
+        random = strategy.collectives.gather_objects(random_state(strategy.device))
         best, self._best = self._best, None
         written = None
         self._saved_at = time.monotonic()
@@ -232,20 +231,17 @@ class Saver:
                 "steps": place.steps,
                 "step": place.step,
                 "validated": place.validated,
-                "shares": self._strategy.shares,
+                "shares": strategy.shares,
                 "best": self.best,
                 "best_epoch": self.best_epoch,
                 "best_sha256": self.best_sha256,
                 "stopping": self.stopping.state_dict(),
                 "classes": self._classes,
-                "job": msgspec.to_builtins(_as_it_trains(self._strategy)),
-                "parts": {
-                    "asked": self._strategy.spec.job.accumulation,
-                    "evaluation": self._strategy.evaluation_parts,
-                },
-                "cut": msgspec.to_builtins(self._strategy.cut),
+                "job": msgspec.to_builtins(_as_it_trains(strategy)),
+                "parts": {"asked": strategy.spec.job.accumulation, "evaluation": strategy.evaluation_parts},
+                "cut": msgspec.to_builtins(strategy.cut),
             }
-            copied = _all_asked_of(self._strategy.device)
+            copied = _all_asked_of(strategy.device)
             last = _Last(content, copied, place, measures, pause_s=time.perf_counter() - begun)
             self._best_again = False
             written = self._writer.submit(self._write_both, last, best)

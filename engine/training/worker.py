@@ -140,7 +140,9 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     strategy.wrap(model, objective, example_shape, resolved)
     spec = msgspec.structs.replace(spec, job=resolved.job)
     del model  # a pipeline's rank keeps its own stage alone
-    trained = _trained(strategy, held)
+    trained = strategy.parameters()
+    if spec.world_size == 1:
+        rest(strategy.model, held)  # spared their gradients, which has to be known before the model is compiled
     trials.compile()
     feeds = Feeds(spec, strategy, task, splits, reporter, streams=streams)
     return Prepared(spec, strategy, task, splits, checkpoint, streams, trained, held, groups, meant, counts, feeds)
@@ -216,15 +218,6 @@ def _parameter_counts(model: nn.Module) -> tuple[int, int]:
     """The numbers of all parameters and of those that are trained from the beginning."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
-
-
-def _trained(strategy: Strategy, held: frozenset[str]) -> list[tuple[str, nn.Parameter]]:
-    """What the updater is given. A worker that is alone is spared the gradients of what is `held`, which has to be known
-    before the model is compiled."""
-    parameters = strategy.parameters()
-    if strategy.spec.world_size == 1:
-        rest(strategy.model, held)
-    return parameters
 
 
 def _planned(

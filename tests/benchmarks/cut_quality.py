@@ -81,8 +81,8 @@ class GivenCut(Pipeline):
 
     given: Cut | None = None
 
-    def _found_cut(self, model: nn.Module, traces: Traces, example_shape: tuple[int, int, int]) -> Cut:
-        return self.given or super()._found_cut(model, traces, example_shape)
+    def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
+        return self.given or super()._found_cut(model, traces)
 
 
 class Trial:
