@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from torch import nn
 
+from engine.contract.job import Job
 from engine.strategies.base import ResolvedJob
 from engine.training.resume import Checkpoint
 from engine.training.trials import Trials
 
 
-def resolve(trials: Trials, model: nn.Module, checkpoint: Checkpoint | None, *, alone: bool) -> ResolvedJob:
-    """Decides what the job of `trials` leaves open for the plain `model`, in training mode: as in the run of `checkpoint`, where
-    the job goes on from one and computes alike, else by trials. All ranks call it together; `alone` says that there is one."""
+def resolve(job: Job, trials: Trials, model: nn.Module, checkpoint: Checkpoint | None, *, alone: bool) -> ResolvedJob:
+    """Decides what `job` leaves open for the plain `model`, in training mode: as in the run of the `checkpoint` that it goes on
+    from, where it computes alike, else by `trials`. All ranks call it together; `alone` says that there is one."""
     if checkpoint is None:
-        return ResolvedJob(trials.decide(model, {}))
-    trials.job, evaluation_parts = checkpoint.divided(alone=alone)
-    job = trials.decide(model, checkpoint.job)
+        return ResolvedJob(trials.decide(job, model, {}))
+    job, evaluation_parts = checkpoint.divided(alone=alone)
+    job = trials.decide(job, model, checkpoint.job)
     return ResolvedJob(job, checkpoint.shares, checkpoint.cut(job), evaluation_parts)

@@ -45,8 +45,10 @@ FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channel
 
 
 class Trials:
-    """Decides for the strategy's job, a run of `steps` steps. Every rank makes the same calls: `decide` before `Strategy.wrap`, then
-    `compile` after it. Rank 0 tells what was chosen where there was a choice. `job` has what is decided so far."""
+    """Decides for one run of `steps` steps. Every rank makes the same calls: `decide` before `Strategy.wrap`, then `compile`
+    after it. Rank 0 tells what was chosen where there was a choice. `job` has what is decided so far."""
+
+    job: Job
 
     def __init__(
         self,
@@ -57,7 +59,6 @@ class Trials:
         steps: int,
         tell: Callable[[Chosen], None],
     ) -> None:
-        self.job = strategy.spec.job
         self._strategy = strategy
         self._objective = objective
         self._example_shape = example_shape
@@ -66,12 +67,12 @@ class Trials:
         self._tell = tell
         self._error = ""
 
-    def decide(self, model: nn.Module, before: Mapping[str, Any]) -> Job:
-        """The job with precision, threads and memory format decided for the plain `model`, in training mode.
+    def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
+        """`job` with precision, threads and memory format decided for the plain `model`, in training mode.
 
         `before` are the fields of the job that this one goes on from, {} where there is none.
         """
-        strategy, device = self._strategy, self._strategy.device
+        self.job, strategy, device = job, self._strategy, self._strategy.device
         # cuDNN tries its algorithms for each shape that it meets, which pays where shapes come again.
         torch.backends.cudnn.benchmark = self._objective.fixed_shapes and not self.job.deterministic
         if self.job.precision == "auto":

@@ -136,7 +136,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     example_shape = task.example_shape(job, splits.channels)
     objective = task.objective(job, _lesson(splits))
     trials = Trials(strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send)
-    resolved = resolve(trials, model, checkpoint, alone=spec.world_size == 1)
+    resolved = resolve(job, trials, model, checkpoint, alone=spec.world_size == 1)
     strategy.wrap(model, objective, example_shape, resolved)
     spec = msgspec.structs.replace(spec, job=resolved.job)
     del model  # a pipeline's rank keeps its own stage alone

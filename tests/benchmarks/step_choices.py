@@ -88,7 +88,7 @@ def main() -> int:
         model = TASKS["classification"].build_model(job, 10, channels)
         torch.set_num_threads(threads)
         begun = time.perf_counter()
-        settled = trials.decide(model, {})
+        settled = trials.decide(job, model, {})
         strategy.wrap(model, class_of_picture(), shape, ResolvedJob(settled))
         trials.compile()
         cost_s = time.perf_counter() - begun

@@ -87,7 +87,7 @@ class Decided:
         self.strategy: Strategy = STRATEGIES[spec.job.strategy](spec)
         self.trials = Trials(self.strategy, class_of_picture(), SHAPE, steps=steps, tell=self._tell)
         torch.set_num_threads(threads)
-        self.trials.decide(model.train(), before or {})
+        self.trials.decide(spec.job, model.train(), before or {})
 
     def _tell(self, event: Chosen) -> None:
         self.told[event.field] = (event.choice, event.why)
