@@ -17,18 +17,8 @@ from engine.contract.problems import Problem
 from engine.contract.run_notes import change_notes, read_notes
 from engine.contract.runs import ENDED, OLDER_CHECKPOINT, RunFolder, State
 
-_GROUPS = ("strategy", "precision", "faults", "checkpoints")
-_BESIDES = (
-    "devices", "strategy", "model_file_sha256", "loader_workers", "picture_cache", "accumulation", "epochs", "patience",
-    "name",
-)  # fmt: skip
-_BUT = ("deterministic", "resume_from", "best_by")
-
-CHANGEABLE: frozenset[str] = frozenset(
-    name for name, field in FIELDS.items() if (field.group in _GROUPS or name in _BESIDES) and name not in _BUT
-)
-"""The fields of a job that a run may go on with changed: on what, how and how long it trains, what is kept of it. With
-other data, another model, seed, optimizer or global batch it would be another training, which is what a fork is for."""
+CHANGEABLE: frozenset[str] = frozenset(name for name, field in FIELDS.items() if field.resume)
+"""The fields that a run may be resumed with changed."""
 
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from engine.contract.regular_files import UnusableFile
 from engine.data.found import MaskCode, shown, spread_evenly
 from engine.data.idx import Bytes
-from engine.data.reading import Unfit, judged, open_picture, read_image, read_text
+from engine.data.reading import Unfit, decode_header, judged, read_image, read_text
 
 NO_CLASS = 255
 """What a pixel of no class is in a plane of classes: left out of the loss and of the measures, as is customary since
@@ -59,7 +59,7 @@ def read_values(content: bytes) -> Values:
 
     Raises Unfit, or what Pillow raises.
     """
-    with open_picture(content) as image:
+    with decode_header(content) as image:
         if image.mode in ("RGB", "RGBA"):
             pixels = np.asarray(image)
             values = pixels[..., 0].astype(np.int32)
