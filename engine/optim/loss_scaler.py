@@ -17,13 +17,13 @@ class AgreedScaler(GradScaler):
     """A GradScaler for gradients that several ranks hold together.
 
     Where any rank's gradients overflow, all leave the step out and lower the scale: whether they do is added up by
-    `over_parts` (`Strategy.over_parts`). A rank takes part even if it has no gradients or never scales a loss, as
+    `sum_over_shards` (`Strategy.sum_over_shards`). A rank takes part even if it has no gradients or never scales a loss, as
     the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same over one process group.
     """
 
-    def __init__(self, device: torch.device, over_parts: Callable[[Tensor], Tensor], *, enabled: bool) -> None:
+    def __init__(self, device: torch.device, sum_over_shards: Callable[[Tensor], Tensor], *, enabled: bool) -> None:
         super().__init__(device.type, enabled=enabled)
-        self._over_parts = over_parts
+        self._sum_over_shards = sum_over_shards
         if enabled:
             begin_scaling(self, device)
 
@@ -43,4 +43,4 @@ class AgreedScaler(GradScaler):
             unscale_all(held, found, inverse.to(device))
             overflows += found.to(scale.device)
         # A 1 for yes: the scale is updated by whether it is above 0, optimizers skip where it is 1.
-        note_unscaled(self, optimizer, self._over_parts(overflows).clamp(max=1.0))
+        note_unscaled(self, optimizer, self._sum_over_shards(overflows).clamp(max=1.0))

@@ -37,10 +37,6 @@ Groups = Mapping[str, Group]
 """By the parameters' names in the plain model; the usual group for those that it does not name."""
 
 
-def _alone(value: Tensor) -> Tensor:
-    return value
-
-
 class Updater:
     """Turns losses into an update of the parameters that this rank holds.
 
@@ -53,9 +49,9 @@ class Updater:
     `buffers` are those that are averaged with the parameters, by name.
 
     Where the job skips steps that are not finite, each is looked at before it is made: whether the loss and, but for
-    fp16's scaler, which sees to that itself, the norm of the gradients is finite on all ranks, which `agree`
-    (`Strategy.agree`) on it. `skipped` says whether the last step was left out so, with which only the schedule moved.
-    `updates` counts those that were made.
+    fp16's scaler, which sees to that itself, the norm of the gradients is finite on all ranks, which learn it by
+    `all_reduce_max` (`Collectives.all_reduce_max`). `skipped` says whether the last step was left out so, with which only the
+    schedule moved. `updates` counts those that were made.
 
     The parameters named in `held` stay as they are, whatever their gradients, until `release`.
 
@@ -69,9 +65,9 @@ class Updater:
         job: Job,
         steps_per_epoch: int,
         device: torch.device,
-        over_parts: Callable[[Tensor], Tensor] = _alone,
+        sum_over_shards: Callable[[Tensor], Tensor] = lambda value: value,
         *,
-        agree: Callable[[Sequence[int]], list[int]] = list,
+        all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
         held: Collection[str] = (),
         groups: Groups = MappingProxyType({}),
         buffers: Sequence[tuple[str, Tensor]] = (),
@@ -79,8 +75,8 @@ class Updater:
         self.skipped = False
         self.updates = 0
         self._device = device
-        self._over_parts = over_parts
-        self._agree = agree
+        self._sum_over_shards = sum_over_shards
+        self._all_reduce_max = all_reduce_max
         self._skips = job.on_not_finite == "skip"
         self._clip_norm = job.clip_norm
         # The optimizer numbers them group by group.
@@ -101,7 +97,7 @@ class Updater:
         # Beside the parameters: a fused optimizer would read from a copy on its way to shards that are kept on the CPU
         # whether gradients overflowed, without waiting for it (torch/optim/adam.py, `_fused_adam`).
         beside = self._own[0].device if self._own else device
-        self._scaler = AgreedScaler(beside, over_parts, enabled=job.precision == "fp16")
+        self._scaler = AgreedScaler(beside, sum_over_shards, enabled=job.precision == "fp16")
         self._buffers = dict(buffers)
         averaged = [*self._own, *self._buffers.values()]
         self._averages = Averages(averaged, job.ema_decay, job.ema_ramp) if job.ema_decay is not None else None
@@ -172,7 +168,7 @@ class Updater:
         if not self._scaler.is_enabled():
             looked_at.append(self._norm().double())
         own = not looked_at or bool(torch.stack(looked_at).isfinite().all())
-        return not self._agree([int(not own)])[0]
+        return not self._all_reduce_max([int(not own)])[0]
 
     def _norm(self) -> Tensor:
         """Of the gradients that this rank holds."""
@@ -183,7 +179,7 @@ class Updater:
         """As torch.nn.utils.clip_grad_norm_ does for the plain model, bit for bit where one rank holds it all."""
         norm = self._norm()
         # The square of an fp32 number is exact in fp64, and so is the root of that.
-        squares = self._over_parts(norm.double().square())
+        squares = self._sum_over_shards(norm.double().square())
         clip_grads_with_norm_(self._own, limit, squares.sqrt().to(norm.dtype))
 
     def _follow_shards(self) -> None:

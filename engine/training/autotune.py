@@ -2,8 +2,8 @@
 
 A trial makes a few passes each way, in turns, on the device that trains, with the batch, the precision and the model of
 the run (`Rehearsal`), of which nothing stays behind. All ranks try at once and add up what they measured, so that all
-come to the same. What was decided becomes part of the strategy's job, and with it of the checkpoints, so that a run that
-goes on from one computes as the run before it did, to the bit.
+come to the same. What was decided is in the checkpoints, so that a run that goes on from one computes as the run before it
+did, to the bit.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from functools import partial
 from typing import Any
 
 import torch
+from msgspec import structs
 from torch import nn
 
 from engine.contract.events import Chosen
-from engine.contract.job import deciding
+from engine.contract.job import Job, deciding
 from engine.strategies.base import Strategy, StrategyError, settled_precision
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
 from engine.tasks.base import Objective
-from engine.torch_compat import compile_in_this_process, undo_compiling
+from engine.torch_compat import compile_in_this_process, is_compiled, undo_compiling
 
 SHARE = 0.04
 """Of a run's steps, trials may take the time of so many."""
@@ -44,8 +45,10 @@ FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channel
 
 
 class Trials:
-    """Decides for one run of `steps` steps. Every rank makes the same calls: `settle` before `Strategy.wrap`, then
-    `compile` after it. Rank 0 tells what was chosen where there was a choice."""
+    """Decides for one run of `steps` steps. Every rank makes the same calls: `decide` before `Strategy.wrap`, then `compile`
+    after it. Rank 0 tells what was chosen where there was a choice. `job` has what is decided so far."""
+
+    job: Job
 
     def __init__(
         self,
@@ -64,37 +67,37 @@ class Trials:
         self._tell = tell
         self._error = ""
 
-    def settle(self, model: nn.Module, before: Mapping[str, Any]) -> None:
-        """Decides on the precision, the threads and the memory format for the plain `model`, in training mode.
+    def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
+        """`job` with precision, threads and memory format decided for the plain `model`, in training mode.
 
         `before` are the fields of the job that this one goes on from, {} where there is none.
         """
-        strategy, device = self._strategy, self._strategy.device
+        self.job, strategy, device = job, self._strategy, self._strategy.device
         # cuDNN tries its algorithms for each shape that it meets, which pays where shapes come again.
-        torch.backends.cudnn.benchmark = self._objective.fixed_shapes and not strategy.spec.job.deterministic
-        if strategy.spec.job.precision == "auto":
+        torch.backends.cudnn.benchmark = self._objective.fixed_shapes and not self.job.deterministic
+        if self.job.precision == "auto":
             self._settle_precision()
-        if len(self._example_shape) != 3 and strategy.spec.job.memory_format != "contiguous":
+        if len(self._example_shape) != 3 and self.job.memory_format != "contiguous":
             self._decide(
                 "memory_format", "contiguous", "the samples are no pictures, whose channels alone could lie last"
             )
-        alike = computes_alike(before, strategy.spec.job)
+        alike = computes_alike(before, self.job)
         if not strategy.entry.keeps_model_whole:
-            strategy.settle(memory_format="contiguous", compile="off")
-            if alike and not strategy.spec.job.cuts:
-                strategy.settle(cuts=tuple(before["cuts"]))
-            return
+            cuts = tuple(before["cuts"]) if alike and not self.job.cuts else self.job.cuts
+            self.job = structs.replace(self.job, memory_format="contiguous", compile="off", cuts=cuts)
+            return self.job
         if alike:
             self._take_over(before)
-        job = strategy.spec.job
+        job = self.job
         threads = device.type == "cpu" and job.cpu_threads is None and strategy.spec.threads > 1
         if not threads and job.memory_format != "auto":
-            return
-        with Rehearsal(strategy, model.to(device), self._objective, self._example_shape, device) as rehearsal:
+            return job
+        with Rehearsal(strategy, job, model.to(device), self._objective, self._example_shape) as rehearsal:
             if threads:
                 self._settle_threads(rehearsal)
             if job.memory_format == "auto":
                 self._settle_memory_format(rehearsal, model)
+        return self.job
 
     def compile(self) -> None:
         """Decides whether the model that the strategy has wrapped is compiled, and compiles it if so.
@@ -102,7 +105,7 @@ class Trials:
         Raises StrategyError where the job wants it and it fails.
         """
         strategy = self._strategy
-        wanted = strategy.spec.job.compile
+        wanted = self.job.compile
         if wanted == "off":
             return
         assert isinstance(strategy, SingleDevice)
@@ -110,24 +113,24 @@ class Trials:
         if refusal:
             self._decide("compile", "off", refusal)
             return
-        rehearsal = Rehearsal(strategy, strategy.model, self._objective, self._example_shape, strategy.device)
+        rehearsal = Rehearsal(strategy, self.job, strategy.model, self._objective, self._example_shape)
         rehearsal.forward = strategy.forward
-        with rehearsal, strategy.unjoined():
+        with rehearsal, strategy.no_sync():
             if wanted == "on":
                 self._compile_as_asked(rehearsal, strategy.model)
             else:
                 self._try_compiling(rehearsal, strategy.model)
-        if strategy.spec.job.compile == "on":
+        if is_compiled(strategy.model):
             # Other shapes, and validations, are not worth being compiled.
             torch.compiler.set_stance("eager_on_recompile")
 
     def _decide(self, field: str, choice: Any, why: str) -> None:
-        self._strategy.settle(**{field: choice})
+        self.job = structs.replace(self.job, **{field: choice})
         if self._strategy.spec.rank == 0:
             self._tell(Chosen(field=field, choice=str(choice), why=why))
 
     def _settle_precision(self) -> None:
-        precision = settled_precision(self._strategy.spec.job)
+        precision = settled_precision(self.job)
         if precision == "bf16":
             why = "the GPUs compute in bf16 natively, and it needs no loss scaling"
         elif self._strategy.device.type == "cuda":
@@ -137,7 +140,7 @@ class Trials:
         self._decide("precision", precision, why)
 
     def _take_over(self, before: Mapping[str, Any]) -> None:
-        job = self._strategy.spec.job
+        job = self.job
         if self._strategy.device.type == "cpu" and job.cpu_threads is None and before.get("cpu_threads"):
             threads = min(before["cpu_threads"], self._strategy.spec.threads)
             torch.set_num_threads(threads)
@@ -196,7 +199,7 @@ class Trials:
         strategy = self._strategy
         self._passes -= len(ways) * (WARM_UP + LEAST)
         self._error = ""
-        strategy.agree((0,))  # all try at once, since they may share a processor
+        strategy.collectives.all_reduce_max((0,))  # all try at once, since they may share a processor
         seconds: list[list[float]] = [[] for _ in ways]
         begun = time.perf_counter()
         for number in range(1, warm_up + MOST + 1):
@@ -209,19 +212,21 @@ class Trials:
             last = [taken[-1] for taken in seconds if taken]
             clear = number > warm_up and max(last) > CLEAR * min(last)
             enough = number >= warm_up + LEAST and time.perf_counter() - begun > ENOUGH_S
-            failed, enough = map(bool, strategy.agree([int(bool(self._error)), int(clear or enough)]))
+            failed, enough = map(
+                bool, strategy.collectives.all_reduce_max([int(bool(self._error)), int(clear or enough)])
+            )
             if failed:
                 return []
             if enough:
                 break
         medians = [statistics.median(taken[warm_up:]) for taken in seconds]
-        total = strategy.total(torch.tensor(medians, dtype=torch.float64))
+        total = strategy.collectives.all_reduce_sum(torch.tensor(medians, dtype=torch.float64))
         means: list[float] = (total / strategy.spec.world_size).tolist()
         return means
 
     def _against_compiling(self) -> str:
         """Why a job that leaves it open is not compiled whatever a trial may say, or ""."""
-        job = self._strategy.spec.job
+        job = self.job
         reasons = (
             (not self._objective.compiles, "of this task each picture takes another way through the model"),
             (job.progressive_from is not None, "it would have to be compiled anew for every size of the images"),
@@ -248,7 +253,7 @@ class Trials:
 
     def _try_compiling(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         """Compiles the model where the run is long enough to repay it, and keeps it so where it turns out faster."""
-        job = self._strategy.spec.job
+        job = self.job
         eager = self._compare(rehearsal, _as_it_is)
         if not eager:
             self._decide("compile", "off", self._failed)

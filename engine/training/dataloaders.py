@@ -19,7 +19,7 @@ from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler, even_chances
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
-from engine.strategies.base import Strategy
+from engine.strategies.base import Strategy, memory_format
 from engine.tasks.base import Task
 from engine.tasks.mixing import mixing
 from engine.training.predictions import Picked, PickedSamples, Predictions
@@ -28,7 +28,7 @@ from engine.training.split_loader import Feed
 
 
 class Feeds:
-    """Makes the feeds of one worker, after the strategy has laid the model out and the job is settled."""
+    """Makes the feeds of one worker, after the strategy has laid the model out; the job of `spec` is resolved."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Feeds:
         return Predictions(self._spec, self._strategy, picked, feed=feed, places=places, send=self._reporter.send)
 
     def _sampler(self, samples: PictureSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
-        evenly = shuffle and self._oversamples
+        evenly = shuffle and self._spec.job.oversample and "oversample" in self._task.entry.fields
         return GlobalBatchSampler(
             len(samples),
             self._spec.job.batch_size,
@@ -83,10 +83,6 @@ class Feeds:
             shares=self._strategy.shares,
             chances=even_chances(samples.targets) if evenly and isinstance(samples, PictureSet) else None,
         )
-
-    @property
-    def _oversamples(self) -> bool:
-        return self._spec.job.oversample and "oversample" in self._task.entry.fields
 
     def _feed(
         self,
@@ -118,7 +114,7 @@ class Feeds:
                 threads=threads,
                 device=strategy.device,
                 on_unreadable=on_unreadable,
-                mark=strategy.watch.mark,
+                mark=strategy.profiler.mark,
                 finish=finish,
             )
             return Feed(len(sampler), len(samples), loader)
@@ -132,8 +128,8 @@ class Feeds:
             device=strategy.device,
             on_unreadable=on_unreadable,
             on_chosen=on_chosen,
-            mark=strategy.watch.mark,
-            memory_format=strategy.memory_format,
+            mark=strategy.profiler.mark,
+            memory_format=memory_format(job),
             finish=finish or mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=training),
         )
         return Feed(len(sampler), len(samples), pictures)

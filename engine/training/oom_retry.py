@@ -9,9 +9,8 @@ from engine.contract.events import Chosen, Event, Warned
 from engine.optim.optimizer_step import Updater
 from engine.strategies.base import StepResult, Strategy
 from engine.strategies.memory import device_name, in_parts_that_fit
-from engine.strategies.single import SingleDevice
 from engine.system.format import counted
-from engine.torch_compat import BatchNorm, undo_compiling
+from engine.torch_compat import BatchNorm, is_compiled, undo_compiling
 from engine.training.kept_buffers import KeptBuffers
 from engine.training.metric_buffer import NotFinite
 from engine.training.randomness import KeptStreams
@@ -28,7 +27,7 @@ class Stepper:
     is a checkpoint to go on from (`Saver.saved`).
 
     A worker that is alone and whose device runs out of memory makes the same step again at once with each part of the
-    batch halved, as often as needed, and goes on so: the job's accumulation is settled anew. The global batch stays, and
+    batch halved, as often as needed, and goes on so: the strategy's accumulation is raised. The global batch stays, and
     the random numbers, the buffers and the gradients are those of the step's beginning. So the training is the one that
     would have had that accumulation from the start, but for what the parts of a batch change in it: BatchNorm normalises
     by each part, as always under accumulation, dropout draws part by part, and sums are added up in another order. What a
@@ -47,7 +46,7 @@ class Stepper:
         self._tell = tell
         self._saved = saved
         self._alone = strategy.spec.world_size == 1
-        job = strategy.spec.job
+        job = strategy.job
         self._streams = KeptStreams(strategy.device, anybodys=job.model_is_file)
         self._buffers = KeptBuffers(strategy.model) if self._alone or job.on_not_finite == "skip" else None
         self._skipped = 0
@@ -59,12 +58,9 @@ class Stepper:
 
     def do_without_compiling(self, why: str) -> None:
         """Has the model compute eagerly from now on, where it was compiled, and tells `why`."""
-        strategy = self._strategy
-        if strategy.spec.job.compile != "on":
+        if not is_compiled(self._strategy.model):
             return
-        assert isinstance(strategy, SingleDevice)
-        undo_compiling(strategy.model)
-        strategy.settle(compile="off")
+        undo_compiling(self._strategy.model)
         self._tell(Chosen(field="compile", choice="off", why=why))
 
     def step(self, batch: Batch | None, number: int) -> StepResult | None:
@@ -95,11 +91,10 @@ class Stepper:
 
     def _in_parts_that_fit(self, batch: Batch, number: int) -> StepResult:
         self._streams.keep()
-        before, made, pictures = self._strategy.spec.job.accumulation, self._updater.updates, len(batch.targets)
+        before, made, pictures = self._strategy.accumulation, self._updater.updates, len(batch.targets)
 
         def make(parts: int) -> StepResult:
-            if parts != self._strategy.spec.job.accumulation:
-                self._strategy.settle(accumulation=parts)
+            self._strategy.accumulation = parts
             return self._strategy.step(batch, self._updater)
 
         result, parts = in_parts_that_fit(

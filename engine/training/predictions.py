@@ -144,7 +144,7 @@ class Predictions:
                 self._failed = True
                 message = f"Predictions are no longer kept: {type(error).__name__}: {error}."
                 self._send(Warned(code="predictions_failed", message=message))
-        gathered = self._strategy.gathered(drawn)
+        gathered = self._strategy.collectives.gather_objects(drawn)
         if not gathered:
             return None
         samples = sorted((sample for part in gathered for sample in part), key=lambda sample: sample.prediction_png)

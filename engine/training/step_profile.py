@@ -44,7 +44,6 @@ class TimeTeller:
             self._ranks = event if again else msgspec.structs.replace(event, straggler=None)
         else:
             self._trace = event
-        self._strategy.watch.learn(event, self._strategy.joined_in)
 
     def tell(self, step: int, epochs_before: int, *, last: bool) -> None:
         """Tells of the steps up to `step` if it is time to: a run that ends before has it told once, at the `last` step
@@ -52,7 +51,7 @@ class TimeTeller:
         now = time.monotonic()
         if now - self._told_at < TELL_S and (self._told or not last):
             return
-        times = self._strategy.watch.take()
+        times = self._strategy.profiler.watch.take()
         if times is None:
             return
         since, self._told, self._told_at = now - self._told_at, True, now
@@ -71,7 +70,7 @@ class TimeTeller:
             part: NEWEST * newest.get(part, 0.0) + (1 - NEWEST) * old.get(part, 0.0) for part in {**old, **newest}
         }
         return Situation(
-            job=strategy.spec.job,
+            job=strategy.job,
             step_s=times.step_s,
             parts={part: share * times.step_s for part, share in self._shares.items()},
             on_gpu=on_gpu,

@@ -16,8 +16,6 @@ from engine.contract.events import (
     LogLine,
     Part,
     Predicted,
-    RanksTimed,
-    ScheduleTraced,
     StepMetrics,
     Validation,
     Warned,
@@ -31,7 +29,7 @@ from engine.training.checkpointing.checkpointer import Place, Saver
 from engine.training.metric_buffer import NotFinite, Taken, Tally
 from engine.training.oom_retry import Stepper
 from engine.training.predictions import Predictions
-from engine.training.randomness import undrawn
+from engine.training.randomness import preserve_rng
 from engine.training.report import Reporter
 from engine.training.split_loader import Feed
 from engine.training.step_profile import TimeTeller
@@ -39,11 +37,6 @@ from engine.training.unfreezing import thaw
 
 REPORT_S = 0.15
 """Seconds between step metrics, where steps are faster than that."""
-RECORD_S = 2.0
-"""Least seconds between steps whose time is looked into."""
-RECORD_SHARE = 0.02
-"""The same as a share of the run's time so far, so that a long run does not tell more and more."""
-
 MOST_CONFUSED = 64
 """Classes of which the whole confusion matrix is told."""
 
@@ -84,7 +77,7 @@ class Loop:
         self.every_step = every_step
         self.leads = spec.rank == 0
         self.tally = Tally()
-        self.watch = strategy.watch
+        self.profiler, self.watch = strategy.profiler, strategy.profiler.watch
         self.teller = TimeTeller(strategy, train, reporter.send)
         self._agreeing: Part = "communication" if spec.world_size > 1 else "logging"
         self.stepper = Stepper(strategy, updater, self._tell, lambda: saver.saved)
@@ -95,8 +88,6 @@ class Loop:
         self._skip_to = spec.skip_to
         self._first = max(begin.step, spec.skip_to) + 1
         self._pending: tuple[int, int, float, Taken] | None = None
-        self._begun = time.monotonic()
-        self._recorded = -math.inf
 
     def run(self) -> WorkerDone:
         """Trains. Raises NotFinite where the loss is no number any more."""
@@ -140,27 +131,24 @@ class Loop:
         for number in range(done + 1, self.train.steps + 1):
             self.reporter.at("data")
             self._adjust()
-            self.watch.mark("logging")
-            if record:
-                self.watch.skip()
+            self.profiler.begin(record=record)
             batch = next(batches)
             learning_rate = self.updater.learning_rate
             self.reporter.at("step")
-            self.strategy.recording = record
             result = self.stepper.step(batch, self.step + 1)
             self.step += 1
             if result is not None:
                 self.tally.add(result, batch.wait_s if batch is not None else 0.0)
             self.reporter.progressed(self.step)
             self.reporter.at("agree")
-            self.watch.mark("logging")
-            if record:
-                self._tell_recorded()
-                self.watch.mark("logging")
+            event = self.profiler.end(self.step, self.strategy.collectives)
+            if event is not None:
+                self._tell(event)
+                self.teller.learn(event)
             now = self.step == self._first or self.every_step or number == self.train.steps
             report = now or (self.leads and self.tally.seconds >= REPORT_S)
             due = self.saver.is_due(self.step)
-            stop, checkpoint, report, record = self._agree(report, self._wants_record(), due)
+            stop, checkpoint, report, record = self._agree(report, self.leads and self.profiler.is_due, due)
             self.watch.mark(self._agreeing)
             self._settle()
             if report or stop or checkpoint:
@@ -230,31 +218,17 @@ class Loop:
     def _place(self, epoch: int, done: int, *, validated: bool = False) -> Place:
         return Place(epoch=epoch, done=done, steps=self.train.steps, step=self.step, validated=validated)
 
-    def _agree(self, report: bool, record: bool, due: bool = False) -> tuple[bool, bool, bool, bool]:
+    def _agree(self, report: bool, record: bool, due: bool = False) -> list[bool]:
         """Whether any rank was told to stop or to save, or finds a checkpoint due, or wants to report or to record: the
         same on all ranks."""
-        stop, checkpoint = self.reporter.stop_requested, self.reporter.checkpoint_requested or due
-        agreed = self.strategy.agree((int(stop), int(checkpoint), int(report), int(record)))
-        return bool(agreed[0]), bool(agreed[1]), bool(agreed[2]), bool(agreed[3])
+        own = self.reporter.stop_requested, self.reporter.checkpoint_requested or due, report, record
+        return [bool(flag) for flag in self.strategy.collectives.all_reduce_max([int(flag) for flag in own])]
 
     def _stopped(self) -> bool:
         self.reporter.at("agree")
         stop = self._agree(report=False, record=False)[0]
         self.reporter.at("evaluate")
         return stop
-
-    def _wants_record(self) -> bool:
-        """Whether it is time to look again into where a step's time goes."""
-        now = time.monotonic()
-        return self.leads and now - self._recorded >= max(RECORD_S, RECORD_SHARE * (now - self._begun))
-
-    def _tell_recorded(self) -> None:
-        event = self.strategy.recorded(self.step)
-        self._recorded = time.monotonic()
-        if event is not None:
-            self._tell(event)
-            if isinstance(event, RanksTimed | ScheduleTraced):
-                self.teller.learn(event)
 
     def _settle(self) -> None:
         """Adds the figures that were taken up over all ranks and tells them.
@@ -268,11 +242,13 @@ class Loop:
         own = taken.read()
         if not own.steps:  # all of them were skipped, on all ranks alike
             return
-        first_bad = self.strategy.agree([_NEVER - own.first_bad if own.first_bad is not None else 0])[0]
+        first_bad = self.strategy.collectives.all_reduce_max(
+            [_NEVER - own.first_bad if own.first_bad is not None else 0]
+        )[0]
         if first_bad:
             raise NotFinite(_NEVER - first_bad, "The loss", self.saver.saved)
         mine = [own.loss, own.correct, own.judged, own.pictures, own.wait_s, self.strategy.loads_data]
-        summed = self.strategy.total(torch.tensor(mine, dtype=torch.float64)).tolist()
+        summed = self.strategy.collectives.all_reduce_sum(torch.tensor(mine, dtype=torch.float64)).tolist()
         loss, correct, judged, pictures, wait_s, loaders = summed
         wait_s /= loaders
         self._tell(
@@ -300,7 +276,7 @@ class Loop:
         measures = self.strategy.objective.measures()
         measured = None
         parts = self.strategy.evaluation_parts
-        with self.updater.averaged(), undrawn(self.strategy.device):
+        with self.updater.averaged(), preserve_rng(self.strategy.device):
             if not self.strategy.evaluate(self.val.epoch(epoch), measures, self._stopped):
                 self.reporter.phase(self.reporter.ending, "during validation")
                 return None, None

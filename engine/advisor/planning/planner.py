@@ -27,7 +27,7 @@ from engine.models.classification_models import MNIST_CNN
 from engine.parallel.cut import CannotCut
 from engine.parallel.layout import layout
 from engine.strategies import STRATEGIES
-from engine.strategies.base import autocast, settled_precision, use_fast_kernels
+from engine.strategies.base import autocast, clock, settled_precision, use_fast_kernels
 from engine.strategies.distributed import LOOPBACK
 from engine.strategies.pipelining.model_split import Traces, trace
 from engine.strategies.pipelining.stage_costs import TRAVELLING_BYTES, TRAVELS, PlaceCosts, assemble, measure_place
@@ -121,7 +121,7 @@ def _places(
                 job=job,
                 device=name,
                 workers=job.devices.count(name),
-                clock=partial(_clock, device),
+                clock=partial(clock, device),
                 autocast=partial(autocast, device, job.precision),
                 progress=told,
             )
@@ -148,12 +148,6 @@ def _torch_device(job: Job, name: str) -> torch.device:
     return torch.device("cuda", gpus.index(name)) if is_gpu(name) else torch.device("cpu")
 
 
-def _clock(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
 def _neighbours(job: Job, group: int) -> set[tuple[torch.device, torch.device]]:
     devices = [_torch_device(job, name) for name in job.devices[:group]]
     return set(itertools.pairwise(devices))
@@ -166,10 +160,10 @@ def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
     load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=one)
     seconds = []
     for _ in range(TRAVELS):
-        begun = _clock(one)
+        begun = clock(one)
         load.to(other)
-        _clock(one)
-        seconds.append(_clock(other) - begun)
+        clock(one)
+        seconds.append(clock(other) - begun)
     return min(seconds) / TRAVELLING_BYTES
 
 

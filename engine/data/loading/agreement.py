@@ -21,8 +21,8 @@ from engine.data.splits import shown, wrong
 
 REMEDY = "Let whatever changes the folder finish, see that every rank reads the same copy of it, and train again."
 
-Agree = Callable[[Sequence[int]], list[int]]
-Join = Callable[[Tensor], Tensor]
+ReduceMax = Callable[[Sequence[int]], list[int]]
+GatherRows = Callable[[Tensor], Tensor]
 
 
 class _Seen(NamedTuple):
@@ -33,17 +33,20 @@ class _Seen(NamedTuple):
     name: str
 
 
-def check_alike(splits: Splits, folder: str, agree: Agree, joined: Join) -> None:
+def check_alike(splits: Splits, folder: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows) -> None:
     """Raises DatasetError on all ranks alike where they have found different data: other names, another order, other labels.
 
-    `agree` and `joined` are the strategy's; all ranks call it together. What lies within the files is not looked at.
+    `all_reduce_max` and `all_gather_rows` are those of `Collectives`; all ranks call it together. What lies within the files
+    is not looked at.
     """
     number = fingerprint(splits)
-    largest, smallest = agree((number, -number))
+    largest, smallest = all_reduce_max((number, -number))
     if largest == -smallest:
         return
     halves = (("training", splits.train), ("validation", splits.val))
-    told = next((text for which, half in halves if (text := _difference(half, which, agree, joined))), "")
+    told = next(
+        (text for which, half in halves if (text := _difference(half, which, all_reduce_max, all_gather_rows))), ""
+    )
     told = told or "they find the same names, but other classes or other annotations."
     raise DatasetError([wrong(f"The ranks do not see the same dataset in {shown(folder)}: {told}", REMEDY)])
 
@@ -57,18 +60,20 @@ def fingerprint(splits: Splits) -> int:
     return int.from_bytes(digest.digest(), "big") >> 1
 
 
-def _difference(samples: PictureSet | SampleSet, which: str, agree: Agree, joined: Join) -> str:
+def _difference(
+    samples: PictureSet | SampleSet, which: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows
+) -> str:
     """The first difference in a split, in words; "" where there is none. The same on all ranks."""
     names = [samples.path(index) for index in range(len(samples))]
     labels = _labels(samples)
     hashes = [_hash(name.encode(errors="backslashreplace")) ^ label for name, label in zip(names, labels, strict=True)]
-    shortest = -agree([-len(hashes)])[0]
-    together = agree([*hashes[:shortest], *(-number for number in hashes[:shortest])])
+    shortest = -all_reduce_max([-len(hashes)])[0]
+    together = all_reduce_max([*hashes[:shortest], *(-number for number in hashes[:shortest])])
     pairs = zip(together[:shortest], together[shortest:], strict=True)
     first = next((index for index, (most, least) in enumerate(pairs) if most != -least), shortest)
     name, label = (names[first], labels[first]) if first < len(names) else ("", 0)
     row = [len(names), label, *name.encode(errors="backslashreplace")]
-    seen = [_seen(each) for each in joined(torch.tensor([row], dtype=torch.float64)).long().tolist()]
+    seen = [_seen(each) for each in all_gather_rows(torch.tensor([row], dtype=torch.float64)).long().tolist()]
     other = next((rank for rank, each in enumerate(seen) if each != seen[0]), None)
     return "" if other is None else _told(seen[0], seen[other], other, which)
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.distributed.pipelining import PipelineStage
 
-from engine.strategies.pipelining.timeline import Recorder
+from engine.strategies.pipelining.timeline import ScheduleProfiler
 from engine.strategies.recompute import recomputed
 from engine.torch_compat import greet_no_own_rank, send_no_missing_gradient
 
@@ -54,7 +54,7 @@ def _contiguous(gradient: Tensor) -> Tensor:
 
 
 class RecordedStage(PipelineStage):
-    """A stage that notes its passes in `recorder` while that is on.
+    """A stage whose passes `profiler` notes.
 
     `received` and `made` are its input and output of one microbatch on the meta device. Left open, torch learns their
     shapes from a pass of its own, which before 2.14 moved BatchNorm's statistics.
@@ -70,31 +70,23 @@ class RecordedStage(PipelineStage):
         made: Tensor,
         device: torch.device,
         group: dist.ProcessGroup | None,
-        recorder: Recorder,
+        profiler: ScheduleProfiler,
     ) -> None:
         super().__init__(module, number, stages, device, received, made, group=group)
         greet_no_own_rank(self)
         send_no_missing_gradient(self)
-        self._recorder = recorder
+        self._profiler = profiler
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:
-        if not self._recorder.on:
-            return super().forward_one_chunk(fwd_chunk_id, *args, **options)
-        with self._recorder.timing("F", self.stage_index, fwd_chunk_id):
+        with self._profiler.timing("F", self.stage_index, fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *args, **options)
 
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: Any = False
     ) -> None:
-        if not self._recorder.on:
-            super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
-            return
-        with self._recorder.timing("B" if full_backward else "I", self.stage_index, bwd_chunk_id):
+        with self._profiler.timing("B" if full_backward else "I", self.stage_index, bwd_chunk_id):
             super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **options: Any) -> None:
-        if not self._recorder.on:
-            super().backward_weight_one_chunk(bwd_chunk_id, *args, **options)
-            return
-        with self._recorder.timing("W", self.stage_index, bwd_chunk_id):
+        with self._profiler.timing("W", self.stage_index, bwd_chunk_id):
             super().backward_weight_one_chunk(bwd_chunk_id, *args, **options)

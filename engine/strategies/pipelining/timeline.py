@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 
 from engine.contract.events import Action, ScheduleTraced
+from engine.strategies.collectives import Collectives
+from engine.strategies.profiler import StepProfiler
 
 Kind = Literal["F", "B", "I", "W"]
 COSTS: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
@@ -97,25 +99,29 @@ def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
     return 1.0 - sum(end - begin for begin, end in every) / (span * len(times))
 
 
-class Recorder:
-    """Notes when each pass of one rank's stages begins and ends, while it is `on`.
+class ScheduleProfiler(StepProfiler):
+    """For pipelines: tells what the `devices` ranks of the first one did when in a step, beside what `schedule` costs in theory
+    (`theory`, the share of the time that it leaves idle).
 
-    On the CPU by the clock that all processes of a machine share. On a GPU by events in its stream, which cost
-    the step nothing and are read afterwards; they are put on the host's clock by one event at which both were
-    read together.
+    While it records, each rank notes when each pass of its stages begins and ends. On the CPU by the clock that all processes
+    of a machine share. On a GPU by events in its stream, which cost the step nothing and are read afterwards; they are put on
+    the host's clock by one event at which both were read together.
     """
 
+    records = True
+    schedule: str
+    devices: int
+    theory: float
+
     def __init__(self, device: torch.device) -> None:
-        self.on = False
+        super().__init__(device)
         self._device = device
         self._passes: list[tuple[Pass, Any, Any]] = []
         self._base: tuple[Any, float] | None = None
 
-    def begin(self) -> None:
-        """Begins to note, for a step."""
-        self.on = True
-        self._passes = []
-        if self._device.type == "cuda":
+    def begin(self, *, record: bool) -> None:
+        super().begin(record=record)
+        if record and self._device.type == "cuda":
             event = self._now()
             event.synchronize()
             self._base = event, time.perf_counter()
@@ -126,21 +132,26 @@ class Recorder:
 
     @contextmanager
     def timing(self, kind: Kind, stage: int, microbatch: int) -> Iterator[None]:
+        if not self.recording:
+            yield
+            return
         begin = self._now()
         yield
         self._passes.append((Pass(kind, stage, microbatch), begin, self._now()))
 
     def extend(self) -> None:
         """What was done since the last pass ended belongs to it."""
-        if self.on and self._passes:
+        if self.recording and self._passes:
             task, begin, _ = self._passes[-1]
             self._passes[-1] = task, begin, self._now()
 
-    def end(self) -> list[tuple[Pass, float, float]]:
+    def noted(self) -> list[tuple[Pass, float, float]]:
         """What was noted, in order, in seconds of the host's clock; waits for the device."""
-        self.on = False
-        passes, self._passes = self._passes, []
-        return [(task, self._seconds(begin), self._seconds(end)) for task, begin, end in passes]
+        return [(task, self._seconds(begin), self._seconds(end)) for task, begin, end in self._passes]
+
+    def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
+        ranks = collectives.gather_objects(self.noted())
+        return None if ranks is None else traced(step, self.schedule, ranks[: self.devices], self.theory)
 
     def _now(self) -> Any:
         if self._device.type != "cuda":

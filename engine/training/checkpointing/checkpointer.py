@@ -13,15 +13,18 @@ from typing import Any, Literal, Self
 
 import msgspec
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from engine.contract.catalogue import Measure
 from engine.contract.events import CheckpointSaved, Warned
+from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.randomness import RandomStreams
-from engine.optim.optimizer_step import Updater
+from engine.optim.optimizer_step import Updater, joined
 from engine.runs.folder import RunFolder
-from engine.strategies.base import Strategy
+from engine.strategies.base import Strategy, synchronize
+from engine.torch_compat import is_compiled
 from engine.training.checkpointing.checkpoint_files import (
     CheckpointError,
     Written,
@@ -210,14 +213,16 @@ class Saver:
             assert measures is not None
             self._best = _Best(model, _all_asked_of(self._strategy.device), place, measures)
             self._best_again = False
-        if may_wait and self._strategy.agree([int(self._leads and time.monotonic() < self._due)])[0]:
+        strategy = self._strategy
+        young = self._leads and time.monotonic() < self._due
+        if may_wait and strategy.collectives.all_reduce_max([int(young)])[0]:
             return
         self.finish()
         self._unwritten = None
         if not gathered:
-            model = self._strategy.state_dict()
-        optimizer = self._strategy.optimizer_state(self._updater)
-        random = self._strategy.gathered(random_state(self._strategy.device))
+            model = strategy.state_dict()
+        optimizer = optimizer_state(strategy, self._updater)
+        random = strategy.collectives.gather_objects(random_state(strategy.device))
         best, self._best = self._best, None
         written = None
         self._saved_at = time.monotonic()
@@ -232,17 +237,17 @@ class Saver:
                 "steps": place.steps,
                 "step": place.step,
                 "validated": place.validated,
-                "shares": self._strategy.shares,
+                "shares": strategy.shares,
                 "best": self.best,
                 "best_epoch": self.best_epoch,
                 "best_sha256": self.best_sha256,
                 "stopping": self.stopping.state_dict(),
                 "classes": self._classes,
-                "job": msgspec.to_builtins(self._strategy.spec.job),
-                "parts": {"asked": self._strategy.asked.accumulation, "evaluation": self._strategy.evaluation_parts},
-                "cut": msgspec.to_builtins(self._strategy.cut),
+                "job": msgspec.to_builtins(_as_it_trains(strategy)),
+                "parts": {"asked": strategy.spec.job.accumulation, "evaluation": strategy.evaluation_parts},
+                "cut": msgspec.to_builtins(strategy.cut),
             }
-            copied = _all_asked_of(self._strategy.device)
+            copied = _all_asked_of(strategy.device)
             last = _Last(content, copied, place, measures, pause_s=time.perf_counter() - begun)
             self._best_again = False
             written = self._writer.submit(self._write_both, last, best)
@@ -267,7 +272,7 @@ class Saver:
             while self._unwritten is not None and elsewhere is None and folders:
                 elsewhere = self._writer.submit(self._write_elsewhere, Path(folders.popleft())).result()
                 saved_best |= elsewhere is not None and self._unwritten[1] is not None
-        if self._strategy.agree([int(saved_best)])[0]:
+        if self._strategy.collectives.all_reduce_max([int(saved_best)])[0]:
             assert self._best is not None
             self.best, self.best_epoch, self._best = self._best.measures, self._best.place.epoch, None
         if self._unwritten is None:
@@ -297,7 +302,7 @@ class Saver:
         self._reporter.at("save")
         done, self._under_way = self._under_way, None
         saved_best = done.written is not None and done.written.result()
-        saved, again = self._strategy.agree([int(saved_best), int(self._best_again)])
+        saved, again = self._strategy.collectives.all_reduce_max([int(saved_best), int(self._best_again)])
         if saved:
             assert done.best is not None
             self.best, self.best_epoch = done.best.measures, done.best.place.epoch
@@ -389,6 +394,32 @@ class Saver:
         """The name of a tensor that is not finite in what is to be written, "" where there is none."""
         state = content if kind == "best" else {name: content[name] for name in ("model", "optimizer")}
         return not_finite(state, self._meant)
+
+
+def _as_it_trains(strategy: Strategy) -> Job:
+    """The job with what is found out of it as the run goes on: in how many parts batches fit into memory, whether the model
+    is compiled, and where it is cut, by which its norms are added up and its dropout is drawn."""
+    return structs.replace(
+        strategy.job,
+        accumulation=strategy.accumulation,
+        compile="on" if is_compiled(strategy.model) else "off",
+        cuts=strategy.cut.cuts if strategy.cut is not None else strategy.job.cuts,
+    )
+
+
+def optimizer_state(strategy: Strategy, updater: Updater) -> dict[str, Any] | None:
+    """What `updater` holds, whole, on the CPU and by the plain model's names, on rank 0; None elsewhere.
+
+    All ranks call it together. A GPU may still be copying it until it is synchronized with.
+    """
+    dims, own = strategy.dims, strategy.coordinate
+    # Ranks that hold shards put the state together; where each holds all of its part, the first replica's is enough.
+    state = updater.state_dict() if dims.shard > 1 or own.replicate == 0 else None
+    if dims.pipeline == 1:
+        return state if strategy.spec.rank == 0 else None
+    synchronize(strategy.device)
+    stages = strategy.collectives.gather_objects(state)
+    return None if stages is None else joined(stages[: dims.pipeline])
 
 
 def _all_asked_of(device: torch.device) -> Callable[[], None]:

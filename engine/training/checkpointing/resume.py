@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from torch import Tensor
 
 from engine.contract.cut import Cut
@@ -16,6 +17,7 @@ from engine.data.randomness import MIXED, UNMIXED, RandomStreams
 from engine.models.base import TaskError
 from engine.optim.optimizer_step import Updater
 from engine.strategies.base import Strategy, settled_precision
+from engine.strategies.collectives import Collectives
 from engine.training.autotune import computes_alike
 from engine.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,
@@ -38,8 +40,8 @@ class Checkpoint:
     """The last.pt that a job goes on from, or where that is damaged the one before it; `path` is which.
 
     Reading it raises TaskError where it is no such file, or of another model, of other classes or of another
-    optimizer than the job's. `plain` is the state of the job's model, `classes` those of its dataset, and `agree` is
-    `Strategy.agree`: all ranks read it together.
+    optimizer than the job's. `plain` is the state of the job's model, and `classes` are those of its dataset. All ranks read
+    it together.
     """
 
     def __init__(
@@ -47,14 +49,14 @@ class Checkpoint:
         job: Job,
         classes: Sequence[str],
         plain: dict[str, Tensor],
-        agree: Callable[[Sequence[int]], list[int]],
+        collectives: Collectives,
     ) -> None:
         self._asked = Path(job.resume_from).expanduser()
         self._job = job
         self._divided: list[Warned] = []
         self.path, self._content, digest = _whole(self._asked)
         number = int(digest[:15], 16)
-        largest, smallest = agree([number, -number])
+        largest, smallest = collectives.all_reduce_max([number, -number])
         if largest != -smallest:
             message = f"{self._asked} was written anew while the ranks read it."
             raise TaskError(_FIELD, message, "Wait until its run has ended, or give an older checkpoint of it.")
@@ -115,32 +117,34 @@ class Checkpoint:
             remarks.append(Warned(code="epoch_anew", message=message))
         return remarks
 
-    def divide_as_before(self, strategy: Strategy) -> None:
-        """Has `strategy` go through batches in as many parts as the checkpoint's run had come to when memory ran out, where
-        they would need as much memory again."""
-        job, before, parts = strategy.spec.job, self.job, self._content["parts"]
-        if strategy.spec.world_size > 1 or not _needs_alike(before, job):
-            return
-        strategy.evaluation_parts = parts["evaluation"]
+    def divided(self, *, alone: bool) -> tuple[Job, int]:
+        """The job, and in how many parts an evaluation goes through a batch: in as many as the checkpoint's run had come to when
+        memory ran out, where they would need as much memory again and the worker is `alone`."""
+        job, before, parts = self._job, self.job, self._content["parts"]
+        if not alone or not _needs_alike(before, job):
+            return job, 1
         if job.accumulation == parts["asked"] != before["accumulation"]:
-            strategy.settle(accumulation=before["accumulation"])
+            job = structs.replace(job, accumulation=before["accumulation"])
             message = (
                 f"Each batch is gone through in {before['accumulation']} parts, to which the run that this one goes on from "
                 "had come when memory ran out."
             )
             self._divided = [Warned(code="out_of_memory", message=message)]
+        return job, parts["evaluation"]
 
-    def share_as_before(self, strategy: Strategy) -> None:
-        """Has `strategy` divide batches as the checkpoint's run did, where both divide them by speed among the same
-        devices, and cut the model as that did, without measuring anew."""
-        job, before = strategy.spec.job, self.job
+    @property
+    def shares(self) -> tuple[float, ...] | None:
+        """How the checkpoint's run divided batches by speed, where the job does so, too, among the same devices."""
+        job, before = self._job, self.job
         alike = tuple(before["devices"]) == job.devices and before["strategy"] == job.strategy
-        if alike and before["balance"] == job.balance == "speed":
-            strategy.shares, strategy.shares_known = tuple(self._content["shares"]), True
-        if self._content["cut"] is not None and computes_alike(before, job):
-            cut = msgspec.convert(self._content["cut"], Cut)
-            if cut.cuts == job.cuts and cut.recomputed == job.activation_checkpointing:
-                strategy.cut = cut
+        return tuple(self._content["shares"]) if alike and before["balance"] == job.balance == "speed" else None
+
+    def cut(self, job: Job) -> Cut | None:
+        """How the checkpoint's run cut the model, where `job`, with what it had left open decided, cuts it alike."""
+        if self._content["cut"] is None or not computes_alike(self.job, job):
+            return None
+        cut = msgspec.convert(self._content["cut"], Cut)
+        return cut if cut.cuts == job.cuts and cut.recomputed == job.activation_checkpointing else None
 
     def take_over(self, strategy: Strategy, updater: Updater, saver: Saver, place: Place) -> None:
         """Gives the strategy, the updater and the saver what the checkpoint holds, to go on at `place`.
@@ -152,16 +156,16 @@ class Checkpoint:
         if last.exists() and self.path.samefile(last):
             saver.newest = Place(content["epoch"], content["done"], content["steps"], content["step"])
         copied = strategy.spec.rank == 0 and self._copy_best(saver.path("best"))
-        if strategy.agree([int(copied)])[0]:
+        if strategy.collectives.all_reduce_max([int(copied)])[0]:
             saver.best, saver.best_epoch = content["best"], content["best_epoch"]
             saver.best_sha256 = content["best_sha256"]
         saver.stopping.load_state_dict(content.get("stopping", {}))
-        if place.epoch <= strategy.spec.job.epochs:
+        if place.epoch <= self._job.epochs:
             strategy.load_state_dict(self._content.pop("model"))
             # The place in the schedule is this job's, which may have more epochs or other batches.
-            strategy.load_optimizer_state(updater, self._content.pop("optimizer") | {"schedule": None})
+            updater.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
             updater.go_to(place.step)
-        job, before = strategy.spec.job, self.job
+        job, before = self._job, self.job
         alike = all(before[name] == getattr(job, name) for name in ("strategy", "seed"))
         if alike and len(before["devices"]) == len(job.devices):
             set_random_state(content["random"][strategy.spec.rank])

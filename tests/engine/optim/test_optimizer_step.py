@@ -26,8 +26,10 @@ def _model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
 
 
-def _updater(model: nn.Module, over_parts: Callable[[Tensor], Tensor] = lambda value: value, **fields: Any) -> Updater:
-    return Updater(list(model.named_parameters()), Job(**fields), 4, CPU, over_parts)
+def _updater(
+    model: nn.Module, sum_over_shards: Callable[[Tensor], Tensor] = lambda value: value, **fields: Any
+) -> Updater:
+    return Updater(list(model.named_parameters()), Job(**fields), 4, CPU, sum_over_shards)
 
 
 def _step(model: nn.Module, updater: Updater) -> None:
@@ -240,7 +242,7 @@ def test_that_gradients_are_clipped_as_torch_does_it_bit_for_bit(limit: float) -
 
 
 class Adding:
-    """The `over_parts` of ranks that run as threads."""
+    """The `sum_over_shards` of ranks that run as threads."""
 
     def __init__(self, ranks: int) -> None:
         self._values: list[Tensor] = [torch.zeros(())] * ranks
@@ -272,9 +274,9 @@ def test_that_ranks_that_hold_a_layer_each_or_nothing_clip_by_the_norm_of_all() 
     assert reference > limit
     expected = [parameter.grad.clone() for parameter in model.parameters()]
 
-    def work(rank: int, over_parts: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    def work(rank: int, sum_over_shards: Callable[[Tensor], Tensor]) -> list[Tensor]:
         held = list(_model().named_parameters())[2 * rank : 2 * rank + 2]
-        updater = Updater(held, Job(clip_norm=limit, **CLIPPED), 4, CPU, over_parts)
+        updater = Updater(held, Job(clip_norm=limit, **CLIPPED), 4, CPU, sum_over_shards)
         updater.zero_grad()
         for (_, parameter), gradient in zip(held, gradients[2 * rank :], strict=False):
             parameter.grad = gradient.clone()
@@ -287,11 +289,11 @@ def test_that_ranks_that_hold_a_layer_each_or_nothing_clip_by_the_norm_of_all() 
 
 
 def test_that_all_ranks_leave_a_step_out_where_one_overflows() -> None:
-    def work(rank: int, over_parts: Callable[[Tensor], Tensor]) -> tuple[list[bool], list[float]]:
+    def work(rank: int, sum_over_shards: Callable[[Tensor], Tensor]) -> tuple[list[bool], list[float]]:
         model = _model()
         # The last rank holds nothing.
         held = list(model.named_parameters())[2 * rank : 2 * rank + 2]
-        updater = Updater(held, Job(precision="fp16", **CLIPPED), 4, CPU, over_parts)
+        updater = Updater(held, Job(precision="fp16", **CLIPPED), 4, CPU, sum_over_shards)
         moved, scales = [], []
         for step in range(3):
             before = [parameter.detach().clone() for _, parameter in held]

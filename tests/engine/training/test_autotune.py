@@ -18,7 +18,7 @@ from engine.contract.events import Chosen, Failed, Validation
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.strategies import STRATEGIES
-from engine.strategies.base import Strategy, settled_precision
+from engine.strategies.base import ResolvedJob, Strategy, settled_precision
 from engine.training.autotune import Trials
 from tests.support.lessons import class_of_picture
 from tests.support.worker_group import WorkerGroup
@@ -87,14 +87,14 @@ class Decided:
         self.strategy: Strategy = STRATEGIES[spec.job.strategy](spec)
         self.trials = Trials(self.strategy, class_of_picture(), SHAPE, steps=steps, tell=self._tell)
         torch.set_num_threads(threads)
-        self.trials.settle(model.train(), before or {})
+        self.trials.decide(spec.job, model.train(), before or {})
 
     def _tell(self, event: Chosen) -> None:
         self.told[event.field] = (event.choice, event.why)
 
     @property
     def job(self) -> Job:
-        return self.strategy.spec.job
+        return self.trials.job
 
 
 @pytest.mark.parametrize("chosen", ["contiguous", "channels_last"])
@@ -223,7 +223,7 @@ def test_that_bf16_is_chosen_where_all_gpus_have_it(
 def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous")
-    decided.strategy.wrap(model, class_of_picture(), SHAPE)
+    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.job.compile == "off"
     assert decided.told["compile"][1].startswith("on the CPU")
@@ -232,7 +232,7 @@ def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
 def test_that_a_model_whose_backbone_is_unfrozen_later_is_not_compiled_unless_asked_for() -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous", freeze_epochs=1)
-    decided.strategy.wrap(model, class_of_picture(), SHAPE)
+    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.told["compile"] == ("off", "it would have to be compiled anew when the backbone is unfrozen")
 
@@ -242,7 +242,7 @@ def test_that_compiling_is_not_tried_where_the_run_cannot_repay_it(monkeypatch: 
     monkeypatch.setattr(Trials, "_against_compiling", lambda _: "")
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous")
-    decided.strategy.wrap(model, class_of_picture(), SHAPE)
+    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.job.compile == "off"
     assert "too short to repay" in decided.told["compile"][1]
@@ -425,7 +425,7 @@ def test_that_compiling_is_kept_where_it_turns_out_faster_and_undone_where_not(
     monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)  # torch's bar would leave a thread behind
     model = SlowInOneWay(compiled=choice == "off")
     decided = Decided(model, memory_format="contiguous")
-    decided.strategy.wrap(model, class_of_picture(), SHAPE)
+    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
     try:
         decided.trials.compile()
         assert decided.job.compile == choice

@@ -12,6 +12,7 @@ from engine.contract.events import Event, LogLine, StepMetrics, TimeSpent
 from engine.contract.job import Job
 from engine.contract.protocol import Adjust
 from engine.contract.worker import WorkerSpec
+from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.training import step_profile
 from engine.training.split_loader import Feed
@@ -99,13 +100,14 @@ def test_that_a_rank_is_called_the_slowest_once_it_is_so_twice_on_end(
         rendezvous="", threads=1,
     )  # fmt: skip
     strategy = SingleDevice(spec)
+    strategy.resolved = ResolvedJob(spec.job)
     said: list[Event] = []
     teller = TimeTeller(strategy, Feed(9, 9, None), said.append)
-    strategy.watch.start()
+    strategy.profiler.watch.start()
     for slowest in (1, None, 1, 1):
         teller.learn(timed(slowest))
-        strategy.watch.mark("forward")
-        strategy.watch.step_done()
+        strategy.profiler.watch.mark("forward")
+        strategy.profiler.watch.step_done()
         teller.tell(1, 0, last=False)
     advised = [event.advice.field for event in said if isinstance(event, TimeSpent) and event.advice is not None]
     assert advised == ["", "", "", "balance"]

@@ -13,7 +13,7 @@ from engine.strategies.pipelining.timeline import (
     Kind,
     Order,
     Pass,
-    Recorder,
+    ScheduleProfiler,
     gpipe,
     idle_share,
     one_f_one_b,
@@ -85,19 +85,20 @@ def test_that_what_ranks_noted_is_told_from_the_first_action_on() -> None:
     assert traced(7, "gpipe", [[], []], 0.5) is None
 
 
-def test_that_a_recorder_notes_passes_by_the_clock_of_the_machine() -> None:
-    recorder = Recorder(torch.device("cpu"))
-    recorder.begin()
-    with recorder.timing("F", 0, 0):
+def test_that_a_profiler_notes_passes_by_the_clock_of_the_machine() -> None:
+    profiler = ScheduleProfiler(torch.device("cpu"))
+    with profiler.timing("F", 0, 0):
         pass
-    recorder.forget()
+    assert profiler.noted() == [], "no step is recorded"
+    profiler.begin(record=True)
+    with profiler.timing("F", 0, 0):
+        pass
+    profiler.forget()
     before = time.perf_counter()
-    with recorder.timing("F", 0, 1):
+    with profiler.timing("F", 0, 1):
         inside = time.perf_counter()
-    ((_, _, short),) = recorder._passes
-    recorder.extend()
-    ((task, begin, end),) = recorder.end()
+    ((_, _, short),) = profiler.noted()
+    profiler.extend()
+    ((task, begin, end),) = profiler.noted()
     assert task == Pass("F", 0, 1)
     assert before <= begin <= inside <= short <= end <= time.perf_counter()
-    assert not recorder.on
-    assert recorder.end() == []
