@@ -15,16 +15,17 @@ from torch import nn
 
 import resources
 from engine.contract.catalogue import DROPPED, OF_MODELS, Catalogue, ModelEntry
-from engine.contract.cut import CannotCut
 from engine.contract.job import Job
+from engine.models import segmentation_models, timm_models
+from engine.models.base import About, TaskError
+from engine.models.blocks import blocks
+from engine.models.meta_device import on_meta
+from engine.models.model_surgery import heads_of
+from engine.parallel.cut import CannotCut
 from engine.strategies import STRATEGIES
-from engine.strategies.blocks import blocks
-from engine.strategies.cut import cut_places
 from engine.strategies.fsdp import tied_views
-from engine.tasks import TASKS, Task, segmentation_models, timm_models
-from engine.tasks.adapt import heads_of
-from engine.tasks.base import About, TaskError
-from engine.tasks.meta import on_meta
+from engine.strategies.pipelining.model_split import cut_places
+from engine.tasks import TASKS, Task
 
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 

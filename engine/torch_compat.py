@@ -76,6 +76,11 @@ def let_schedule_begin(optimizer: Optimizer) -> None:
     optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
+def is_compiled(model: nn.Module) -> bool:
+    """Whether `model` computes with torch.compile."""
+    return model._compiled_call_impl is not None
+
+
 def undo_compiling(model: nn.Module) -> None:
     """Has `model` compute without torch.compile again, and gives back what its CUDA graphs hold."""
     model._compiled_call_impl = None  # undoes Module.compile, for which torch has no call

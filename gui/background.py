@@ -11,7 +11,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Qt, Signal, SignalInstance, Slot
 
-from engine.contract.runs import UnreadableJob
+from engine.runs.folder import UnreadableJob
 
 
 def emitted(signal: SignalInstance, *values: Any) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from PySide6.QtCore import QBuffer, QIODevice, QObject
 from PySide6.QtWidgets import QWidget
 
-from engine.contract.csv_writer import CsvWriter
+from engine.system.csv_writer import CsvWriter
 from gui.background import Background, in_background
 from gui.devices.history import DeviceHistory
 from gui.devices.timeline import Values

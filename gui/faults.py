@@ -11,7 +11,7 @@ from types import TracebackType
 
 from PySide6.QtCore import QMessageLogContext, QObject, QtMsgType, Signal, Slot, qInstallMessageHandler
 
-from engine.contract import paths
+from engine.system import paths
 from gui.background import emitted
 
 LOG_NAME = "footplate.window"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from engine.contract.format import NOT_KNOWN, size
+from engine.system.format import NOT_KNOWN, size
 
 _JOULES_PER_KWH = 3_600_000
 _FIGURE_SPACE = "\u2007"

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
-from engine.contract import paths
-from engine.contract.going_on import go_on, job_to_go_on
 from engine.contract.job import Job
-from engine.contract.launch import Preloader, start_supervisor
 from engine.contract.problems import Problem
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.launch import Preloader, start_supervisor
+from engine.runs.resume import go_on, job_to_go_on
+from engine.system import paths
 from gui.background import Background, in_background
 
 log = logging.getLogger("footplate.window")

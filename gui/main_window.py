@@ -29,7 +29,7 @@ from gui.tab_order import order_tabs
 
 if TYPE_CHECKING:
     from engine.contract.events import Verdict
-    from engine.contract.runs import RunFolder
+    from engine.runs.folder import RunFolder
     from gui.form.guest import Guest
     from gui.help import HelpWindow
     from gui.launcher import Launcher

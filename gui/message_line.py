@@ -7,7 +7,7 @@ from typing import Literal
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton
 
-from engine.contract.plain_text import shortened
+from engine.system.plain_text import shortened
 from gui import icons, theme
 
 Kind = Literal["warning", "info"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 from PySide6.QtCore import QByteArray
 
-from engine.contract import paths
-from engine.contract.decoding import NOT_DECODED
 from engine.contract.job import Job, load_job, save_job
+from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
 
 
 class Settings:

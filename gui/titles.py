@@ -9,11 +9,11 @@ from pathlib import Path
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
-from engine.contract.format import counted
 from engine.contract.job import FIELDS
-from engine.contract.measures import measure_words
-from engine.contract.plain_text import shortened
-from engine.contract.runs import RunFolder, RunSummary, UnreadableJob
+from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
+from engine.runs.metrics import measure_words
+from engine.system.format import counted
+from engine.system.plain_text import shortened
 
 SCHEDULES = {
     "gpipe": "GPipe",

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
 from engine.contract.devices import Snapshot
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 from gui.cut.page import CutPage
 from gui.dataset.page import DatasetPage
 from gui.devices.history import DeviceHistory

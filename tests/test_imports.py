@@ -19,7 +19,7 @@ def modules_after(statement: str) -> set[str]:
 @pytest.mark.parametrize(
     "statement",
     [
-        "import engine.contract.checks, engine.contract.runs, engine.contract.connection, engine.contract.launch",
+        "import engine.checks.job_checks, engine.runs.folder, engine.runs.connection, engine.runs.launch",
         "import engine.checks.gpu_support",
         "import engine.gpus.__main__",
         "import engine.supervisor.__main__",

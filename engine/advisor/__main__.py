@@ -13,11 +13,11 @@ from types import FrameType
 
 import msgspec
 
-from engine import linux
 from engine.advisor.batch_finder import find_batch
 from engine.advisor.rate_finder import find_rate
 from engine.contract.finders import FinderFailed, FinderMessage, FinderOrder
 from engine.contract.problems import Problem
+from engine.system import linux
 
 INTERRUPTED = 130
 

@@ -16,10 +16,10 @@ from engine.contract.devices import CPU
 from engine.contract.events import Failed
 from engine.contract.finders import BatchFound, BatchTrial, FinderFailed, FinderProgress
 from engine.contract.job import FIELDS, Job
-from engine.contract.layout import layout
 from engine.contract.problems import Problem
-from engine.supervisor.attempts import world_size
+from engine.parallel.layout import layout
 from engine.supervisor.environment import usable_cores
+from engine.supervisor.restart_policy import world_size
 
 WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05

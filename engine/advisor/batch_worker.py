@@ -16,11 +16,12 @@ from engine.advisor.batch_search import Probe
 from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.contract.devices import CPU
 from engine.contract.worker import WorkerDone, WorkerSpec
-from engine.data.epochs import AHEAD, Batch
-from engine.data.sampler import divide
-from engine.strategies.base import Strategy
+from engine.data.loading.base_loader import AHEAD, Batch
+from engine.data.loading.sampler import divide
+from engine.strategies.base import Strategy, clock, memory_format
 from engine.training import worker
-from engine.training.feeds import Feeds
+from engine.training.checkpointing.checkpointer import optimizer_state
+from engine.training.dataloaders import Feeds
 from engine.training.report import Reporter
 
 WARM_UP, LEAST, MOST = 1, 1, 5
@@ -60,18 +61,18 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     for number in range(1, warm_up + MOST + 1):
         batch = next(batches)
         reporter.at("step")
-        begun = strategy.clock()
+        begun = clock(strategy.device)
         strategy.step(batch, updater)
-        took = strategy.clock() - begun
+        took = clock(strategy.device) - begun
         reporter.progressed(number)
         if number == 1:  # as a checkpoint, whose copy is written beside the next steps
-            saved = strategy.state_dict(), strategy.optimizer_state(updater)
+            saved = strategy.state_dict(), optimizer_state(strategy, updater)
         if number > warm_up:
             seconds, timed = seconds + took, timed + 1
-        if strategy.agree([int(timed >= LEAST and seconds > ENOUGH_S)])[0]:
+        if strategy.collectives.all_reduce_max([int(timed >= LEAST and seconds > ENOUGH_S)])[0]:
             break
     del ready, saved
-    slowest = strategy.agree([round(1e6 * seconds / timed)])[0] / 1e6
+    slowest = strategy.collectives.all_reduce_max([round(1e6 * seconds / timed)])[0] / 1e6
     found = Probe(spec.job.batch_size / slowest, memory.peak() if memory is not None else gpu_peaks(gpus))
     Path(spec.run_folder, probe_file(spec.rank)).write_bytes(msgspec.msgpack.encode(found))
     strategy.teardown()
@@ -84,9 +85,9 @@ def _batches(prepared: worker.Prepared, reporter: Reporter) -> Iterator[Batch | 
     Those of validation are read, too, as what reads them keeps memory of its own.
     """
     strategy = prepared.strategy
-    job = strategy.spec.job
+    job = strategy.job
     few = msgspec.structs.replace(job, batch_size=min(job.batch_size, EXAMPLES * strategy.data_world))
-    spec = msgspec.structs.replace(strategy.spec, job=few)
+    spec = msgspec.structs.replace(prepared.spec, job=few)
     feeds = Feeds(spec, strategy, prepared.task, prepared.splits, reporter, streams=prepared.streams)
     train, val = feeds.train(), feeds.val()
     try:
@@ -107,18 +108,18 @@ def _read_ahead(prepared: worker.Prepared) -> torch.Tensor | None:
         return None
     share = _share(strategy)
     waiting = (AHEAD + 1) * (share + min(share, len(splits.val) // strategy.data_world))
-    example = prepared.task.example_shape(strategy.spec.job, splits.channels)
+    example = prepared.task.example_shape(strategy.job, splits.channels)
     return torch.ones((waiting, *example), dtype=torch.uint8, device=strategy.device)
 
 
 def _share(strategy: Strategy) -> int:
     """How many images of a batch of the job's size this rank has."""
-    return divide(strategy.spec.job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
+    return divide(strategy.job.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
 
 
 def _filled(strategy: Strategy, batch: Batch, share: int) -> Batch:
     places = torch.arange(share, device=batch.inputs.device) % len(batch.inputs)
     inputs = batch.inputs[places]
     if inputs.dim() == 4:
-        inputs = inputs.contiguous(memory_format=strategy.memory_format)
+        inputs = inputs.contiguous(memory_format=memory_format(strategy.job))
     return replace(batch, inputs=inputs, targets=batch.targets[places])

@@ -16,9 +16,9 @@ from engine.contract.events import StepMetrics
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.randomness import Purpose
 from engine.training import worker
+from engine.training.oom_retry import Stepper
 from engine.training.randomness import seed
 from engine.training.report import Reporter
-from engine.training.stepping import Stepper
 
 ENOUGH_S = 150.0
 """Where `STEPS` steps would take longer, fewer are made, by what the first ones took."""
@@ -59,7 +59,7 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
             reporter.progressed(number)
             reporter.at("agree")
             own = float(result.loss) if result is not None and result.loss is not None else 0.0
-            return float(strategy.total(torch.tensor([own], dtype=torch.float64)))
+            return float(strategy.collectives.all_reduce_sum(torch.tensor([own], dtype=torch.float64)))
 
         reporter.phase("training")
         for _ in range(WARM_UP):
@@ -68,7 +68,7 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         for _ in range(TIMED):
             step(rate_at(0, STEPS))
         each_s = (time.perf_counter() - begun) / TIMED
-        steps = strategy.agree([max(LEAST_STEPS, min(STEPS, int(ENOUGH_S / each_s)))])[0]
+        steps = strategy.collectives.all_reduce_max([max(LEAST_STEPS, min(STEPS, int(ENOUGH_S / each_s)))])[0]
         running, losses = RunningLoss(running_decay(steps)), []
         for place in range(steps):
             rate = rate_at(place, steps)
@@ -77,7 +77,7 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
             running.add(loss)
             if spec.rank == 0:
                 reporter.send(_told(number, rate, loss))
-            if strategy.agree([int(running.diverged)])[0]:
+            if strategy.collectives.all_reduce_max([int(running.diverged)])[0]:
                 break
     finally:
         train.close()

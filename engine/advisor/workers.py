@@ -11,12 +11,12 @@ from pathlib import Path
 from engine.contract.events import AnyEvent, Failed
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
-from engine.supervisor.attempts import world_size
 from engine.supervisor.environment import usable_cores
-from engine.supervisor.group import Group
-from engine.supervisor.hanging import LIMITS
-from engine.supervisor.imports import import_all, modules_for
-from engine.supervisor.worker_process import can_fork
+from engine.supervisor.restart_policy import world_size
+from engine.supervisor.workers.group import Group
+from engine.supervisor.workers.imports import import_all, modules_for
+from engine.supervisor.workers.watchdog import LIMITS
+from engine.supervisor.workers.worker_process import can_fork
 
 _TICK_S = 0.05
 

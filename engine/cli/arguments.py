@@ -9,14 +9,14 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
+from engine.checks.disk import RealDisk
 from engine.contract.catalogue import load_catalogue
-from engine.contract.consent import agree
 from engine.contract.devices import CPU, Snapshot
-from engine.contract.disk import RealDisk
-from engine.contract.going_on import CHANGEABLE
 from engine.contract.job import FIELDS, Field, Group, Need, read_toml
 from engine.contract.problems import Problem
 from engine.contract.recipes import SETTABLE
+from engine.runs.consent import agree
+from engine.runs.resume import CHANGEABLE
 
 _TITLES: dict[Group, str] = {
     "main": "what to train",

@@ -11,10 +11,10 @@ import msgspec
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.table import table
 from engine.cli.terminal import say
-from engine.contract.format import duration, size
 from engine.contract.protocol import ENCODE
-from engine.data import cache_space
-from engine.data.cache_space import CachedSet, CacheRefused
+from engine.data.cache import cache_space
+from engine.data.cache.cache_space import CachedSet, CacheRefused
+from engine.system.format import duration, size
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def cache(options: argparse.Namespace) -> int:
 
 
 def _pictures(one: CachedSet) -> int:
-    from engine.data.cache import filled_rows
+    from engine.data.cache.cached_images import filled_rows
 
     return filled_rows(one.folder)
 

@@ -83,7 +83,7 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None]) -> Data
 
 def plan(job: Job, on_progress: Callable[[PlanningProgress], None]) -> PlanningDone | PlanningFailed:
     """Measures on the job's devices where its model is to be cut. Raises ChildFailed."""
-    for message in _answers("engine.planning", msgspec.json.encode(job), PLANNING):
+    for message in _answers("engine.advisor.planning", msgspec.json.encode(job), PLANNING):
         if not isinstance(message, PlanningProgress):
             return message
         on_progress(message)

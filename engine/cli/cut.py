@@ -11,11 +11,12 @@ from engine.cli import children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.table import table
 from engine.cli.terminal import Line, say
-from engine.contract.cut import Cut, Stage, stages
-from engine.contract.format import size
+from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.planning import PlanningDone, PlanningFailed, PlanningProgress
 from engine.contract.problems import Problem, errors
+from engine.parallel.cut import Stage, stages
+from engine.system.format import size
 
 _HEAD = ("stage", "device", "from", "to", "layers", "parameters", "time", "memory", "sent per microbatch")
 

@@ -24,11 +24,11 @@ from engine.cli.exit_codes import COMPLETED, FAILED
 from engine.cli.gpus.remarks import remarks
 from engine.cli.gpus.table import gpu_numbers
 from engine.cli.terminal import say
-from engine.contract import paths
 from engine.contract.devices import NvmlStatus, Snapshot
-from engine.contract.format import size
 from engine.contract.job import Job
-from engine.contract.orphans import find_orphans
+from engine.runs.orphans import find_orphans
+from engine.system import paths
+from engine.system.format import size
 
 PACKAGES = (
     "footplate",

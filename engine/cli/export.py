@@ -12,8 +12,8 @@ from engine.cli import doctor, tensorboard
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.terminal import say
 from engine.cli.watching import find_or_say
-from engine.contract.run_export import ExportRefused, check_target, export_folder, export_zip
-from engine.contract.runs import RunFolder
+from engine.runs.export import ExportRefused, check_target, export_folder, export_zip
+from engine.runs.folder import RunFolder
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:

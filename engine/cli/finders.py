@@ -23,8 +23,8 @@ from engine.contract.finders import (
     RateFound,
     RatePoint,
 )
-from engine.contract.format import duration, size
 from engine.contract.problems import Problem, errors
+from engine.system.format import duration, size
 
 _WIDTH, _HEIGHT = 64, 12
 

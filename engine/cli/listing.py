@@ -10,13 +10,13 @@ import msgspec
 from engine.cli.exit_codes import COMPLETED
 from engine.cli.table import table
 from engine.cli.terminal import say
-from engine.contract import paths
 from engine.contract.catalogue import load_catalogue
-from engine.contract.format import duration
-from engine.contract.measures import best_words
 from engine.contract.protocol import ENCODE
-from engine.contract.run_index import RunIndex
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
+from engine.runs.index import RunIndex
+from engine.runs.metrics import best_words
+from engine.system import paths
+from engine.system.format import duration
 
 
 def runs(options: argparse.Namespace) -> int:

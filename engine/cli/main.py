@@ -16,10 +16,10 @@ from engine.cli import (
     doctor,
     export,
     finders,
-    going_on,
     listing,
     queue,
     recipes,
+    resume,
     saving,
     train,
     watching,
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     options, unknown = commands.parse_known_args(argv)
     if unknown and options.command not in (
         train.train,
-        going_on.resume,
+        resume.resume,
         cut.cut,
         finders.find_rate,
         finders.find_batch,
@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("pause", help="pause a run, and wait until its devices are free")
     command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
     command.add_argument("--now", action="store_true", help="do not wait for the step in hand")
-    command.set_defaults(command=going_on.pause)
+    command.set_defaults(command=resume.pause)
 
     saving.add_save(commands.add_parser("save", help="save a last state elsewhere that its own disk does not take"))
 
@@ -107,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
     )
     command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
     arguments.add_resume(command)
-    command.set_defaults(command=going_on.resume)
+    command.set_defaults(command=resume.resume)
 
     command = commands.add_parser("queue", help="show the line in which runs wait for their devices, and change it")
     queue.add_queue(command)

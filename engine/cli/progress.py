@@ -31,9 +31,9 @@ from engine.contract.events import (
     Warned,
     fetch_left_s,
 )
-from engine.contract.format import duration, in_short, size
 from engine.contract.job import FIELDS
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
+from engine.system.format import duration, in_short, size
 
 _BAR = 24
 STEADY = 5

@@ -14,14 +14,14 @@ from engine.cli import watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.table import table
 from engine.cli.terminal import say
-from engine.contract import queue as line
-from engine.contract.connection import RunConnection
 from engine.contract.events import Waiting
-from engine.contract.format import duration, in_short
 from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Stop
-from engine.contract.queue import CannotQueue, Ticket
-from engine.contract.run_notes import read_notes
-from engine.contract.runs import RunFolder
+from engine.runs import queue as line
+from engine.runs.connection import RunConnection
+from engine.runs.folder import RunFolder
+from engine.runs.notes import read_notes
+from engine.runs.queue import CannotQueue, Ticket
+from engine.system.format import duration, in_short
 
 _ACTIONS = {
     "up": "have a run go before the one that stands before it",

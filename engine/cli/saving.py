@@ -9,12 +9,12 @@ import sys
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
 from engine.cli.terminal import say
 from engine.cli.watching import Detached, Watcher, find_or_say, leave, on_interrupt
-from engine.contract.connection import NotAnswering, NotRunning, send, silent
 from engine.contract.events import EVENT, Warned
-from engine.contract.interruptions import why_interrupted
-from engine.contract.plain_text import encodable
 from engine.contract.protocol import SaveElsewhere
-from engine.contract.runs import RunFolder
+from engine.runs.connection import NotAnswering, NotRunning, send, silent
+from engine.runs.folder import RunFolder
+from engine.runs.interruptions import why_interrupted
+from engine.system.plain_text import encodable
 
 
 def add_save(parser: argparse.ArgumentParser) -> None:

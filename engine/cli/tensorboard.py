@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.contract.events import AnyEvent, DevicesSampled, RunStarted, StepMetrics, Validation
 from engine.contract.job import job_to_toml
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

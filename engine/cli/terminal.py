@@ -6,7 +6,7 @@ import shutil
 import sys
 from typing import TextIO
 
-from engine.contract.plain_text import escaped
+from engine.system.plain_text import escaped
 
 
 def say(*lines: str, to: TextIO | None = None) -> None:

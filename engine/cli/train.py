@@ -8,20 +8,20 @@ import sys
 from typing import Any
 
 from engine.checks.gpu_support import gpu_problems
+from engine.checks.job_checks import REAL_DISK, problems
 from engine.checks.torch_build import installed_torch
+from engine.checks.weights_checks import weights_line
 from engine.cli import arguments, children, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.terminal import Line, say
 from engine.contract.catalogue import TaskEntry, load_catalogue
-from engine.contract.checks import REAL_DISK, problems
 from engine.contract.dataset import DatasetReport, InspectionProgress, channels_in_words
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job, job_from_values
-from engine.contract.launch import start_supervisor
 from engine.contract.problems import Problem, errors
 from engine.contract.recipes import Recipe, fitting, load_recipes, see
-from engine.contract.runs import create_run
-from engine.contract.weights_checks import weights_line
+from engine.runs.folder import create_run
+from engine.runs.launch import start_supervisor
 
 
 def train(options: argparse.Namespace) -> int:
@@ -113,7 +113,7 @@ def _apply_recipe(values: dict[str, Any], report: DatasetReport | None) -> tuple
 def _fill_in(values: dict[str, Any]) -> TaskEntry | None:
     """Adds the task that the folder is for where neither task nor model is named, and returns it; and the model that a task
     begins with where none is named."""
-    from engine.data.formats import claimed_by  # what reads datasets takes a while to import
+    from engine.data.formats.registry import claimed_by  # what reads datasets takes a while to import
 
     catalogue = load_catalogue()
     recognised = None

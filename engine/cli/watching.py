@@ -15,14 +15,14 @@ from types import FrameType
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
 from engine.cli.progress import Progress
 from engine.cli.terminal import say
-from engine.contract.connection import NotAnswering, NotRunning, RunConnection, send, silent
-from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished
-from engine.contract.going_on import last_execution
-from engine.contract.interruptions import why_interrupted
 from engine.contract.protocol import Pause, Stop
-from engine.contract.run_index import find_run
-from engine.contract.runs import ENDED, RunFolder, list_runs
+from engine.runs.connection import NotAnswering, NotRunning, RunConnection, send, silent
+from engine.runs.folder import ENDED, RunFolder, list_runs
+from engine.runs.index import find_run
+from engine.runs.interruptions import why_interrupted
+from engine.runs.resume import last_execution
+from engine.system.decode_errors import NOT_DECODED
 
 _TICK_S = 0.5
 _START_S = 30.0

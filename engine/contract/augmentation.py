@@ -123,7 +123,7 @@ def _strengths() -> dict[str, dict[str, list[str]]]:
 
 def transforms(job: Job) -> tuple[Transform, ...]:
     """What the job's augmentation consists of; nothing for "none", for "light", which is a crop of its own kind, and for
-    tasks without images. Texts that are wrong are left out: `problems` tells of them."""
+    tasks without images. Texts that are wrong are left out: `checks.augmentation_checks` tells of them."""
     kind = KINDS.get(job.task)
     if kind is None or job.augmentation in ("none", "light"):
         return ()
@@ -147,22 +147,6 @@ def mirrors(job: Job, classes: Sequence[str], *, pictures: bool = True) -> bool:
     if job.mirror != "auto":
         return job.mirror == "on"
     return pictures and not (classes and all(name.isdigit() or (len(name) == 1 and name.isalpha()) for name in classes))
-
-
-def problems(job: Job) -> list[Problem]:
-    """What is wrong with the fields of the augmentation."""
-    kind = KINDS.get(job.task)
-    if kind is None and job.augmentation in ("medium", "strong"):
-        message = "This task has one augmentation, light, which is what trains here."
-        return [Problem("augmentation", message, "Choose none or light.", "warning")]
-    if job.augmentation != "own":
-        return []
-    if kind is None:
-        return [Problem("augmentation", "This task has no images to transform.", "Choose none or light.")]
-    if not job.transforms:
-        remedy = "Give some, such as resized_crop:0.35:1, flip and colour:0.2, or choose a strength."
-        return [Problem("transforms", "No transforms are listed.", remedy)]
-    return [parsed for text in job.transforms if isinstance(parsed := parse(text, kind), Problem)]
 
 
 def _example(name: str, spec: _Spec) -> str:

@@ -13,7 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from engine.contract.weights import Weights
+from engine.contract.job import TIMM, Job
+from engine.contract.weights import TIMM_ENCODER, Weights
 
 DROPPED = ("dropout", "stochastic_depth")
 """The job's fields of what is dropped in training."""
@@ -62,7 +63,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     `encoder`: it is a decoder, which stands on the job's encoder.
     `fields` names those of `OF_MODELS` that it goes by.
     `weights` are its pretrained ones, None where there are none, where it stands on an encoder, which has its own, and for
-    timm's, all of which the catalogue has apart (see `weights.weights_of`).
+    timm's, all of which the catalogue has apart (see `weights_of`).
     """
 
     id: str
@@ -152,6 +153,28 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_catalogue() -> Catalogue:
     """The catalogue that ships with this Footplate."""
     return msgspec.json.decode(files("resources").joinpath("catalogue.json").read_bytes(), type=Catalogue)
+
+
+def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
+    """The pretrained weights that the job's model, or the encoder that it stands on, can start from; None where none are
+    known."""
+    if job.model_is_file:
+        return None
+    if job.model.startswith(TIMM):
+        return timm_weights(job.model.removeprefix(TIMM), catalogue)
+    model = catalogue.model(job.model)
+    if model is None or not model.encoder:
+        return model.weights if model is not None else None
+    if job.encoder.startswith(TIMM_ENCODER):
+        return timm_weights(job.encoder.removeprefix(TIMM_ENCODER), catalogue)
+    return catalogue.encoder_weights.get(job.encoder)
+
+
+def timm_weights(name: str, catalogue: Catalogue) -> Weights | None:
+    """The weights of a model of timm's, by its name alone ("resnet50"), which has its default ones, or with a tag
+    ("resnet50.a2_in1k")."""
+    tags = catalogue.timm_tags.get(name)
+    return catalogue.timm_weights.get(f"{name}.{tags[0]}" if tags else name)
 
 
 def did_you_mean(name: str, known: list[str]) -> str:

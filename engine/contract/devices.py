@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from engine.contract.plain_text import MOST_SHOWN
+from engine.system.plain_text import MOST_SHOWN
 
 NvmlStatus = Literal[
     "ok", "no_library", "no_driver", "version_mismatch", "no_permission", "wrong_module", "not_answering", "error"

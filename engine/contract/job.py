@@ -13,8 +13,8 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
-from engine.contract import paths
 from engine.contract.problems import Problem
+from engine.system import paths
 
 JOB_VERSION = 2
 

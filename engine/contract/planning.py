@@ -1,4 +1,4 @@
-"""What ``python -m engine.planning`` says: how far its measuring has come, then the cut or why there is none.
+"""What ``python -m engine.advisor.planning`` says: how far its measuring has come, then the cut or why there is none.
 
 It reads one job as JSON from its standard input, which it reads to the end, and prints a message a line.
 """

@@ -40,13 +40,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 import tomli_w
 
-from engine.contract import paths
-from engine.contract.catalogue import Catalogue, did_you_mean
+from engine.contract.catalogue import Catalogue, did_you_mean, weights_of
 from engine.contract.dataset import DatasetReport
 from engine.contract.idle_fields import idle_by_entries, idle_by_needs
 from engine.contract.job import FIELDS, Job, job_from_values, read_toml
 from engine.contract.problems import Problem
-from engine.contract.weights import weights_of
+from engine.system import paths
 
 Family = Literal["cnn", "transformer"]
 MOST_LINE = 200

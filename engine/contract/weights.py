@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
 import msgspec
-
-from engine.contract.job import TIMM, Job
-
-if TYPE_CHECKING:
-    from engine.contract.catalogue import Catalogue
 
 HUB = "https://huggingface.co"
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -83,28 +77,6 @@ class OnDisk(msgspec.Struct, frozen=True):
     bytes: int = 0
 
 
-def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
-    """The pretrained weights that the job's model, or the encoder that it stands on, can start from; None where none are
-    known."""
-    if job.model_is_file:
-        return None
-    if job.model.startswith(TIMM):
-        return timm_weights(job.model.removeprefix(TIMM), catalogue)
-    model = catalogue.model(job.model)
-    if model is None or not model.encoder:
-        return model.weights if model is not None else None
-    if job.encoder.startswith(TIMM_ENCODER):
-        return timm_weights(job.encoder.removeprefix(TIMM_ENCODER), catalogue)
-    return catalogue.encoder_weights.get(job.encoder)
-
-
-def timm_weights(name: str, catalogue: Catalogue) -> Weights | None:
-    """The weights of a model of timm's, by its name alone ("resnet50"), which has its default ones, or with a tag
-    ("resnet50.a2_in1k")."""
-    tags = catalogue.timm_tags.get(name)
-    return catalogue.timm_weights.get(f"{name}.{tags[0]}" if tags else name)
-
-
 def offline() -> bool:
     """Whether the user has forbidden to fetch anything (the rules of huggingface_hub)."""
     return (os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or "").upper() in _TRUE
@@ -128,6 +100,12 @@ def place(weights: Weights) -> Path:
     if not weights.repository:
         return torch_cache() / weights.files[0]
     return _repository(weights) / "snapshots" / weights.revision / weights.files[0]
+
+
+def ways_out(weights: Weights) -> str:
+    """What to do where weights cannot be fetched."""
+    file = f"{weights.files[0]} of {weights.page}" if weights.repository else weights.page
+    return f"Train from scratch (pretrained weights off), give a weights file, or put {file} at {place(weights)}."
 
 
 def find(weights: Weights) -> OnDisk:

@@ -15,15 +15,15 @@ from typing import NoReturn
 
 import msgspec
 
-from engine import linux
 from engine.contract.dataset import DatasetReport, InspectionDone, InspectionMessage, InspectionProgress
 from engine.contract.job import FIELDS
-from engine.contract.plain_text import brief
-from engine.contract.regular_files import LAST_OPENED
-from engine.data.formats import PICTURES_BY_CLASS
-from engine.data.found import shown, wrong
-from engine.data.inspection import inspect
-from engine.data.memory import limit_memory
+from engine.data.formats.registry import PICTURES_BY_CLASS
+from engine.data.inspection.inspector import inspect
+from engine.data.memory_limit import limit_memory
+from engine.data.splits import shown, wrong
+from engine.system import linux
+from engine.system.plain_text import brief
+from engine.system.regular_files import LAST_OPENED
 
 PROGRESS_INTERVAL_S = 0.1
 

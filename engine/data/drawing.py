@@ -10,8 +10,8 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw
 
 from engine.contract.legend import LegendEntry
-from engine.data.idx import Bytes
-from engine.data.masks import NO_CLASS
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
 
 FRAME_SHARE, WORDS_SHARE = 200, 40
 """The longer side of a picture over the width of a frame in it, and over the height of the words at it."""

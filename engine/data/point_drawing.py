@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.legend import LegendEntry
-from engine.data.clouds import Points
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.point_clouds import Points
 from engine.data.drawing import class_colours, mask_legend
-from engine.data.idx import Bytes
-from engine.data.masks import NO_CLASS
 
 BACKGROUND = 245
 """The grey level of what has no points."""

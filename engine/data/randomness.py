@@ -18,7 +18,9 @@ _SECOND = 0x94D049BB133111EB
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 UNMIXED = 1
-"""The rule of checkpoints that name none; see `unmixed_seeds`."""
+"""The rule of checkpoints that name none: how streams began before they were told apart by a hash. Only runs that go on from
+a checkpoint of that time go by it: it was promised to them that they end as if they had never stopped, to the bit. Then
+seed 0 drew the order of its epoch 2 as seed 1 that of its epoch 1."""
 MIXED = 2
 """Streams begin at a hash of all that tells them apart."""
 
@@ -69,9 +71,7 @@ class RandomStreams:
     def number(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
         """What to seed a generator with, 64 bits: numpy's hash (SeedSequence, after O'Neill 2015) of all of them."""
         if self.rule == UNMIXED and purpose < Purpose.AUGMENT:
-            from engine.data.unmixed_seeds import unmixed_number  # which brings torch with it
-
-            return unmixed_number(self.seed, purpose, epoch=epoch, batch=batch, rank=rank)
+            return _unmixed_number(self.seed, purpose, epoch=epoch, batch=batch, rank=rank)
         words = np.random.SeedSequence((self.seed, purpose, epoch, batch, rank)).generate_state(1, np.uint64)
         return int(words[0])
 
@@ -81,7 +81,7 @@ class RandomStreams:
     def order(self, epoch: int) -> Order:
         number = self.number(Purpose.ORDER, epoch=epoch)
         if self.rule == UNMIXED:
-            from engine.data.unmixed_seeds import TorchOrder
+            from engine.data.torch_order import TorchOrder  # which brings torch with it
 
             return TorchOrder(number)
         return np.random.default_rng(number)
@@ -99,6 +99,17 @@ class RandomStreams:
         starts = np.array([mix(begun ^ column) for column in range(count)], np.uint64)
         bits = _mix_all(samples.astype(np.uint64) ^ starts[:, None])
         return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _unmixed_number(seed: int, purpose: Purpose, *, epoch: int, batch: int, rank: int) -> int:
+    """What a generator was seeded with by the rule `UNMIXED`."""
+    if purpose in (Purpose.ORDER, Purpose.MODEL):
+        return seed + epoch + rank
+    if purpose is Purpose.MIX:  # as SeedSequence puts the words of (seed, epoch, batch) together
+        return seed | epoch << 32 | batch << 64
+    if purpose is Purpose.TRANSFORM:
+        return int(np.random.SeedSequence((seed, epoch, batch, rank)).generate_state(1)[0])
+    return mix(mix(seed) ^ epoch)
 
 
 def mix(state: int) -> int:

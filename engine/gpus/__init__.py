@@ -4,12 +4,10 @@
 NVML's and CUDA's calls can hang or crash natively:
 
     watchdog (`__main__`, `sampler`, `watch`)   reads the processor, prints the snapshots, always answers
-    reader   (`reader`, `nvml`)                 asks NVML; killed and started again when it falls silent
+    reader   (`reader`, the modules of `nvml`)  asks NVML; killed and started again when it falls silent
     order    (`cuda_order`)                     asks CUDA once in which order it counts the GPUs, and ends
 
-In the reader, `nvml` holds all GPUs and says when what is due, `device` is one of them from being found to being lost,
-`quantities` is what it tells while it is awake; `fields`, `traffic`, `activity`, `xids`, `mig`, `processes` and
-`topology` are parts of that, and all of them ask through `asking`, which knows what a GPU does not support.
+`quantities` and `xid_words` are the vocabulary that graphs, tables and exports share.
 
 Neither torch nor Qt is imported anywhere here, and NVML is never loaded into the watchdog.
 """

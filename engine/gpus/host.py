@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
-from engine.contract.plain_text import encodable, shortened
+from engine.system.plain_text import encodable, shortened
 
 Answer = TypeVar("Answer")
 

@@ -11,7 +11,7 @@ from types import FrameType
 
 import psutil
 
-from engine import linux
+from engine.system import linux
 
 
 class Parent:

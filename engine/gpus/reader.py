@@ -19,7 +19,7 @@ from engine.contract.devices import Nvml, Shown
 from engine.gpus import sentences
 from engine.gpus.installation import denied_files
 from engine.gpus.lifeline import end_with_parent
-from engine.gpus.nvml import NvmlReader, NvmlUnavailable
+from engine.gpus.nvml.nvml_reader import NvmlReader, NvmlUnavailable
 from engine.gpus.reading import Reading
 
 RATES_S = 0.25

@@ -11,8 +11,8 @@ import msgspec
 from engine.contract.devices import Gpu, Nvml, Shown, Topology, Xid
 from engine.gpus import sentences
 from engine.gpus.child import LineChild
+from engine.gpus.nvml.xids import KEPT
 from engine.gpus.reading import Reading
-from engine.gpus.xids import KEPT
 
 MAX_BACK_OFF_S = 60.0
 

@@ -24,10 +24,9 @@ from urllib.request import urlopen
 
 import msgspec
 
-from engine import linux
 from engine.contract.events import ENCODE, Failed, Fetching
-from engine.contract.weights import Weights, find, offline, place
-from engine.contract.weights_checks import ways_out
+from engine.contract.weights import Weights, find, offline, place, ways_out
+from engine.system import linux
 
 TOLD_S = 0.5
 """Between two words about how far it is."""

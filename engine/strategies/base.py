@@ -12,25 +12,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
 from engine.contract.devices import is_gpu
-from engine.contract.events import Event, Part, Warned
+from engine.contract.events import Warned
 from engine.contract.job import Job
-from engine.contract.layout import Layout, layout
 from engine.contract.worker import WorkerSpec
-from engine.training.stopwatch import stopwatch
+from engine.parallel.layout import Layout, layout
+from engine.strategies.collectives import Collectives
+from engine.strategies.dims import ParallelDims
+from engine.strategies.profiler import StepProfiler
 
 if TYPE_CHECKING:
-    from engine.data.loader import Batch
-    from engine.tasks.base import Measures, Objective
-    from engine.training.optimizers import Updater
+    from engine.data.loading.base_loader import Batch
+    from engine.metrics.base import Measures
+    from engine.optim.optimizer_step import Updater
+    from engine.tasks.base import Objective
 
 NATIVE_BF16 = (8, 0)
 """The compute capability from which on GPUs compute in bf16: Ampere's."""
@@ -43,7 +45,20 @@ class StrategyError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class StepResult:
+class ResolvedJob:
+    """A `job` in which nothing is left open but what can only be tried on the wrapped model: whether that is compiled.
+
+    `shares` and `cut` are those of the run that this one goes on from, where it divides batches and the model alike; None
+    where the strategy finds them. In an evaluation, a worker that is alone begins with `evaluation_parts` parts of a batch.
+    """
+
+    job: Job
+    shares: tuple[float, ...] | None = None
+    cut: Cut | None = None
+    evaluation_parts: int = 1
+
+
+class StepResult(NamedTuple):
     """What one rank's part of a step gave, as 0-dim tensors on its device; summed over the ranks it is the step's.
 
     `loss` is this rank's share of the mean over the global batch; `correct` and `pictures` count. All are
@@ -59,6 +74,8 @@ class Strategy(ABC):
     """The interface. The order of calls: `setup`, `wrap`, then the optimizer is built over `parameters`,
     then `step` and `evaluate`, at last `teardown`.
 
+    `spec` has the job as it was asked for, `resolved` as it is trained, known from `wrap` on.
+
     `data_rank` of `data_world` is the share of every batch that this worker loads; a worker whose
     `loads_data` is false loads nothing and passes None for its batches.
     """
@@ -66,54 +83,37 @@ class Strategy(ABC):
     entry: ClassVar[StrategyEntry]
     device: torch.device
     model: nn.Module
+    parts: Sequence[nn.Module]
+    """What this rank holds of the plain model, by its names: all of it, or some stages."""
     objective: Objective
+    resolved: ResolvedJob
     cut: Cut | None = None
-    """Where the model was cut and why, known after `wrap` on every rank; before it where the run that this one goes on
-    from had it so, and nothing is measured anew."""
+    """Where the model was cut and why, known after `wrap` on every rank."""
     shares: tuple[float, ...] = ()
     """Each data rank's share of every batch where they are not equal, known after `wrap`; together 1."""
-    evaluation_parts: int = 1
-    """Parts that a worker which is alone goes through a batch in, one after another, in an evaluation; several workers go by
-    the job's accumulation."""
-    shares_known: bool = False
-    """Whether `shares` are those of the run that this one goes on from, so that `wrap` does not measure them anew."""
-    recording: bool = False
-    """Whether the next step is to be timed, which `recorded` then tells of; the same on all ranks."""
-    joined_in: ClassVar[tuple[Part, ...]] = ("backward",)
-    """The parts of a step in which the ranks of a data-parallel strategy stand still for each other."""
+    accumulation: int
+    """Parts that a worker goes through its share of a batch in, one after another; of one that is alone, what makes the steps
+    raises it where memory runs out."""
+    evaluation_parts: int
+    """The same in an evaluation, which raises it itself; several workers go by `accumulation`."""
+    profiles: ClassVar[type[StepProfiler]] = StepProfiler
+    """What profiles its steps."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
-        self.asked = spec.job
-        """The job as it was given, before anything in it was settled."""
         self.device = worker_device(spec)
+        self.collectives = Collectives()
+        """What all ranks of the run tell each other by, known after `setup`."""
         self.layout: Layout = layout(spec.job, self.entry)
-        self.watch = stopwatch(self.device)
-        """Told by `step` what it has done; measures while the training loop lets it run."""
+        self.dims = ParallelDims.of(self.entry, self.layout)
+        self.coordinate = self.dims.coordinate(spec.rank)
+        self.data_rank = self.coordinate.replicate * self.dims.shard + self.coordinate.shard
+        self.data_world = self.dims.replicate * self.dims.shard
+        self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_places[0]
+        self.profiler = self.profiles(self.device)
+        """Told by `step` what it has done."""
         self.remarks: list[Warned] = []
         """What the user should know of how the model was laid out, on rank 0 after `wrap`."""
-
-    @property
-    def data_rank(self) -> int:
-        return 0
-
-    @property
-    def data_world(self) -> int:
-        return 1
-
-    @property
-    def loads_data(self) -> bool:
-        return True
-
-    @property
-    def memory_format(self) -> torch.memory_format:
-        """How pictures and the weights of convolutions lie in memory."""
-        last = self.spec.job.memory_format == "channels_last"
-        return torch.channels_last if last else torch.contiguous_format
-
-    def settle(self, **fields: Any) -> None:
-        """Goes by these values of the job's fields from now on; the same on all ranks, before what goes by them."""
-        self.spec = msgspec.structs.replace(self.spec, job=msgspec.structs.replace(self.spec.job, **fields))
 
     def setup(self) -> None:
         """Meets the other ranks. Raises StrategyError where the job cannot run."""
@@ -123,14 +123,20 @@ class Strategy(ABC):
         if self.spec.job.deterministic:
             use_deterministic_kernels()
 
-    def unjoined(self) -> AbstractContextManager[None]:
+    def no_sync(self) -> AbstractContextManager[None]:
         """The context of a pass after `wrap` in which the ranks do not join their gradients."""
         return nullcontext()
 
+    @property
+    def job(self) -> Job:
+        """The job as it is trained."""
+        return self.resolved.job
+
     @abstractmethod
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-        """Lays the plain `model` on the devices. `example_shape` is one sample's: a picture's [channels, height,
-        width]."""
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        """Lays the plain `model` on the devices. `shape` is one sample's: a picture's [channels, height, width]."""
+        self.objective, self.resolved, self.example_shape = objective, resolved, shape
+        self.accumulation, self.evaluation_parts = resolved.job.accumulation, resolved.evaluation_parts
 
     @abstractmethod
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
@@ -143,100 +149,45 @@ class Strategy(ABC):
         `stop` is asked before every batch, on every rank alike; returns False where it broke off.
         """
 
-    def chunks(self, batch: Batch) -> list[Batch]:
-        """This rank's share of a batch in the parts that the job's accumulation goes through, in order.
-
-        Their sizes are those of np.array_split; where there are fewer pictures than parts, the last are empty.
-        """
-        return divided(batch, self.spec.job.accumulation)
-
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """This rank's trainable parameters, by their names in the plain model."""
-        return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+        named = (each for part in self.parts for each in part.named_parameters())
+        return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def buffers(self) -> list[tuple[str, Tensor]]:
         """This rank's floating-point buffers, as BatchNorm's statistics, by their names in the plain model."""
-        return [(name, buffer) for name, buffer in self.model.named_buffers() if buffer.is_floating_point()]
+        named = (each for part in self.parts for each in part.named_buffers())
+        return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
     def state_dict(self) -> dict[str, Tensor] | None:
         """The model's state on the CPU under the plain model's names, on rank 0; None elsewhere.
 
         All ranks call it together. A GPU may still be copying it until it is synchronized with.
         """
-        return on_cpu(self.model.state_dict())
+        return on_cpu(self.model.state_dict()) if self.spec.rank == 0 else None
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Takes over a plain model's state. All ranks call it with the same."""
         self.model.load_state_dict(state)
 
-    def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
-        """What `updater` holds, whole, on the CPU and by the plain model's names, on rank 0; None elsewhere.
-
-        All ranks call it together. A GPU may still be copying it until it is synchronized with.
-        """
-        return updater.state_dict()
-
-    def load_optimizer_state(self, updater: Updater, state: dict[str, Any]) -> None:
-        """Takes over what `optimizer_state` of any strategy gave. All ranks call it with the same."""
-        updater.load_state_dict(state)
-
-    def over_parts(self, value: Tensor) -> Tensor:
-        """The sum of `value` (on this rank's device) over the ranks that together hold the parameters once.
+    def sum_over_shards(self, value: Tensor) -> Tensor:
+        """The sum of `value` over the ranks that together hold the parameters once, on the device of `value`.
 
         So that the norm of all gradients, and whether any of them is not finite, is the same on all ranks.
         All ranks call it together; where every rank holds all parameters it is `value` itself.
         """
         return value
 
-    def recorded(self, step: int) -> Event | None:
-        """Where the time of the step that was just made under `recording` went, on rank 0; None elsewhere.
-
-        All ranks call it together, and it ends the recording.
-        """
-        self.recording = False
-        return None
-
-    def agree(self, flags: Sequence[int]) -> list[int]:
-        """The largest of each flag over all ranks, the same on all of them. All ranks call it together."""
-        return list(flags)
-
-    def total(self, values: Tensor) -> Tensor:
-        """The sum of each value over all ranks, on the CPU. All ranks call it together."""
-        return values.cpu()
-
-    def joined(self, rows: Tensor) -> Tensor:
-        """The `rows` [k, w] of all ranks, one rank's after another's, on the CPU. All ranks call it together."""
-        return rows.cpu()
-
-    def whole(self, measures: Measures) -> None:
-        """Has `measures` hold what was measured on all ranks. All ranks call it together."""
-        measures.counters = self.total(measures.counters)
-        measures.rows = self.joined(measures.rows)
-
-    def gathered(self, value: Any) -> list[Any] | None:
-        """Every rank's `value`, by rank, on rank 0; None elsewhere. All ranks call it together."""
-        return [value]
-
-    def synchronize(self) -> None:
-        """Waits until this rank's device has done all that was asked of it."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def clock(self) -> float:
-        """Seconds, after having waited for the device."""
-        self.synchronize()
-        return time.perf_counter()
-
     def autocast(self) -> AbstractContextManager[None]:
         """The context in which the forward pass runs, by the job's precision."""
-        return autocast(self.device, self.spec.job.precision)
+        return autocast(self.device, forward_precision(self.job, self.entry))
 
     def teardown(self) -> None:  # noqa: B027 - most have nobody to part from
         """Parts from the other ranks, after all has gone well."""
 
 
-def divided(batch: Batch, count: int) -> list[Batch]:
-    """`batch` in `count` parts of the sizes of np.array_split, the last of which may be empty."""
+def microbatches(batch: Batch, count: int) -> list[Batch]:
+    """`batch` in `count` parts of the sizes of np.array_split, in order; the last are empty where it has fewer samples."""
     if count == 1:
         return [batch]
     pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
@@ -255,6 +206,29 @@ def settled_precision(job: Job) -> str:
         torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(len(gpus))
     )
     return "bf16" if native else "fp32"
+
+
+def memory_format(job: Job) -> torch.memory_format:
+    """How pictures and the weights of convolutions lie in memory."""
+    return torch.channels_last if job.memory_format == "channels_last" else torch.contiguous_format
+
+
+def forward_precision(job: Job, strategy: StrategyEntry) -> str:
+    """What a forward pass is autocast to. Of shards computed in bf16, buffers stay in fp32 and make activations so (Swin V2's
+    tables): these are cast where they meet weights."""
+    return "bf16" if strategy.shards and job.shard_precision == "bf16" else job.precision
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits until `device` has done all that was asked of it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, after having waited for `device`."""
+    synchronize(device)
+    return time.perf_counter()
 
 
 def use_fast_kernels() -> None:

@@ -11,11 +11,11 @@ from torch import nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import is_gpu
-from engine.strategies.base import StrategyError
+from engine.strategies.base import ResolvedJob, StrategyError
 from engine.strategies.single import SingleDevice
 
 if TYPE_CHECKING:
-    from engine.data.loader import Batch
+    from engine.data.loading.base_loader import Batch
     from engine.tasks.base import Objective
 
 
@@ -45,8 +45,8 @@ class DataParallel(SingleDevice):
             raise StrategyError("DataParallel needs at least two GPUs. Choose Single device for one.")
         super().setup()
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-        super().wrap(model, objective, example_shape)
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        super().wrap(model, objective, shape, resolved)
         replicated = _Autocasting(self.model, self.autocast)
         self.forward = nn.DataParallel(replicated, device_ids=list(range(len(self.spec.devices))))
 

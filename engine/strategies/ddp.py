@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,22 +13,23 @@ from torch.nn.parallel import DistributedDataParallel
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.job import FIELDS
-from engine.strategies.base import StepResult, StrategyError
-from engine.strategies.rank_times import TimedRanks, giving_buffers, joining_gradients
-from engine.strategies.recompute import BuffersAsBefore
+from engine.strategies.base import ResolvedJob, StepResult, StrategyError, microbatches
+from engine.strategies.distributed import Distributed, broadcast_buffers
+from engine.strategies.rank_times import RankProfiler, joining_gradients
 from engine.strategies.single import SingleDevice, parts_of, summed
 from engine.strategies.speed import balance
 from engine.torch_compat import RunningNorm
 
 if TYPE_CHECKING:
-    from engine.data.loader import Batch
-    from engine.tasks.base import Measures, Objective
-    from engine.training.optimizers import Updater
+    from engine.data.loading.base_loader import Batch
+    from engine.metrics.base import Measures
+    from engine.optim.optimizer_step import Updater
+    from engine.tasks.base import Objective
 
 _COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 
 
-class DataParallelProcesses(TimedRanks, SingleDevice):
+class DataParallelProcesses(Distributed, SingleDevice):
     """Every rank holds the whole model and takes its share of every batch.
 
     Shares may differ in size: every rank divides its losses by the size of the global batch, and
@@ -53,6 +54,8 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
         cuts_model=False,
         fields=("balance", "bucket_mib", "gradient_compression", "static_graph", "sync_batchnorm"),
     )
+    profiles = RankProfiler
+    profiler: RankProfiler
     forward: DistributedDataParallel
 
     def setup(self) -> None:
@@ -60,14 +63,13 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
             raise StrategyError("SyncBatchNorm runs on GPUs only. Switch it off for CPU workers.")
         super().setup()
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-        job = self.spec.job
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        job = resolved.job
         if job.sync_batchnorm and not (job.freeze_epochs or job.freeze_batchnorm):  # neither takes statistics
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        super().wrap(model, objective, example_shape)
+        super().wrap(model, objective, shape, resolved)
         if job.balance == "speed":
-            balance(self, self.model, objective, example_shape)
-        self.example_shape = example_shape
+            balance(self, self.model, objective, shape)
         self.gradient_scale = float(self.spec.world_size)
         self.forward = DistributedDataParallel(
             self.model,
@@ -88,61 +90,39 @@ class DataParallelProcesses(TimedRanks, SingleDevice):
             self._backward_on_nothing(torch.Tensor.backward)
             self.model.zero_grad()
 
-    def unjoined(self) -> AbstractContextManager[None]:
+    def no_sync(self) -> AbstractContextManager[None]:
         return self.forward.no_sync()
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None
         # SyncBatchNorm's layers meet in every part, so that all ranks go through as many.
-        synchronised = self.spec.job.sync_batchnorm
-        chunks = [chunk for chunk in self.chunks(batch) if synchronised or len(chunk.targets)]
+        synchronised = self.job.sync_batchnorm
+        parts = [part for part in microbatches(batch, self.accumulation) if synchronised or len(part.targets)]
         updater.zero_grad()
-        self.watch.mark("optimizer")
-        with self.timed():
-            if chunks:
-                with self.forward.no_sync() if len(chunks) > 1 else nullcontext():
-                    results = [self.forward_backward(chunk, updater) for chunk in chunks[:-1]]
-                results.append(self._joining(chunks[-1], updater))
+        self.profiler.mark("optimizer")
+        with self.profiler.timed():
+            if parts:
+                with self.forward.no_sync() if len(parts) > 1 else nullcontext():
+                    results = [self.forward_backward(part, updater) for part in parts[:-1]]
+                with joining_gradients(self.profiler.timer, self.forward):
+                    results.append(self.forward_backward(parts[-1], updater))
                 result = summed(results)
             else:
                 self._backward_on_nothing(updater.backward)
                 result = StepResult(None, None, None)
-                self.watch.mark("backward")
+                self.profiler.mark("backward")
             updater.step(result.loss)
-        self.watch.mark("optimizer")
+        self.profiler.mark("optimizer")
         return result
-
-    def _joining(self, batch: Batch, updater: Updater) -> StepResult:
-        """The last part of a step, in whose backward pass DDP joins the gradients."""
-        with self._stood():
-            return self.forward_backward(batch, updater)
-
-    @contextmanager
-    def _stood(self) -> Iterator[None]:
-        """Goes around the pass in which DDP joins the gradients, whose waiting counts where the step is timed."""
-        parameters = [parameter for _, parameter in self.parameters()] if self.recording else []
-        with joining_gradients(self.timer, parameters), giving_buffers(self.timer, self.forward):
-            yield
 
     def _backward_on_nothing(self, backward: Callable[[Tensor], None]) -> None:
         """Takes part in joining the gradients without adding to them."""
-        # Two blank pictures, since BatchNorm refuses to take statistics of a single value.
-        blank = torch.zeros(2, *self.example_shape, device=self.device)
-        told = self.objective.told(self.objective.blank_targets(blank))
-        with BuffersAsBefore(self.model), self._stood():
-            with self.autocast():
-                outputs = self.forward(blank, *told)
-            backward(outputs.float().sum() * 0.0)
+        with joining_gradients(self.profiler.timer, self.forward):
+            self.blank_pass(backward)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
-        self.give_buffers()
-        return super().evaluate(parts_of(batches, self.spec.job.accumulation), measures, stop)
-
-    def state_dict(self) -> dict[str, Tensor] | None:
-        return super().state_dict() if self.spec.rank == 0 else None
-
-    def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
-        return super().optimizer_state(updater) if self.spec.rank == 0 else None
+        broadcast_buffers(self.model)
+        return super().evaluate(parts_of(batches, self.accumulation), measures, stop)
 
 
 def _only_statistics(model: nn.Module) -> bool:

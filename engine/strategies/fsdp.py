@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
-from engine.strategies.base import StepResult, StrategyError
-from engine.strategies.blocks import blocks
-from engine.strategies.rank_times import HostTimer, TimedRanks
-from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
+from engine.models.blocks import blocks
+from engine.optim.shards import own_part, part_of, whole
+from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, microbatches
+from engine.strategies.distributed import Distributed, broadcast_buffers
+from engine.strategies.rank_times import HostTimer, ShardProfiler
+from engine.strategies.recompute import checkpoint_blocks
 from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
 from engine.strategies.single import SingleDevice, parts_of, summed
 from engine.strategies.speed import balance
 from engine.torch_compat import BatchNorm, join_unused
-from engine.training.shards import own_part, part_of, whole
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
-    from engine.data.loader import Batch
-    from engine.tasks.base import Measures, Objective
-    from engine.training.optimizers import Updater
+    from engine.data.loading.base_loader import Batch
+    from engine.metrics.base import Measures
+    from engine.optim.optimizer_step import Updater
+    from engine.tasks.base import Objective
 
 NO_BLOCKS = (
     "This model has no blocks, that is no items of a Sequential or ModuleList with several layers each: its parameters "
@@ -38,7 +38,7 @@ NO_BLOCKS = (
 )
 
 
-class FullySharded(TimedRanks, SingleDevice):
+class FullySharded(Distributed, SingleDevice):
     """Parameters, gradients and the optimizer's state are divided among the ranks; each takes its share of a batch.
 
     Each of `blocks(model)` is a group of its own, whose whole parameters are there only while it is computed: they
@@ -47,7 +47,7 @@ class FullySharded(TimedRanks, SingleDevice):
     block, is the root's group, which stays whole from the forward to the backward pass.
 
     Gradients are added up and not averaged, since every rank divides its losses by the size of the global batch. With
-    accumulation, all chunks but the last leave the whole gradients on the ranks, so that memory for those is needed
+    accumulation, all parts but the last leave the whole gradients on the ranks, so that memory for those is needed
     as under DDP.
 
     BatchNorm normalises by each rank's own share; its running statistics are rank 0's, as under DDP. FSDP does not
@@ -68,28 +68,28 @@ class FullySharded(TimedRanks, SingleDevice):
         fields=("balance", "shard_precision", "cpu_offload"),
     )
 
-    joined_in = ("forward", "backward")
+    profiles = ShardProfiler
+    profiler: ShardProfiler
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        Strategy.wrap(self, model, objective, shape, resolved)
         self._refuse(model)
-        self.objective = objective
-        self.example_shape = example_shape
         model.train()
         if not blocks(model):
             self.remarks.append(Warned(code="no_blocks", message=NO_BLOCKS))
-        elif self.spec.job.activation_checkpointing:
+        elif self.job.activation_checkpointing:
             checkpoint_blocks(model)
-        if self.spec.job.balance == "speed":
+        if self.job.balance == "speed":
             # Only the whole model, on one device at a time, tells how fast that device is.
-            balance(self, model.to(self.device), objective, example_shape)
+            balance(self, model.to(self.device), objective, shape)
             model.cpu()
-        self.shard_mesh = self._shard_mesh()
+        self.shard_mesh = self.mesh()
         self.groups = self._shard(model)
-        self.used = UsedParameters(model, self.groups, self.agree) if self.spec.job.model_is_file else None
-        self.model = self.forward = model
+        self.used = UsedParameters(model, self.groups, self.collectives) if self.job.model_is_file else None
+        self.model, self.forward, self.parts = model, model, [model]
 
     def _refuse(self, model: nn.Module) -> None:
-        job = self.spec.job
+        job = self.job
         if job.shard_precision == "bf16" and job.precision == "fp16":
             raise StrategyError(
                 "Precision fp16 and shards computed in bf16 exclude each other. Choose fp32 for one of them."
@@ -107,10 +107,6 @@ class FullySharded(TimedRanks, SingleDevice):
                 "or choose DistributedDataParallel."
             )
 
-    def _shard_mesh(self) -> DeviceMesh:
-        """The ranks that hold the parameters, its last dimension, "place", being those that hold them once."""
-        return init_device_mesh(self.device.type, (self.spec.world_size,), mesh_dim_names=("place",))
-
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
         """Shards `model`, which is on the CPU, in place; a block at a time is whole on the device for that."""
         from torch.distributed.fsdp import (
@@ -123,10 +119,10 @@ class FullySharded(TimedRanks, SingleDevice):
 
         on_gpu = self.device.type == "cuda"
         # On the CPU the shards are in main memory as they are, and the policy would pin it, which needs a GPU.
-        offload = CPUOffloadPolicy() if on_gpu and self.spec.job.cpu_offload else OffloadPolicy()
+        offload = CPUOffloadPolicy() if on_gpu and self.job.cpu_offload else OffloadPolicy()
         options: dict[str, Any] = {"mesh": self.shard_mesh, "offload_policy": offload}
         for module in (*separate_blocks(model), model):
-            if self.spec.job.shard_precision == "fp32":
+            if self.job.shard_precision == "fp32":
                 fully_shard(module, **options)
                 continue
             # BatchNorm takes bf16 pictures, but its parameters must have the type of its running statistics.
@@ -145,54 +141,42 @@ class FullySharded(TimedRanks, SingleDevice):
             group.set_gradient_divide_factor(1.0)
             group.set_force_sum_reduction_for_comms(True)
             # A user's model may hold layers that not every batch uses; all ranks must join the same gradients.
-            if self.spec.job.model_is_file:
+            if self.job.model_is_file:
                 join_unused(group)
-            if isinstance(self.timer, HostTimer):
-                time_collectives(group, self.timer, all_reduce=self.shard_mesh.ndim > 1)
+            if isinstance(self.profiler.timer, HostTimer):
+                time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)
         return groups
-
-    def autocast(self) -> AbstractContextManager[None]:
-        if self.spec.job.shard_precision == "fp32":
-            return super().autocast()
-        # Buffers stay in fp32 and make activations so (Swin V2's tables): these are cast where they meet weights.
-        return torch.autocast(self.device.type, torch.bfloat16)
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None
-        with self.timed():
+        with self.profiler.timed():
             updater.zero_grad()
-            self.watch.mark("optimizer")
-            chunks = self.chunks(batch)
+            self.profiler.mark("optimizer")
+            parts = microbatches(batch, self.accumulation)
             results = []
-            for number, chunk in enumerate(chunks, 1):
+            for number, part in enumerate(parts, 1):
                 for group in self.groups:
-                    group.set_requires_gradient_sync(number == len(chunks), recurse=False)
-                results.append(self.forward_backward(chunk, updater))
+                    group.set_requires_gradient_sync(number == len(parts), recurse=False)
+                results.append(self.forward_backward(part, updater))
             if self.used is not None:
                 self.used.drop_others()
             result = summed(results)
             updater.step(result.loss)
-            self.watch.mark("optimizer")
+            self.profiler.mark("optimizer")
             return result
 
     def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
         if len(batch.targets):
             return super().forward_backward(batch, updater)
-        # The other ranks fetch parameters from this one and join their gradients with its own, which are 0. Two blank
-        # pictures, since BatchNorm refuses to take statistics of a single value, which are then forgotten.
-        blank = torch.zeros(2, *self.example_shape, device=self.device)
-        devices = [self.device] if self.device.type == "cuda" else []
-        told = self.objective.told(self.objective.blank_targets(blank))
-        with torch.random.fork_rng(devices), BuffersAsBefore(self.model):
-            with self.autocast():
-                outputs = self.forward(blank, *told)
-            updater.backward(outputs.float().sum() * 0.0)
-        self.watch.mark("backward")
+        # The other ranks fetch parameters from this one and join their gradients with its own, which are 0.
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            self.blank_pass(updater.backward)
+        self.profiler.mark("backward")
         return StepResult(None, None, None)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
-        self.give_buffers()
-        parts = parts_of(batches, self.spec.job.accumulation)
+        broadcast_buffers(self.model)
+        parts = parts_of(batches, self.accumulation)
         try:
             return super().evaluate(self._computed_by_all(parts), measures, stop)
         finally:
@@ -224,14 +208,10 @@ class FullySharded(TimedRanks, SingleDevice):
         for name, tensor in own.items():
             own_part(tensor).copy_(part_of(state[name], tensor))
 
-    def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
-        state = super().optimizer_state(updater)
-        return state if self.spec.rank == 0 else None
-
-    def over_parts(self, value: Tensor) -> Tensor:
+    def sum_over_shards(self, value: Tensor) -> Tensor:
         total = value.to(self.device, copy=True)
         begun = time.perf_counter()
-        dist.all_reduce(total, group=self.shard_mesh.get_group("place"))
-        if isinstance(self.timer, HostTimer):
-            self.timer.stood_since(begun)
+        dist.all_reduce(total, group=self.shard_mesh.get_group("shard"))
+        if isinstance(self.profiler.timer, HostTimer):
+            self.profiler.timer.stood_since(begun)
         return total.to(value.device)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch.distributed.device_mesh import DeviceMesh
-
 from engine.contract.catalogue import StrategyEntry
 from engine.strategies.fsdp import FullySharded
 
 
 class HybridSharded(FullySharded):
-    """As FullySharded, but the parameters are divided among the ranks of one replica.
+    """FullySharded on a mesh that also replicates: the parameters are divided among the ranks of one replica.
 
     A block's parameters are fetched from within the replica alone; its gradients are added up within the replica, each
     rank getting its shard of them, and the shards then over the replicas (Zhao et al. 2023, PyTorch FSDP). Every rank
@@ -32,6 +30,3 @@ class HybridSharded(FullySharded):
         replicates=True,
         fields=("replicas", *FullySharded.entry.fields),
     )
-
-    def _shard_mesh(self) -> DeviceMesh:
-        return self.mesh()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from engine.contract.format import counted
+from engine.system.format import counted
 
 if TYPE_CHECKING:
     from engine.strategies.base import Strategy

@@ -27,7 +27,3 @@ class ModelParallel(Pipeline):
         cuts_model=True,
         fields=("cuts",),
     )
-
-    @property
-    def schedule(self) -> str:
-        return "gpipe"

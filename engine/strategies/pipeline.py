@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -10,37 +11,43 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 
 from engine.contract.catalogue import StrategyEntry
-from engine.contract.cut import CannotCut, Cut
-from engine.contract.events import ScheduleTraced
-from engine.contract.layout import ZERO_BUBBLE, fits
-from engine.contract.worker import WorkerSpec
-from engine.strategies.base import StepResult, StrategyError, on_cpu
-from engine.strategies.cut import Traces, split, trace
+from engine.contract.cut import Cut
+from engine.parallel.cut import CannotCut
+from engine.parallel.layout import ZERO_BUBBLE, fits
+from engine.strategies.base import ResolvedJob, StepResult, StrategyError, clock, on_cpu, synchronize
+from engine.strategies.collectives import sync_metrics
 from engine.strategies.distributed import Distributed
-from engine.strategies.feeding import PADDING, Fed, Feeder
-from engine.strategies.gradients import lay_out
-from engine.strategies.measuring import assemble, measure_place, places_of, seconds_per_byte
+from engine.strategies.gradients import add_up, lay_out
+from engine.strategies.pipelining.microbatch_feeder import PADDING, Fed, Feeder
+from engine.strategies.pipelining.model_split import Traces, split, trace
+from engine.strategies.pipelining.relay import Relay
+from engine.strategies.pipelining.stage_costs import assemble, measure_place, places_of, seconds_per_byte
+from engine.strategies.pipelining.stage_state import PlainState, share_buffers
+from engine.strategies.pipelining.timeline import ScheduleProfiler, idle_share, simulated
 from engine.strategies.recompute import BuffersAsBefore
-from engine.strategies.relay import Relay
-from engine.strategies.stage_state import PlainState, share_buffers
-from engine.strategies.timeline import Recorder, idle_share, simulated, traced
 from engine.torch_compat import prepare_pipelines
-from engine.training.optimizers import joined
 
 if TYPE_CHECKING:
-    from engine.data.loader import Batch
-    from engine.tasks.base import Measures, Objective
-    from engine.training.optimizers import Updater
+    from engine.data.loading.base_loader import Batch
+    from engine.metrics.base import Measures
+    from engine.optim.optimizer_step import Updater
+    from engine.tasks.base import Objective
 
 
 class Pipeline(Distributed):
-    """Each place holds one stage, or several, as its schedule wants. The rank of the first stage reads the pictures and
-    sends their targets to the rank of the last, which alone sees the model's output; under ZBV they are the same.
+    """Each rank along the pipeline holds one stage, or several, as its schedule wants. The rank of the first stage reads the
+    pictures and sends their targets to the rank of the last, which alone sees the model's output; under ZBV they are the same.
 
     Shapes are static, so every batch is filled up to whole microbatches; what fills it is left out of loss
     and measures. BatchNorm sees microbatches, so that its results equal those of a single device fed with the
     same microbatches. Dropout draws from one stream per rank, which its stages draw from in the order of the
     schedule's forward passes: with one stage per rank, in the order of the microbatches.
+
+    Where the mesh also replicates, each pipeline takes its share of every batch, divides its losses by the size of the global
+    batch, and is cut as the others are. When its schedule is through, the gradients of every stage are added up over the
+    replicas. That is right for every schedule, while stages wrapped in DistributedDataParallel get wrong gradients from
+    those that divide the backward pass (pytorch#144530). BatchNorm's running statistics are the first replica's, which are
+    given to all before an evaluation and are what is saved.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -57,33 +64,25 @@ class Pipeline(Distributed):
         fields=("pipeline_schedule", "microbatches", "stages_per_device", "cuts"),
     )
 
+    profiles = ScheduleProfiler
+    profiler: ScheduleProfiler
     group: dist.ProcessGroup | None = None
     """The ranks of this pipeline, through which its activations go; None for all."""
+    peers: dist.ProcessGroup | None = None
+    """The ranks of other pipelines that hold the same stages, where there are any."""
     _fed: Fed
     _updater: Updater
 
-    def __init__(self, spec: WorkerSpec) -> None:
-        super().__init__(spec)
-        self.replica, self.place = divmod(spec.rank, self.layout.group)
-        self._recorder = Recorder(self.device)
-
-    @property
-    def schedule(self) -> str:
-        return self.spec.job.pipeline_schedule
-
-    @property
-    def loads_data(self) -> bool:
-        return self.place == self.layout.stage_places[0]
-
     def setup(self) -> None:
         job, microbatches = self.spec.job, self.layout.microbatches
-        divided = self.layout.replicas * job.accumulation * (microbatches or 1)
+        self.schedule = job.pipeline_schedule if self.entry.schedules else "gpipe"
+        divided = self.dims.replicate * job.accumulation * (microbatches or 1)
         if microbatches is None or job.batch_size % divided:
             remedy = "Set another batch size." if microbatches is None else f"Set a multiple of {divided}."
             raise StrategyError(f"A batch of {job.batch_size} cannot be divided into equal microbatches. {remedy}")
-        if not fits(self.schedule, microbatches, self.layout.group):
+        if not fits(self.schedule, microbatches, self.dims.pipeline):
             raise StrategyError(
-                f"The schedule {self.schedule} cannot go with {microbatches} microbatches on {self.layout.group} "
+                f"The schedule {self.schedule} cannot go with {microbatches} microbatches on {self.dims.pipeline} "
                 "devices. Set another number of microbatches, or leave it empty."
             )
         if job.activation_checkpointing and self.schedule in ZERO_BUBBLE:
@@ -92,60 +91,61 @@ class Pipeline(Distributed):
                 "pass that a zero-bubble schedule divides. Choose 1F1B, or switch activation checkpointing off."
             )
         self.microbatches = microbatches
-        self.part = job.batch_size // self.layout.replicas
+        self.part = job.batch_size // self.dims.replicate
         self.microbatch_size = self.part // (job.accumulation * microbatches)
         super().setup()
+        if self.dims.replicate > 1:
+            mesh = self.mesh()
+            self.group, self.peers = mesh.get_group("pipeline"), mesh.get_group("replicate")
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-        self.objective = objective
-        self._blank_target = objective.blank_targets(torch.empty(1, *example_shape))[0]
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        super().wrap(model, objective, shape, resolved)
+        self._blank_target = objective.blank_targets(torch.empty(1, *shape))[0]
         model.train()
         try:
             traces = trace(model)
-            self.cut = self.cut or self._found_cut(model, traces, example_shape)
+            self.cut = resolved.cut or self._found_cut(model, traces)
         except CannotCut as error:
             raise StrategyError(f"The model cannot be cut into stages: {error}. {error.remedy}") from error
-        # A run that goes on from this one is cut alike: its norms are added up, and its dropout drawn, by stages.
-        self.settle(cuts=self.cut.cuts)
         places = places_of(traces, self.cut)
         parts = split(model, traces.train, places)
         evaluated = split(model, traces.eval, places)
         self._state = PlainState(model, parts)
-        own = self.layout.stages_at(self.place)
+        own = self.layout.stages_at(self.coordinate.pipeline)
         self._parts = {stage: parts[stage].to(self.device) for stage in own}
-        self.model = nn.ModuleList(self._parts.values())
+        self.parts = list(self._parts.values())
+        self.model = nn.ModuleList(self.parts)
         for stage in own:
             share_buffers(self._parts[stage], evaluated[stage].to(self.device))
-        self._build({stage: evaluated[stage] for stage in own}, example_shape)
+        self._build({stage: evaluated[stage] for stage in own})
 
-    def _found_cut(self, model: nn.Module, traces: Traces, example_shape: tuple[int, ...]) -> Cut:
+    def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
         """The cut that rank 0 puts together from what the first replica measured, which all ranks then use."""
         costs: Any = None
         travel = 0.0
-        if self.replica == 0:
-            job = self.spec.job
+        if self.coordinate.replicate == 0:
             try:
                 costs = measure_place(
                     model,
                     traces,
-                    torch.zeros(self.microbatch_size, *example_shape, device=self.device),
-                    job=job,
+                    torch.zeros(self.microbatch_size, *self.example_shape, device=self.device),
+                    job=self.job,
                     device=self.spec.devices[self.spec.rank],
                     workers=self.spec.devices.count("cpu"),
-                    clock=self.clock,
+                    clock=partial(clock, self.device),
                     autocast=self.autocast,
                 )
             except CannotCut as error:
                 costs = error
             travel = seconds_per_byte(self.group, self.device)
-        gathered = self.gathered(costs)
+        gathered = self.collectives.gather_objects(costs)
         found: list[Any] = [None]
         if gathered is not None:
-            gathered = gathered[: self.layout.group]
+            gathered = gathered[: self.dims.pipeline]
             found = [next((each for each in gathered if isinstance(each, CannotCut)), None)]
             try:
                 found[0] = found[0] or assemble(
-                    model, traces, job=self.spec.job, layout=self.layout, places=gathered, travel=travel
+                    model, traces, job=self.job, layout=self.layout, places=gathered, travel=travel
                 )
             except CannotCut as error:
                 found = [error]
@@ -155,10 +155,10 @@ class Pipeline(Distributed):
         cut: Cut = found[0]
         return cut
 
-    def _crossing(self, modules: Mapping[int, nn.Module], example_shape: tuple[int, ...]) -> list[Tensor]:
+    def _crossing(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
         """What each stage takes in of a microbatch and what the last gives, on the meta device. All ranks call it together,
         each with the `modules` of its own stages."""
-        crossing = [torch.empty(self.microbatch_size, *example_shape, device="meta")]
+        crossing = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
         for stage, place in enumerate(self.layout.stage_places):
             made: list[Any] = [None]
@@ -171,18 +171,18 @@ class Pipeline(Distributed):
             crossing += made
         return crossing
 
-    def _build(self, evaluated: dict[int, fx.GraphModule], example_shape: tuple[int, ...]) -> None:
+    def _build(self, evaluated: dict[int, fx.GraphModule]) -> None:
         # Imported here, since it costs much and the other strategies do without.
-        from engine.strategies import schedules
-        from engine.strategies.stage import RecordedStage, StageModule
+        from engine.strategies.pipelining import schedules
+        from engine.strategies.pipelining.stage import RecordedStage, StageModule
 
         prepare_pipelines()
         options = {
-            "recompute": self.spec.job.activation_checkpointing,
+            "recompute": self.job.activation_checkpointing,
             "divided_backward": self.schedule in ZERO_BUBBLE,
         }
         modules = {stage: StageModule(part, self.autocast, **options) for stage, part in self._parts.items()}
-        crossing = self._crossing(modules, example_shape)
+        crossing = self._crossing(modules)
         stages = [
             RecordedStage(
                 module,
@@ -192,14 +192,15 @@ class Pipeline(Distributed):
                 made=crossing[stage + 1],
                 device=self.device,
                 group=self.group,
-                recorder=self._recorder,
+                profiler=self.profiler,
             )
             for stage, module in modules.items()
         ]
         self._training = schedules.build(self.schedule, stages, self.microbatches, self._loss)
-        order = schedules.order(self.schedule, self._training, self.layout.group, self.microbatches)
-        self._theory = idle_share(simulated(order))
-        ranks = [self.replica * self.layout.group + place for place in self.layout.stage_places]
+        order = schedules.order(self.schedule, self._training, self.dims.pipeline, self.microbatches)
+        self.profiler.schedule, self.profiler.devices = self.schedule, self.dims.pipeline
+        self.profiler.theory = idle_share(simulated(order))
+        ranks = [self.coordinate.replicate * self.dims.pipeline + place for place in self.layout.stage_places]
         self._relay = Relay(
             {stage: StageModule(part, self.autocast) for stage, part in evaluated.items()},
             ranks,
@@ -222,66 +223,61 @@ class Pipeline(Distributed):
         there = (targets.reshape(len(targets), -1) != PADDING).all(1)
         losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * there
         loss = self._updater.scale(losses.sum() / self._fed.global_size)
-        self._recorder.extend()
+        self.profiler.extend()
         return loss
 
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         self._updater = updater
         self._fed = fed = self._feeder.feed(batch)
-        self.watch.mark("communication")
+        self.profiler.mark("communication")
         updater.zero_grad()
-        self.watch.mark("optimizer")
-        if self.recording and self.replica == 0:
-            self._recorder.begin()
-        rounds = self.spec.job.accumulation
+        self.profiler.mark("optimizer")
+        rounds = self.accumulation
         inputs = fed.inputs.chunk(rounds) if fed.inputs is not None else None
         targets = fed.targets.chunk(rounds) if fed.targets is not None else None
         losses: list[Tensor] = []
         correct: list[Tensor] = []
         for number in range(rounds):
-            self._recorder.forget()  # the last round alone is told
+            self.profiler.forget()  # the last round alone is told
             own = (inputs[number],) if inputs is not None else ()
             if targets is None:
                 self._training.step(*own)
-                self.watch.mark("passes")
+                self.profiler.mark("passes")
                 continue
             of_round: list[Tensor] = []
             outputs = self._training.step(*own, target=targets[number], losses=of_round)
-            self.watch.mark("passes")
+            self.profiler.mark("passes")
             losses += [loss.detach() for loss in of_round]
             with torch.no_grad():
                 right = self.objective.correct(outputs.detach().float(), targets[number])
             correct += [right] if right is not None else []
-            self.watch.mark("logging")
+            self.profiler.mark("logging")
         if self.schedule in ZERO_BUBBLE:
             lay_out(self.model.parameters())
-        self._join_gradients()
-        self.watch.mark("communication")
+        if self.peers is not None:
+            add_up([parameter.grad for _, parameter in self.parameters() if parameter.grad is not None], self.peers)
+        self.profiler.mark("communication")
         result = StepResult(None, None, None)
         if targets is not None:
             loss = self._unscaled(torch.stack(losses).sum())
             result = StepResult(loss, torch.stack(correct).sum() if correct else None, fed.pictures)
         updater.step(result.loss)
-        self.watch.mark("optimizer")
+        self.profiler.mark("optimizer")
         fed.sent()
-        self.watch.mark("communication")
+        self.profiler.mark("communication")
         return result
 
     def _unscaled(self, loss: Tensor) -> Tensor:
-        if self.spec.job.precision != "fp16":
+        if self.job.precision != "fp16":
             return loss
         return loss / self._updater.scale(torch.ones_like(loss))
 
-    def _join_gradients(self) -> None:
-        """Before the optimizer's step; for pipelines that are not alone."""
-
-    def _share_statistics(self) -> None:
-        """Before an evaluation; for pipelines that are not alone."""
-
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
-        self._share_statistics()
-        microbatches = self.microbatches * self.spec.job.accumulation
+        if self.peers is not None:
+            for buffer in self.model.buffers():
+                dist.broadcast(buffer, self.coordinate.pipeline, group=self.peers)
+        microbatches = self.microbatches * self.accumulation
         modes = {module: module.training for module in self.model.modules()}
         self.model.eval()
         try:
@@ -298,44 +294,22 @@ class Pipeline(Distributed):
             # Not train(): frozen layers stay as the task set them.
             for module, training in modes.items():
                 module.training = training
-        self.whole(measures)
+        sync_metrics(measures, self.collectives)
         return True
 
-    def over_parts(self, value: Tensor) -> Tensor:
+    def sum_over_shards(self, value: Tensor) -> Tensor:
         summed = value.clone()
         dist.all_reduce(summed, group=self.group)
         return summed
 
-    def recorded(self, step: int) -> ScheduleTraced | None:
-        self.recording = False
-        gathered = self.gathered(self._recorder.end())
-        if gathered is None:
-            return None
-        return traced(step, self.schedule, gathered[: self.layout.group], self._theory)
-
-    def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        named = (each for part in self._parts.values() for each in part.named_parameters())
-        return [(name, parameter) for name, parameter in named if parameter.requires_grad]
-
-    def buffers(self) -> list[tuple[str, Tensor]]:
-        named = (each for part in self._parts.values() for each in part.named_buffers())
-        return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
-
     def state_dict(self) -> dict[str, Tensor] | None:
         own: dict[str, Tensor] = {}
-        if self.replica == 0:
-            for part in self._parts.values():
+        if self.coordinate.replicate == 0:
+            for part in self.parts:
                 own |= on_cpu(part.state_dict())
-        gathered = self.gathered(own)
+        synchronize(self.device)  # with the copies that are under way
+        gathered = self.collectives.gather_objects(own)
         return None if gathered is None else self._state.joined(gathered)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._state.load(self._parts.values(), state)
-
-    def optimizer_state(self, updater: Updater) -> dict[str, Any] | None:
-        gathered = self.gathered(updater.state_dict() if self.replica == 0 else None)
-        return None if gathered is None else joined(gathered[: self.layout.group])
-
-    def gathered(self, value: Any) -> list[Any] | None:
-        self.synchronize()  # what is copied from the device may be under way
-        return super().gathered(value)
+        self._state.load(self.parts, state)

@@ -13,17 +13,15 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from engine.contract.events import RanksTimed, RankTimes
-from engine.strategies.distributed import Distributed
+from engine.strategies.collectives import Collectives
+from engine.strategies.profiler import StepProfiler
 
 STANDS_OUT = 0.05
 """The share of the step that every other rank must wait longer than the slowest for that one to be told of."""
@@ -77,7 +75,10 @@ def stood_still(collectives: Sequence[Interval], computing: Sequence[Interval]) 
 
 
 def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
-    """The event about what each rank spent on `step`, by rank; all went through the same collectives."""
+    """The event about what each rank spent on `step`, by rank; where they did not see as many collectives, as if there had been
+    one."""
+    if len({len(one.still) for one in spent}) > 1:
+        spent = [one._replace(still=(sum(one.still),)) for one in spent]
     communication = sum(min(stood) for stood in zip(*(one.still for one in spent), strict=True))
     ranks = []
     for one in spent:
@@ -153,32 +154,19 @@ class KernelTimer:
         return Spent(seconds, stood_still(collectives, computing))
 
 
-class TimedRanks(Distributed):
-    """A strategy whose ranks all do the same, each on its share of a batch, and which tells where the time of a step
-    went on each."""
+class RankProfiler(StepProfiler):
+    """For strategies whose ranks all do the same, each on its share of a batch: tells where the time of a step went on each."""
 
-    _spent: Spent | None = None
+    records = True
 
-    @property
-    def data_rank(self) -> int:
-        return self.spec.rank
-
-    @property
-    def data_world(self) -> int:
-        return self.spec.world_size
-
-    def give_buffers(self) -> None:
-        """Gives rank 0's buffers to all ranks. All ranks call it together."""
-        for buffer in self.model.buffers():
-            dist.broadcast(buffer, 0)
-
-    @cached_property
-    def timer(self) -> HostTimer | KernelTimer:
-        return KernelTimer(self.device) if self.device.type == "cuda" else HostTimer()
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.timer: HostTimer | KernelTimer = KernelTimer(device) if device.type == "cuda" else HostTimer()
+        self._spent: Spent | None = None
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Goes around a step, which is timed where the strategy is `recording`."""
+        """Goes around a step."""
         if not self.recording:
             yield
             return
@@ -186,57 +174,39 @@ class TimedRanks(Distributed):
         yield
         self._spent = self.timer.stop()
 
-    def recorded(self, step: int) -> RanksTimed | None:
-        self.recording = False
-        spent, self._spent = self._spent, None
-        if spent is None:
-            return None
-        everyone = self._of_all_ranks(spent)
-        return ranks_timed(step, everyone) if self.spec.rank == 0 else None
+    def _recorded(self, step: int, collectives: Collectives) -> RanksTimed | None:
+        everyone = collectives.gather_objects(self._spent)
+        return None if everyone is None else ranks_timed(step, everyone)
 
-    def _of_all_ranks(self, spent: Spent) -> list[Spent]:
-        """What every rank spent, by rank; where they did not see as many collectives, as if there had been one."""
-        most, least = self.agree([len(spent.still), -len(spent.still)])
-        still = spent.still if most == -least else (sum(spent.still),)
-        own = torch.tensor([spent.seconds, *still], dtype=torch.float64)
-        rows = [torch.empty_like(own) for _ in range(self.spec.world_size)]
-        dist.all_gather(rows, own, group=self.control)
-        return [Spent(seconds, tuple(still)) for seconds, *still in (row.tolist() for row in rows)]
+
+class ShardProfiler(RankProfiler):
+    """For ranks that also fetch parameters from each other, before the passes."""
+
+    joined_in = ("forward", "backward")
 
 
 @contextmanager
-def joining_gradients(timer: HostTimer | KernelTimer, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Goes around a backward pass at whose end the gradients of `parameters` are joined over the ranks.
+def joining_gradients(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
+    """Goes around a pass forward and backward, before which rank 0's buffers are given to all ranks and at whose end the
+    gradients are joined over them.
 
-    A rank stands still from when the last of its own gradients is there.
+    A rank stands still until the buffers are there, and from when the last of its own gradients is.
     """
     if not isinstance(timer, HostTimer) or not timer.running:
         yield
         return
-    last = time.perf_counter()
+    begun = last = time.perf_counter()
 
     def ready(_: torch.Tensor) -> None:
         nonlocal last
         last = time.perf_counter()
 
-    hooks = [parameter.register_post_accumulate_grad_hook(ready) for parameter in parameters]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    hooks = [parameter.register_post_accumulate_grad_hook(ready) for parameter in trained]
+    hooks.append(model.module.register_forward_pre_hook(lambda *_: timer.stood_since(begun)))
     try:
         yield
         timer.stood_since(last)
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@contextmanager
-def giving_buffers(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
-    """Goes around a forward pass before which rank 0's buffers are given to all ranks."""
-    if not isinstance(timer, HostTimer) or not timer.running:
-        yield
-        return
-    begun = time.perf_counter()
-    hook = model.module.register_forward_pre_hook(lambda *_: timer.stood_since(begun))
-    try:
-        yield
-    finally:
-        hook.remove()

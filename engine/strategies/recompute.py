@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from engine.strategies.blocks import blocks
+from engine.models.blocks import blocks
 from engine.torch_compat import buffers_of
 
 

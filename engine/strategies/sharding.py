@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from engine.strategies.blocks import blocks
+from engine.models.blocks import blocks
+from engine.optim.shards import is_sharded
+from engine.strategies.collectives import Collectives
 from engine.strategies.rank_times import HostTimer
 from engine.torch_compat import storage_of
-from engine.training.shards import is_sharded
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -112,8 +113,8 @@ class UsedParameters:
     layer that no rank uses.
     """
 
-    def __init__(self, model: nn.Module, groups: Sequence[FSDPModule], agree: Callable[[list[int]], list[int]]) -> None:
-        self._agree = agree
+    def __init__(self, model: nn.Module, groups: Sequence[FSDPModule], collectives: Collectives) -> None:
+        self._collectives = collectives
         self._shards = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._used = [0] * len(self._shards)
         for group in groups:  # one at a time is whole, whose parameters are others, but the same ones ever after
@@ -129,7 +130,7 @@ class UsedParameters:
 
     def drop_others(self) -> None:
         """Takes the gradients of what no rank has used since the last call. All ranks call it together."""
-        for used, shard in zip(self._agree(self._used), self._shards, strict=True):
+        for used, shard in zip(self._collectives.all_reduce_max(self._used), self._shards, strict=True):
             if not used:
                 shard.grad = None
         self._used = [0] * len(self._shards)

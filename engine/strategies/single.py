@@ -10,14 +10,16 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
-from engine.strategies.base import StepResult, Strategy, divided
+from engine.strategies.base import ResolvedJob, StepResult, Strategy, memory_format, microbatches
+from engine.strategies.collectives import sync_metrics
 from engine.strategies.memory import in_parts_that_fit
-from engine.strategies.recompute import checkpoint_blocks
+from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
 
 if TYPE_CHECKING:
-    from engine.data.loader import Batch
-    from engine.tasks.base import Measures, Objective
-    from engine.training.optimizers import Updater
+    from engine.data.loading.base_loader import Batch
+    from engine.metrics.base import Measures
+    from engine.optim.optimizer_step import Updater
+    from engine.tasks.base import Objective
 
 
 class SingleDevice(Strategy):
@@ -39,12 +41,12 @@ class SingleDevice(Strategy):
     forward: nn.Module
     """What is called: `model` itself, or what a subclass wraps around it."""
 
-    def wrap(self, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-        self.objective = objective
-        self.model = model.to(self.device).to(memory_format=self.memory_format)
-        self.forward = self.model
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        super().wrap(model, objective, shape, resolved)
+        self.model = model.to(self.device).to(memory_format=memory_format(self.job))
+        self.forward, self.parts = self.model, [self.model]
         self.model.train()
-        if self.spec.job.activation_checkpointing and not checkpoint_blocks(self.model):
+        if self.job.activation_checkpointing and not checkpoint_blocks(self.model):
             message = (
                 "Activation checkpointing does nothing for this model: it has no blocks, that is no items of a "
                 "Sequential or ModuleList with several layers each."
@@ -54,10 +56,11 @@ class SingleDevice(Strategy):
     def step(self, batch: Batch | None, updater: Updater) -> StepResult:
         assert batch is not None
         updater.zero_grad()
-        self.watch.mark("optimizer")
-        result = summed([self.forward_backward(chunk, updater) for chunk in self.chunks(batch) if len(chunk.targets)])
+        self.profiler.mark("optimizer")
+        parts = [part for part in microbatches(batch, self.accumulation) if len(part.targets)]
+        result = summed([self.forward_backward(part, updater) for part in parts])
         updater.step(result.loss)
-        self.watch.mark("optimizer")
+        self.profiler.mark("optimizer")
         return result
 
     def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
@@ -66,13 +69,25 @@ class SingleDevice(Strategy):
             outputs = self.forward(batch.inputs, *self.objective.told(batch.targets))
         outputs = outputs.float()
         loss = self.objective.loss(outputs, batch.targets).sum() / batch.global_size
-        self.watch.mark("forward")
+        self.profiler.mark("forward")
         updater.backward(loss * self.gradient_scale if self.gradient_scale != 1.0 else loss)
-        self.watch.mark("backward")
+        self.profiler.mark("backward")
         with torch.no_grad():
             correct = self.objective.correct(outputs, batch.targets)
-        self.watch.mark("logging")
+        self.profiler.mark("logging")
         return StepResult(loss.detach(), correct, len(batch.targets))
+
+    def blank_pass(self, backward: Callable[[Tensor], None]) -> None:
+        """Goes forward and backward with gradients of 0, after which the buffers are as before.
+
+        With two blank pictures, since BatchNorm refuses to take statistics of a single value.
+        """
+        blank = torch.zeros(2, *self.example_shape, device=self.device)
+        told = self.objective.told(self.objective.blank_targets(blank))
+        with BuffersAsBefore(self.model):
+            with self.autocast():
+                outputs = self.forward(blank, *told)
+            backward(outputs.float().sum() * 0.0)
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
@@ -86,7 +101,7 @@ class SingleDevice(Strategy):
                 measures.update(self._evaluated(batch).float(), batch.targets)
         finally:
             self.model.train()
-        self.whole(measures)
+        sync_metrics(measures, self.collectives)
         return True
 
     def _evaluated(self, batch: Batch) -> Tensor:
@@ -95,7 +110,7 @@ class SingleDevice(Strategy):
 
         def outputs(parts: int) -> Tensor:
             with self.autocast():
-                made = [self.evaluation_forward(part) for part in divided(batch, parts) if len(part.targets)]
+                made = [self.evaluation_forward(part) for part in microbatches(batch, parts) if len(part.targets)]
             return made[0] if len(made) == 1 else torch.cat(made)
 
         if self.spec.world_size > 1:
@@ -111,18 +126,12 @@ class SingleDevice(Strategy):
 def parts_of(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | None]:
     """The parts of each batch in turn, of which the last may be empty."""
     for batch in batches:
-        yield from [None] if batch is None else divided(batch, count)
+        yield from [None] if batch is None else microbatches(batch, count)
 
 
 def summed(results: Sequence[StepResult]) -> StepResult:
     """The results of the parts of one step together."""
-    if len(results) == 1:
-        return results[0]
-    return StepResult(
-        _sum([result.loss for result in results]),
-        _sum([result.correct for result in results]),
-        _sum([result.pictures for result in results]),
-    )
+    return results[0] if len(results) == 1 else StepResult(*map(_sum, zip(*results, strict=True)))
 
 
 def _sum(values: Sequence[Any]) -> Any:

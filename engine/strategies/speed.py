@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.events import Warned
-from engine.data.sampler import divide
-from engine.strategies.base import Strategy
+from engine.contract.job import Job
+from engine.data.loading.sampler import divide
+from engine.strategies.base import Strategy, autocast, clock, forward_precision, memory_format
 from engine.strategies.recompute import BuffersAsBefore
 
 if TYPE_CHECKING:
@@ -32,16 +33,17 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     """Sets the `shares` of `strategy` by how fast every data rank trains `model`, and its `remarks` on a straggler.
 
     To be called by all ranks in `wrap`, where the job asks for shares by speed, with the plain model on this
-    rank's device and in training mode. Its weights, gradients, buffers and the random numbers stay as they are, and so do
-    shares that are known already.
+    rank's device and in training mode. Its weights, gradients, buffers and the random numbers stay as they are. Shares of
+    the run that this one goes on from are taken over instead.
     """
-    if strategy.shares_known:
+    if strategy.resolved.shares is not None:
+        strategy.shares = strategy.resolved.shares
         return
     world = strategy.data_world
-    strategy.agree((0,))  # all measure at once, since they may share a processor
+    strategy.collectives.all_reduce_max((0,))  # all measure at once, since they may share a processor
     speeds = torch.zeros(world, dtype=torch.float64)
     speeds[strategy.data_rank] = pictures_per_second(strategy, model, objective, example_shape)
-    measured = strategy.total(speeds).tolist()
+    measured = strategy.collectives.all_reduce_sum(speeds).tolist()
     if max(measured) <= min(measured) * (1 + EVEN):
         return
     strategy.shares = tuple(speed / sum(measured) for speed in measured)
@@ -57,7 +59,7 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
 
 class Rehearsal:
     """Passes forward and backward through the model by this rank alone, with blank pictures, as many as a part of its
-    share of a batch has.
+    share of a batch has under `job`.
 
     A context manager, inside which the buffers are copies; the weights, gradients and random numbers stay as they
     are. `forward` is what is called, and `inputs` the pictures, float32 [n, channels, height, width]; both may be
@@ -67,21 +69,20 @@ class Rehearsal:
     def __init__(
         self,
         strategy: Strategy,
+        job: Job,
         model: nn.Module,
         objective: Objective,
         example_shape: tuple[int, ...],
-        device: torch.device,
     ) -> None:
-        job = strategy.spec.job
         share = divide(job.batch_size, strategy.shares or (1.0,) * strategy.data_world)[strategy.data_rank]
         # As np.array_split makes the first part; two at least, since BatchNorm takes no statistics of a single value.
         self.pictures = max(2, math.ceil(share / (job.accumulation * (strategy.layout.microbatches or 1))))
         self.forward: Callable[..., Tensor] = model
-        self.inputs = torch.zeros(self.pictures, *example_shape, device=device)
-        self.inputs = self.inputs.to(memory_format=strategy.memory_format)
+        self.inputs = torch.zeros(self.pictures, *example_shape, device=strategy.device)
+        self.inputs = self.inputs.to(memory_format=memory_format(job))
         self._targets = objective.blank_targets(self.inputs)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._strategy = strategy
+        self._precision = forward_precision(job, strategy.entry)
         self._model = model
         self._objective = objective
         self._contexts = ExitStack()
@@ -97,19 +98,19 @@ class Rehearsal:
 
     def seconds(self) -> float:
         """Makes one pass forward and backward; how long it took."""
-        begun = self._strategy.clock()
-        with self._strategy.autocast():
+        begun = clock(self.inputs.device)
+        with autocast(self.inputs.device, self._precision):
             outputs = self.forward(self.inputs, *self._objective.told(self._targets))
         losses = self._objective.loss(outputs.float(), self._targets)
         torch.autograd.grad(losses.mean(), self._parameters, allow_unused=True)
-        return self._strategy.clock() - begun
+        return clock(self.inputs.device) - begun
 
 
 def pictures_per_second(
     strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]
 ) -> float:
     """How many pictures this rank goes forward and backward with in a second, by parts of an equal share."""
-    with Rehearsal(strategy, model, objective, example_shape, strategy.device) as rehearsal:
+    with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:
         seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED)]
     return rehearsal.pictures / statistics.median(seconds[WARM_UP:])
 

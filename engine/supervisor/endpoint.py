@@ -10,7 +10,7 @@ import stat
 import struct
 from pathlib import Path
 
-from engine.contract import paths
+from engine.system import paths
 
 BACKLOG = 128
 """Clients that may wait to be let in."""

@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 from engine.contract.events import Failed, RunFinished
-from engine.contract.going_on import last_execution
 from engine.contract.job import load_job
 from engine.contract.problems import errors
-from engine.contract.runs import RunFolder
-from engine.supervisor import stdio
-from engine.supervisor.log import EventLog
+from engine.runs.folder import RunFolder
+from engine.runs.resume import last_execution
+from engine.supervisor.event_log import EventLog
 from engine.supervisor.supervisor import DRAIN_S, Supervisor
+from engine.system import stdio
 
 PARTING_S = 2 * DRAIN_S
 """How long the supervisor of the execution before may take to be gone after its last word."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from engine.contract.events import Warned
 from engine.contract.job import Job, save_job
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 from engine.supervisor.endpoint import open_endpoint
-from engine.supervisor.log import EventLog
+from engine.supervisor.event_log import EventLog
 from engine.supervisor.server import Server
 
 RETRY_S = 1.0

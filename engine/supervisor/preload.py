@@ -17,11 +17,11 @@ import time
 import traceback
 from pathlib import Path
 
-from engine import linux
-from engine.contract.interruptions import note_end
-from engine.supervisor import imports, stdio
+from engine.runs.interruptions import note_end
 from engine.supervisor.execution import supervise
-from engine.supervisor.worker_process import can_fork
+from engine.supervisor.workers import imports
+from engine.supervisor.workers.worker_process import can_fork
+from engine.system import linux, stdio
 
 IDLE_S = 15 * 60.0
 _REAP_S = 2.0

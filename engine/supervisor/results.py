@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.contract.events import AnyEvent, CheckpointSaved, RunFinished, Validation
-from engine.contract.runs import RunFolder
 from engine.contract.worker import WorkerDone
+from engine.runs.folder import RunFolder
 
 _KEPT = ("checkpoints/best.pt", "checkpoints/last.pt")
 

@@ -32,7 +32,7 @@ from engine.contract.protocol import (
     Welcome,
 )
 from engine.supervisor.endpoint import BACKLOG, Endpoint
-from engine.supervisor.log import EventLog
+from engine.supervisor.event_log import EventLog
 
 MAX_CLIENTS = 64
 """Readers of events. One who has stalled goes for another."""

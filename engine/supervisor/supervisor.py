@@ -9,9 +9,6 @@ import time
 import traceback
 from typing import Literal
 
-from engine import linux
-from engine.advisor.history import History
-from engine.advisor.verdict import verdict
 from engine.contract.devices import DeviceSample, is_gpu
 from engine.contract.events import (
     AnyEvent,
@@ -28,25 +25,29 @@ from engine.contract.events import (
     Verdict,
     Warned,
 )
-from engine.contract.going_on import last_execution
 from engine.contract.job import Job
 from engine.contract.protocol import Adjust, CheckpointNow, Command, Pause, SaveElsewhere, Stop
-from engine.contract.runs import RunFolder, SupervisorFile, process_start
-from engine.supervisor import endpoint, environment, imports
-from engine.supervisor.attempts import Attempts
-from engine.supervisor.entrance import Entrance
-from engine.supervisor.failures import CERTAIN
-from engine.supervisor.group import Group
-from engine.supervisor.hanging import LIMITS, Limits
-from engine.supervisor.log import EventLog
+from engine.runs.folder import RunFolder, SupervisorFile, process_start
+from engine.runs.resume import last_execution
+from engine.supervisor import endpoint, environment
+from engine.supervisor.admission import Entrance
+from engine.supervisor.event_log import EventLog
+from engine.supervisor.history import History
 from engine.supervisor.mending import Mending
-from engine.supervisor.notices import Notices
+from engine.supervisor.notices.run_notices import Notices
+from engine.supervisor.restart_policy import Attempts
 from engine.supervisor.results import Results
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
 from engine.supervisor.signals import Signals
+from engine.supervisor.verdict import verdict
 from engine.supervisor.weights_fetch import WeightsFetch
-from engine.supervisor.worker_process import WORKER, can_fork
+from engine.supervisor.workers import imports
+from engine.supervisor.workers.failures import CERTAIN
+from engine.supervisor.workers.group import Group
+from engine.supervisor.workers.watchdog import LIMITS, Limits
+from engine.supervisor.workers.worker_process import WORKER, can_fork
+from engine.system import linux
 
 SNAPSHOT_S = 3.0
 """How long the start of a run on GPUs waits for their names."""

@@ -8,12 +8,12 @@ from urllib.parse import urlparse
 
 import msgspec
 
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.events import EVENT, Failed, Fetching, PhaseChanged
-from engine.contract.going_on import checkpoint_of
 from engine.contract.job import Job
-from engine.contract.runs import RunFolder
-from engine.contract.weights import Weights, find, weights_of
+from engine.contract.weights import Weights, find
+from engine.runs.folder import RunFolder
+from engine.runs.resume import checkpoint_of
 from engine.supervisor.line_child import LineChild
 
 

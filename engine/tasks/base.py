@@ -5,38 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
-from engine.contract.problems import Problem
-from engine.contract.weights import Weights
-from engine.data.epochs import Finish
-from engine.data.idx import Bytes
-from engine.data.opening import Splits, Statistics, open_splits
+from engine.data.datasets.open_splits import Splits, open_splits
+from engine.data.decoding.idx import Bytes
+from engine.data.loading.base_loader import Finish
 from engine.data.randomness import RandomStreams
-
-
-class TaskError(Exception):
-    """A model cannot be had as the job asks. Carries the job's field and the remedy."""
-
-    def __init__(self, field: str, message: str, remedy: str = "") -> None:
-        super().__init__(f"{message} {remedy}".strip())
-        self.field = field
-        self.message = message
-        self.remedy = remedy
-
-    @classmethod
-    def of(cls, problem: Problem) -> Self:
-        return cls(problem.field, problem.message, problem.remedy)
-
-    @property
-    def problem(self) -> Problem:
-        return Problem(self.field, self.message, self.remedy)
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
+from engine.models.base import About
 
 
 @dataclass(frozen=True)
@@ -48,33 +30,6 @@ class Lesson:
     channels: int = 3
     class_counts: Callable[[], Sequence[float]] = tuple
     samples: int = 0
-
-
-class Measures(ABC):
-    """Collects a validation's measures batch by batch.
-
-    Both are float64: `counters` are summed over the ranks, which gives the counters of the whole whatever the order;
-    `rows` [k, w], for what cannot be counted, are put one after another, by rank.
-    """
-
-    counters: Tensor
-    rows: Tensor = torch.empty((0, 0), dtype=torch.float64)
-
-    @abstractmethod
-    def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Adds one batch, on whatever device it is."""
-
-    @abstractmethod
-    def compute(self) -> dict[str, float]:
-        """The measures by id; empty where nothing was added."""
-
-    def per_class(self) -> dict[str, tuple[float | None, ...]]:
-        """Measures of each class by their titles, shares in the order of the classes, None for one that does not occur."""
-        return {}
-
-    def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """A row for each true class of how often each class was found."""
-        return ()
 
 
 class Shown(NamedTuple):
@@ -130,19 +85,6 @@ class Objective(ABC):
     @abstractmethod
     def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
         """What the model's output for one sample says of it, on the CPU; as `show_truth`."""
-
-
-class About(NamedTuple):
-    """A model of the catalogue, its fields as in `ModelEntry`; it is described for so many `classes` and `channels`."""
-
-    title: str
-    family: str
-    image_size: int
-    min_image_size: int
-    classes: int
-    channels: int = 3
-    weights: Weights | None = None
-    encoder: bool = False
 
 
 class Task(ABC):

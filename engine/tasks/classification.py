@@ -11,12 +11,15 @@ from torch.nn import functional
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
-from engine.data.idx import Bytes
-from engine.tasks import models, timm_models, torchvision_models
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
-from engine.tasks.class_counts import ClassCounts, Shares, balanced_weights, of_classes
+from engine.data.decoding.idx import Bytes
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
+from engine.metrics.class_counts import ClassCounts, Shares, balanced_weights, of_classes
+from engine.models import classification_models, timm_models, torchvision_models
+from engine.models.base import About
+from engine.models.weights import of_torchvision
+from engine.tasks.base import Lesson, Objective, Shown, Task
 from engine.tasks.mixing import mixes
-from engine.tasks.weights import of_torchvision
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """What most weights were trained with."""
@@ -91,12 +94,12 @@ class Classification(Task):
     )
 
     def model_names(self) -> tuple[str, ...]:
-        return (*models.names(), *timm_models.names())
+        return (*classification_models.names(), *timm_models.names())
 
     def about(self, model: str) -> About:
-        title, family = models.title_and_family(model)
-        size, least = models.default_image_size(model), models.min_image_size(model)
-        if model == models.MNIST_CNN:
+        title, family = classification_models.title_and_family(model)
+        size, least = classification_models.default_image_size(model), classification_models.min_image_size(model)
+        if model == classification_models.MNIST_CNN:
             return About(title, family, size, least, classes=10, channels=1)
         if timm_models.is_timm(model):
             return About(title, family, size, least, IMAGENET_CLASSES)
@@ -104,16 +107,16 @@ class Classification(Task):
         return About(title, family, size, least, IMAGENET_CLASSES, weights=of_torchvision(known[0]) if known else None)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        return models.build(job, classes, channels, self.image_size(job))
+        return classification_models.build(job, classes, channels, self.image_size(job))
 
     def image_size(self, job: Job) -> int:
-        return job.image_size if job.image_size is not None else models.default_image_size(job.model)
+        return job.image_size if job.image_size is not None else classification_models.default_image_size(job.model)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
         """Those that the model's weights were trained with; a grey picture takes the mean over the colours."""
-        if job.model == models.MNIST_CNN and channels == 1:
+        if job.model == classification_models.MNIST_CNN and channels == 1:
             return MNIST
-        mean, std = models.statistics(job.model) or IMAGENET
+        mean, std = classification_models.statistics(job.model) or IMAGENET
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
     def objective(self, job: Job, lesson: Lesson) -> Objective:

@@ -14,17 +14,20 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import Measure, TaskEntry, did_you_mean
 from engine.contract.job import FIELDS, Job
-from engine.data.epochs import Finish
-from engine.data.formats import FORMATS
-from engine.data.found import wrong
-from engine.data.idx import Bytes
-from engine.data.opening import Splits, open_splits
-from engine.data.pictures import DatasetError, UnreadablePicture
+from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.data.datasets.open_splits import Splits, open_splits
+from engine.data.datasets.samples import SampleSet
+from engine.data.decoding.idx import Bytes
+from engine.data.formats.registry import FORMATS
+from engine.data.loading.base_loader import Finish
 from engine.data.randomness import Purpose, RandomStreams
-from engine.data.samples import SampleSet
-from engine.tasks import user_file, weights
-from engine.tasks.adapt import find_head, set_heads
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task, TaskError
+from engine.data.splits import wrong
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
+from engine.models import user_file, weights
+from engine.models.base import About, TaskError
+from engine.models.model_surgery import find_head, set_heads
+from engine.tasks.base import Lesson, Objective, Shown, Task
 from engine.tasks.classification import IMAGENET
 from engine.tasks.custom_file import OwnTask
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import Measure
 from engine.contract.job import Job
-from engine.data.pictures import UnreadablePicture
-from engine.data.samples import SampleSet
+from engine.data.datasets.images import UnreadablePicture
+from engine.data.datasets.samples import SampleSet
 from engine.tasks.base import Shown
 
 __all__ = ["Job", "Measure", "OwnTask", "SampleSet", "Shown", "UnreadablePicture"]

@@ -13,12 +13,15 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
+from engine.data.decoding.idx import Bytes
 from engine.data.drawing import frame_legend, outline
-from engine.data.idx import Bytes
-from engine.tasks import detection_models
-from engine.tasks.average_precision import THRESHOLDS, Bools, Floats, Ints, average_precisions, box_overlaps, judge
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
-from engine.tasks.detectors import BOX
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.average_precision import THRESHOLDS, Bools, Floats, Ints, average_precisions, box_overlaps, judge
+from engine.metrics.base import Measures
+from engine.models import detection_models
+from engine.models.base import About
+from engine.models.torchvision_detectors import BOX
+from engine.tasks.base import Lesson, Objective, Shown, Task
 
 SHOWN = 0.5
 """Detections with at least this score are shown to people."""

@@ -12,15 +12,18 @@ from torch.nn import functional
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
-from engine.data.edges import CLASSES
-from engine.data.edges_pictures import EdgesOfMasks
-from engine.data.edges_reading import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
-from engine.data.idx import Bytes
-from engine.data.opening import Splits
-from engine.data.pictures import MaskedPictures
-from engine.tasks import edge_models
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task
-from engine.tasks.boundaries import THRESHOLDS, best_row, count, score, thin_maxima
+from engine.data.datasets.edge_images import EdgesOfMasks
+from engine.data.datasets.images import MaskedPictures
+from engine.data.datasets.open_splits import Splits
+from engine.data.decoding.edges import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
+from engine.data.decoding.idx import Bytes
+from engine.data.formats.edges import CLASSES
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
+from engine.metrics.boundaries import THRESHOLDS, best_row, count, score, thin_maxima
+from engine.models import edge_models
+from engine.models.base import About
+from engine.tasks.base import Lesson, Objective, Shown, Task
 from engine.tasks.classification import IMAGENET
 
 _COUNTS = len(THRESHOLDS) * 4
@@ -116,7 +119,7 @@ class EdgeDetection(Task):
 
 class EdgesOfPicture(Objective):
     """The logits of one or more maps of edges [n, maps, h, w], of which the last counts and all are learnt. Targets are int64
-    [n, 2, h, w], as `edges_reading.lay_edges` makes them.
+    [n, 2, h, w], as `decoding.edges.lay_edges` makes them.
 
     A map's loss is the class-balanced cross entropy of Xie and Tu 2015, equation 2: edges count by the share of pixels that are
     none, and the others by the share of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that some

@@ -12,14 +12,15 @@ from torchvision.models.detection.roi_heads import paste_masks_in_image
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import lay_mask, outline
-from engine.data.idx import Bytes
-from engine.data.masks import NO_CLASS
-from engine.tasks import detection_models
-from engine.tasks.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
-from engine.tasks.base import Lesson, Measures, Objective, Shown
+from engine.metrics.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
+from engine.metrics.base import Measures
+from engine.models import detection_models
+from engine.models.torchvision_detectors import MASK_SIDE, instances
+from engine.tasks.base import Lesson, Objective, Shown
 from engine.tasks.detection import SHOWN, Detection, Found, FoundInPicture, FoundMeasures, found_in
-from engine.tasks.detectors import MASK_SIDE, instances
 
 LIKELY = 0.5
 """From this on a pixel is of an object: He et al. 2017, section 3.1, "Inference"."""

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
-from engine.data.loader import Finish
+from engine.data.loading.base_loader import Finish
 from engine.data.randomness import Purpose, RandomStreams
 
 

@@ -13,9 +13,10 @@ from torch.nn import functional
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
-from engine.data.idx import Bytes
-from engine.tasks.base import Lesson, Measures, Objective, Shown
-from engine.tasks.class_counts import Shares, of_classes, presence_weights
+from engine.data.decoding.idx import Bytes
+from engine.metrics.base import Measures
+from engine.metrics.class_counts import Shares, of_classes, presence_weights
+from engine.tasks.base import Lesson, Objective, Shown
 from engine.tasks.classification import Classification
 
 THRESHOLD = 0.5

@@ -13,17 +13,20 @@ from torch import Tensor, nn
 from engine.contract.catalogue import Measure, TaskEntry, did_you_mean
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.data.idx import Bytes
-from engine.data.ignoring import labels_without
-from engine.data.opening import Splits, Statistics
-from engine.data.point_blocks import PointBlocks
+from engine.data.datasets.open_splits import Splits
+from engine.data.datasets.point_blocks import PointBlocks
+from engine.data.decoding.idx import Bytes
+from engine.data.formats.ignored_class import labels_without
 from engine.data.point_drawing import draw_points, point_legend
 from engine.data.randomness import RandomStreams
-from engine.tasks import user_file, weights
-from engine.tasks.adapt import set_heads
-from engine.tasks.base import About, Lesson, Measures, Objective, Task, TaskError
-from engine.tasks.class_counts import softened_weights
-from engine.tasks.pointcnn import PointCNN
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
+from engine.metrics.class_counts import softened_weights
+from engine.models import user_file, weights
+from engine.models.base import About, TaskError
+from engine.models.model_surgery import set_heads
+from engine.models.networks.pointcnn import PointCNN
+from engine.tasks.base import Lesson, Objective, Task
 from engine.tasks.segmentation import ClassOfPixel, SegmentationMeasures
 
 WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}

@@ -11,22 +11,25 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
+from engine.checks.job_checks import class_count_problems
 from engine.contract.catalogue import Measure, TaskEntry
-from engine.contract.checks import class_count_problems
 from engine.contract.job import Job
+from engine.data.datasets.images import DatasetError, PictureSet
+from engine.data.datasets.open_splits import Splits
+from engine.data.datasets.orientation import BACKGROUND, DIRECTIONS, LINE
+from engine.data.datasets.oriented_images import OrientedPictures
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import legend_of
-from engine.data.idx import Bytes
-from engine.data.masks import NO_CLASS
-from engine.data.opening import Splits, Statistics
-from engine.data.orientation import BACKGROUND, DIRECTIONS, LINE
-from engine.data.oriented import OrientedPictures
-from engine.data.pictures import DatasetError, PictureSet
-from engine.tasks import road_models
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Task
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
+from engine.metrics.road_metrics import LineMeasures
+from engine.models import road_models
+from engine.models.base import About
+from engine.models.networks.road_networks import unpack
+from engine.models.road_models import CLASSES, SCORES
+from engine.tasks.base import Lesson, Objective, Shown, Task
 from engine.tasks.classification import IMAGENET
-from engine.tasks.road_measures import LineMeasures
-from engine.tasks.road_models import CLASSES, SCORES
-from engine.tasks.road_networks import unpack
 from engine.tasks.segmentation import Segmentation
 
 
@@ -84,7 +87,7 @@ class LinesAndDirections(Objective):
     gives, at the whole, the half and the quarter of the side, of a soft IoU loss of the lines and a cross entropy of the
     directions, as in the authors' code (train_mtl.py), but with other means. Pixels of `NO_CLASS` are left out.
 
-    Targets are int64 [n, 2, h, w], of classes and of directions (`engine.data.orientation`); smaller maps learn from every
+    Targets are int64 [n, 2, h, w], of classes and of directions (`engine.data.datasets.orientation`); smaller maps learn from every
     second, and every fourth, of their pixels.
     """
 

@@ -14,15 +14,18 @@ from torch.nn import functional
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from engine.data.datasets.images import MaskedPictures
+from engine.data.datasets.open_splits import Splits
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import classes_in, lay_mask, mask_legend
-from engine.data.idx import Bytes
-from engine.data.ignoring import masks_without
-from engine.data.masks import NO_CLASS
-from engine.data.opening import Splits
-from engine.data.pictures import MaskedPictures
-from engine.tasks import segmentation_models
-from engine.tasks.base import About, Lesson, Measures, Objective, Shown, Statistics, Task, TaskError
-from engine.tasks.class_counts import Shares, of_classes, shares, softened_weights
+from engine.data.formats.ignored_class import masks_without
+from engine.data.transforms.device_transforms import Statistics
+from engine.metrics.base import Measures
+from engine.metrics.class_counts import Shares, of_classes, shares, softened_weights
+from engine.models import segmentation_models
+from engine.models.base import About, TaskError
+from engine.tasks.base import Lesson, Objective, Shown, Task
 
 FOCUS = 2.0
 """The exponent of the focal loss: Lin et al. 2017 found 2 best (section 5.1)."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.contract.events import Advice, Part, RanksTimed, ScheduleTraced
-from engine.contract.format import counted
 from engine.contract.job import Job
-from engine.contract.layout import fits
+from engine.parallel.layout import fits
+from engine.system.format import counted
 
 WORTH_SAYING = 0.05
 """The share of the time that has to be lost to something before it is spoken of."""

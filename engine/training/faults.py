@@ -10,11 +10,11 @@ import torch
 
 from engine.contract.events import FailureKind
 from engine.contract.worker import WorkerSpec
-from engine.data.pictures import DatasetError, UnreadablePicture
+from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.models.base import TaskError
 from engine.strategies.base import StrategyError, worker_device
 from engine.strategies.memory import DoesNotFit, ran_out
-from engine.tasks.base import TaskError
-from engine.training.tally import NotFinite
+from engine.training.metric_buffer import NotFinite
 
 _LOST_PEER = re.compile(
     r"connection (closed|reset|refused)|broken pipe|gloo|nccl|socket|timed out waiting|wait timeout", re.I

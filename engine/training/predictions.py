@@ -13,18 +13,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.contract import paths
 from engine.contract.events import Predicted, PredictedSample, Warned
 from engine.contract.worker import WorkerSpec
-from engine.data.augmentation import Placement
+from engine.data.datasets.images import PictureSet, UnreadablePicture
+from engine.data.datasets.samples import Sample, SampleSet
+from engine.data.decoding.idx import Bytes
 from engine.data.drawing import png
-from engine.data.found import Labels
-from engine.data.idx import Bytes
-from engine.data.pictures import PictureSet, UnreadablePicture
-from engine.data.samples import Sample, SampleSet
+from engine.data.splits import Labels
+from engine.data.transforms.device_transforms import Placement
+from engine.metrics.base import Measures
 from engine.strategies.base import Strategy
-from engine.tasks.base import Measures, Shown
-from engine.training.feed import Feed
+from engine.system import paths
+from engine.tasks.base import Shown
+from engine.training.split_loader import Feed
 
 FOLDER = "predictions"
 MOST_SETS = 120
@@ -143,7 +144,7 @@ class Predictions:
                 self._failed = True
                 message = f"Predictions are no longer kept: {type(error).__name__}: {error}."
                 self._send(Warned(code="predictions_failed", message=message))
-        gathered = self._strategy.gathered(drawn)
+        gathered = self._strategy.collectives.gather_objects(drawn)
         if not gathered:
             return None
         samples = sorted((sample for part in gathered for sample in part), key=lambda sample: sample.prediction_png)

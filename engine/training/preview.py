@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from engine import linux
+from engine.checks.augmentation_checks import augmentation_problems
 from engine.contract import augmentation
 from engine.contract.preview import (
     EPOCHS,
@@ -29,13 +29,15 @@ from engine.contract.preview import (
     PreviewOrder,
 )
 from engine.contract.problems import Problem, errors
-from engine.data.idx import Bytes
-from engine.data.pictures import DatasetError
+from engine.data.datasets.images import DatasetError
+from engine.data.datasets.samples import SampleSet
+from engine.data.decoding.idx import Bytes
+from engine.data.loading.sampler import GlobalBatchSampler, Share
 from engine.data.randomness import RandomStreams
-from engine.data.sampler import GlobalBatchSampler, Share
-from engine.data.samples import SampleSet
-from engine.tasks import TASKS, Lesson, TaskError
-from engine.training.feeds import image_loader, normalisation
+from engine.models.base import TaskError
+from engine.system import linux
+from engine.tasks import TASKS, Lesson
+from engine.training.dataloaders import image_loader, normalisation
 
 AT_ONCE = 8
 """Images that are made together, so that the first ones are soon there."""
@@ -45,7 +47,7 @@ def render(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> Previe
     """Says each image, epoch by epoch. Raises TaskError or DatasetError."""
     job = order.job
     task = TASKS[job.task]
-    for problem in errors(augmentation.problems(job)):
+    for problem in errors(augmentation_problems(job)):
         raise TaskError.of(problem)
     splits = task.splits(job)
     if isinstance(splits.train, SampleSet):

@@ -43,7 +43,7 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def undrawn(device: torch.device) -> Iterator[None]:
+def preserve_rng(device: torch.device) -> Iterator[None]:
     """What is drawn inside leaves the streams as they were."""
     state = random_state(device)
     try:

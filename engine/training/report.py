@@ -15,7 +15,7 @@ import msgspec
 from engine.contract.events import DROPPABLE, ENCODE, Event, EventsLost, Phase, PhaseChanged
 from engine.contract.protocol import Adjust, CheckpointNow, FrameError, Frames, Pause, SaveElsewhere, Stop
 from engine.contract.worker import TO_WORKER, Activity, Heartbeat, WorkerDone
-from engine.training.standing import look
+from engine.training.stack_probe import look
 
 QUEUE_LIMIT = 1000
 """Messages that may wait; past it, metrics are dropped and counted."""

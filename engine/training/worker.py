@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,35 +14,35 @@ import msgspec
 import torch
 from torch import nn
 
-from engine import compile_cache, linux
-from engine.contract import paths
 from engine.contract.devices import CPU
 from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
-from engine.data.agreement import check_alike
-from engine.data.opening import Splits
+from engine.data.datasets.open_splits import Splits
+from engine.data.loading.agreement import check_alike
+from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
-from engine.data.sampler import GlobalBatchSampler
+from engine.models.model_surgery import still_norms
+from engine.optim.optimizer_step import Groups, Updater
+from engine.optim.parameter_groups import parameter_groups
 from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
+from engine.system import compile_cache, linux, paths
 from engine.tasks import TASKS
-from engine.tasks.adapt import still_norms
 from engine.tasks.base import Lesson, Task
 from engine.torch_compat import keep_compiled_in
+from engine.training.autotune import Trials
+from engine.training.checkpointing.checkpointer import Place, Saver
+from engine.training.checkpointing.resume import Checkpoint
+from engine.training.dataloaders import Feeds
 from engine.training.faults import cause, kind
-from engine.training.feed import Feed, read_in_turn
-from engine.training.feeds import Feeds
 from engine.training.finite import not_finite_buffers
-from engine.training.groups import parameter_groups
-from engine.training.loop import Loop
-from engine.training.optimizers import Groups, Updater
+from engine.training.metric_buffer import NotFinite
 from engine.training.randomness import seed
 from engine.training.report import Reporter
-from engine.training.resume import Checkpoint
-from engine.training.saving import Place, Saver
-from engine.training.tally import NotFinite
-from engine.training.trials import Trials
+from engine.training.resolve import resolve
+from engine.training.split_loader import Feed, read_in_turn
+from engine.training.trainer import Loop
 from engine.training.unfreezing import hold, rest
 
 TRACEBACK_FILE = "worker-{rank}-traceback.txt"
@@ -83,10 +83,11 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
 
 
 class Prepared(NamedTuple):
-    """A worker's model, laid out by its strategy, in whose `spec` is settled what the job left open; and what training it
-    takes. `held` names the parameters of a backbone that is frozen at first, `meant` the buffers that are not finite on
-    purpose; `counts` are those of all parameters and of the trained ones."""
+    """A worker's orders, with the job resolved; its model, laid out by its strategy; and what training it takes. `held` names
+    the parameters of a backbone that is frozen at first, `meant` the buffers that are not finite on purpose; `counts` are
+    those of all parameters and of the trained ones."""
 
+    spec: WorkerSpec
     strategy: Strategy
     task: Task
     splits: Splits
@@ -100,8 +101,19 @@ class Prepared(NamedTuple):
     feeds: Feeds
 
     def updater(self, steps: int) -> Updater:
-        """What updates the parameters, with so many steps an epoch."""
-        return _updater(self.strategy, self.trained, steps, self.held, self.groups)
+        """What updates the parameters, with so many steps an epoch, but for the `held` ones until it releases them."""
+        strategy = self.strategy
+        return Updater(
+            self.trained,
+            strategy.job,
+            steps,
+            strategy.device,
+            strategy.sum_over_shards,
+            all_reduce_max=strategy.collectives.all_reduce_max,
+            held=self.held,
+            groups=self.groups,
+            buffers=strategy.buffers(),
+        )
 
 
 def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
@@ -115,31 +127,30 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     splits = _open(spec, strategy, task)
     model = _build_model(spec, task, splits)
     meant = not_finite_buffers(model)
-    checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.agree) if job.resume_from else None
+    checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives) if job.resume_from else None
     streams = RandomStreams(job.seed) if checkpoint is None else checkpoint.streams
     counts = _parameter_counts(model)
     held = hold(model) if job.unfreezes else frozenset()
     groups = parameter_groups(model, job)
     example_shape = task.example_shape(job, splits.channels)
     objective = task.objective(job, _lesson(splits))
-    if checkpoint is not None:
-        checkpoint.divide_as_before(strategy)
     trials = Trials(strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send)
-    trials.settle(model, checkpoint.job if checkpoint is not None else {})
-    if checkpoint is not None:
-        checkpoint.share_as_before(strategy)
-    strategy.wrap(model, objective, example_shape)
+    resolved = resolve(job, trials, model, checkpoint, alone=spec.world_size == 1)
+    strategy.wrap(model, objective, example_shape, resolved)
+    spec = msgspec.structs.replace(spec, job=resolved.job)
     del model  # a pipeline's rank keeps its own stage alone
-    trained = _trained(strategy, held)
+    trained = strategy.parameters()
+    if spec.world_size == 1:
+        rest(strategy.model, held)  # spared their gradients, which has to be known before the model is compiled
     trials.compile()
-    feeds = Feeds(strategy.spec, strategy, task, splits, reporter, streams=streams)
-    return Prepared(strategy, task, splits, checkpoint, streams, trained, held, groups, meant, counts, feeds)
+    feeds = Feeds(spec, strategy, task, splits, reporter, streams=streams)
+    return Prepared(spec, strategy, task, splits, checkpoint, streams, trained, held, groups, meant, counts, feeds)
 
 
 def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerDone:
     prepared = prepare(spec, reporter)
-    strategy, _, splits, checkpoint, streams, _, _, _, meant, counts, feeds = prepared
-    spec, job = strategy.spec, strategy.spec.job  # in which what was left open is decided
+    spec, strategy, _, splits, checkpoint, streams, _, _, _, meant, counts, feeds = prepared
+    job = spec.job
     train, val = feeds.train(), feeds.val()
     read_in_turn(train, val, job.epochs)
     try:
@@ -186,7 +197,7 @@ def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
     """The job's dataset, which all ranks have found to be the same."""
     splits = task.splits(spec.job)
     if spec.world_size > 1:
-        check_alike(splits, spec.job.dataset, strategy.agree, strategy.joined)
+        check_alike(splits, spec.job.dataset, strategy.collectives.all_reduce_max, strategy.collectives.all_gather_rows)
     return splits
 
 
@@ -208,40 +219,10 @@ def _parameter_counts(model: nn.Module) -> tuple[int, int]:
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
 
 
-def _trained(strategy: Strategy, held: frozenset[str]) -> list[tuple[str, nn.Parameter]]:
-    """What the updater is given. A worker that is alone is spared the gradients of what is `held`, which has to be known
-    before the model is compiled."""
-    parameters = strategy.parameters()
-    if strategy.spec.world_size == 1:
-        rest(strategy.model, held)
-    return parameters
-
-
-def _updater(
-    strategy: Strategy,
-    parameters: Sequence[tuple[str, nn.Parameter]],
-    steps: int,
-    held: frozenset[str],
-    groups: Groups,
-) -> Updater:
-    """What updates the `parameters`, but for the `held` ones until it releases them."""
-    return Updater(
-        parameters,
-        strategy.spec.job,
-        steps,
-        strategy.device,
-        strategy.over_parts,
-        agree=strategy.agree,
-        held=held,
-        groups=groups,
-        buffers=strategy.buffers(),
-    )
-
-
 def _planned(
     strategy: Strategy, splits: Splits, counts: tuple[int, int], train: Feed, val: Feed, *, from_step: int
 ) -> Planned:
-    job = strategy.spec.job
+    job = strategy.job
     return Planned(
         epochs=job.epochs,
         from_step=from_step,

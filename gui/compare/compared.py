@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from engine.contract.job import Job
-from engine.contract.measures import find_measure
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
+from engine.runs.metrics import find_measure
 from gui.plots.columns import Floats
 from gui.run.data import RunData
 from gui.run.figures import Steps, Validations

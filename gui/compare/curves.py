@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
-from engine.contract.measures import find_measure
+from engine.runs.metrics import find_measure
 from gui import theme
 from gui.compare.compared import ComparedRun, Over
 from gui.compare.rows import measure_title, measures

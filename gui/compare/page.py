@@ -21,8 +21,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract import paths
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
+from engine.system import paths
 from gui.background import in_background
 from gui.compare.compared import ComparedRun
 from gui.compare.controls import CompareControls

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QObject, Signal
 
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 from gui.background import emitted, why
 from gui.compare.compared import ComparedRun
 from gui.run.data import RunData

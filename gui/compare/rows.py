@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.contract.format import NOT_KNOWN, duration
 from engine.contract.job import FIELDS, Job
-from engine.contract.measures import find_measure
+from engine.runs.metrics import find_measure
+from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared import ComparedRun
 from gui.form.rows import EMPTY, TITLES
 from gui.titles import devices_words, model_title, strategy_title

@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-from engine.contract.cut import Cut, Segment, Stage, stages
+from engine.contract.cut import Cut, Segment
+from engine.parallel.cut import Stage, stages
 
 
 class Spot(NamedTuple):

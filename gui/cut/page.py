@@ -10,9 +10,10 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QWidget
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.cut import CannotCut, Cut, automatic, stages
+from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from engine.parallel.cut import CannotCut, automatic, stages
 from gui import shades
 from gui.cut.planner import Planner
 from gui.cut.view import CutView

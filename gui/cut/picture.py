@@ -6,8 +6,9 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from engine.contract.cut import Cut, Stage, moved, reachable
-from engine.contract.format import size
+from engine.contract.cut import Cut
+from engine.parallel.cut import Stage, moved, reachable
+from engine.system.format import size
 from gui import shades, theme
 from gui.cut import words
 from gui.cut.geometry import Bar, lay_out

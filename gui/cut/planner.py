@@ -1,4 +1,4 @@
-"""Measuring a model and finding its cuts, in a process of its own (``python -m engine.planning``)."""
+"""Measuring a model and finding its cuts, in a process of its own (``python -m engine.advisor.planning``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Planner(ChildModule):
     done = Signal(object)
     refused = Signal(object)
 
-    def __init__(self, parent: QObject | None = None, module: str = "engine.planning") -> None:
+    def __init__(self, parent: QObject | None = None, module: str = "engine.advisor.planning") -> None:
         super().__init__(module, "Measuring the model", LINE_LIMIT_BYTES, parent)
         self._found: Cut | Problem | None = None
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
-from engine.contract.cut import Cut, Stage, stages
-from engine.contract.format import size
+from engine.contract.cut import Cut
+from engine.parallel.cut import Stage, stages
+from engine.system.format import size
 from gui.cut import words
 
 _Index = QModelIndex | QPersistentModelIndex

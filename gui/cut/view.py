@@ -16,7 +16,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.cut import Cut, stages
+from engine.contract.cut import Cut
+from engine.parallel.cut import stages
 from gui import theme
 from gui.cut import words
 from gui.cut.picture import CutPicture

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.contract.cut import Cut, Stage
-from engine.contract.format import NOT_KNOWN, size
+from engine.contract.cut import Cut
+from engine.parallel.cut import Stage
+from engine.system.format import NOT_KNOWN, size
 
 
 def count_words(count: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 
 from engine.contract.devices import CPU, Cpu, Gpu, Snapshot, gpu_title
-from engine.contract.quantities import QUANTITIES
+from engine.gpus.quantities import QUANTITIES
 from gui.devices.timeline import KEPT_S, Timeline, Values
 from gui.devices.words import card_order
 from gui.plots.columns import Floats

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
-from engine.contract import paths
 from engine.contract.devices import Shown, Snapshot
 from engine.contract.protocol import FrameError, Frames
+from engine.system import paths
 
 SILENCE_S = 10.0
 """A sampler that has said nothing for so long is ended and started again."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.contract.devices import Gpu
-from engine.contract.format import counted
-from engine.contract.quantities import ALARMING, THROTTLE_WORDS
-from engine.contract.xid_words import PROGRAM_XIDS, xid_words
+from engine.gpus.quantities import ALARMING, THROTTLE_WORDS
+from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
+from engine.system.format import counted
 from gui.devices import words
 from gui.format import clock
 

@@ -6,7 +6,7 @@ import getpass
 from functools import lru_cache
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess
-from engine.contract.format import size
+from engine.system.format import size
 from gui.format import celsius, clock, percent, size_of, watts
 
 

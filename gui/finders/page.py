@@ -10,9 +10,9 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.finders import Finder, FinderProgress
-from engine.contract.format import duration
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
+from engine.system.format import duration
 from gui.finders.child import FinderChild
 from gui.pages import fault_page, lay_out_page, working_page
 from gui.titles import model_title, strategy_title

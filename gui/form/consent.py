@@ -11,10 +11,10 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout
 
-from engine.contract.consent import agree
-from engine.contract.disk import model_file_sha256
-from engine.contract.plain_text import escaped
-from engine.contract.regular_files import UnusableFile, open_regular
+from engine.checks.disk import model_file_sha256
+from engine.runs.consent import agree
+from engine.system.plain_text import escaped
+from engine.system.regular_files import UnusableFile, open_regular
 from gui.background import in_background, raise_again
 
 SHOWN_BYTES = 200_000

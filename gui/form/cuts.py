@@ -7,7 +7,7 @@ from typing import Any
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QBoxLayout, QLineEdit, QPushButton
 
-from engine.contract.format import counted
+from engine.system.format import counted
 from gui.form.editors import Editor
 
 AUTOMATIC = "automatic"

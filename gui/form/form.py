@@ -10,18 +10,18 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
 
+from engine.checks import job_checks
+from engine.checks.disk import ModelFile
 from engine.checks.gpu_support import gpu_problems
 from engine.checks.torch_build import TorchBuild, installed_torch
-from engine.contract import checks
+from engine.checks.weights_checks import weights_line
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU, Snapshot, gpu_title
-from engine.contract.disk import ModelFile
 from engine.contract.idle_fields import DECIDING, idle_fields
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
-from engine.contract.weights_checks import weights_line
 from gui.form import ahead, strategy_marks
 from gui.form.consent import ConsentBar
 from gui.form.cuts import CutsEditor
@@ -385,7 +385,7 @@ class JobForm(QWidget):
             wrong = {problem.field for problem in unread}
             if guest is not None:
                 sane = guest.to_check(sane)
-            judged = checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
+            judged = job_checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
             judged += gpu_problems(sane, self._machine, self._torch, os.environ)
             judged += guest.problems(values, self.disk) if guest is not None else []
             found += [problem for problem in judged if problem.field not in wrong]

@@ -19,7 +19,7 @@ from gui import icons, theme
 
 if TYPE_CHECKING:
     from engine.contract.problems import Problem
-    from engine.contract.runs import RunFolder
+    from engine.runs.folder import RunFolder
     from gui.form.form import JobForm
     from gui.form.seen_disk import SeenDisk
 
@@ -52,7 +52,7 @@ class Guest:
         """The fields that may be changed."""
         if self.run is None:
             return frozenset(self.job.__struct_fields__)
-        from engine.contract.going_on import CHANGEABLE
+        from engine.runs.resume import CHANGEABLE
 
         return CHANGEABLE - {"name"}
 
@@ -90,7 +90,7 @@ class Guest:
         standing = disk.standing(self.run) if self.run is not None else None
         if standing is None:
             return []
-        from engine.contract.going_on import changed_job
+        from engine.runs.resume import changed_job
 
         return changed_job(standing, self.changes(values))[1]
 

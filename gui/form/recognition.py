@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from PySide6.QtCore import QObject
 
-from engine.contract import paths
 from engine.contract.catalogue import Catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
+from engine.system import paths
 from gui.form.recipes import RecipeFollower
 from gui.form.row import FieldRow
 

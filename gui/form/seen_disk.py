@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from engine.contract.disk import Kind, ModelFile, RealDisk
+from engine.checks.disk import Kind, ModelFile, RealDisk
 from engine.contract.weights import OnDisk, Weights, place
 from gui.background import Background
 
 if TYPE_CHECKING:
-    from engine.contract.going_on import Standing
-    from engine.contract.runs import RunFolder
+    from engine.runs.folder import RunFolder
+    from engine.runs.resume import Standing
 
 GRACE_S = 0.02
 """A disk that answers, does so sooner; then all of a change can be shown at once."""
@@ -78,7 +78,7 @@ class SeenDisk(QObject):
 
     def standing(self, run: RunFolder) -> Standing | None:
         """How a run stands."""
-        from engine.contract.going_on import standing
+        from engine.runs.resume import standing
 
         return cast("Standing | None", self._ask(("run", str(run.path)), lambda: standing(run)))
 

@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QKeyEvent, QMouseE
 from PySide6.QtWidgets import QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from engine.contract.devices import Gpu
-from engine.contract.quantities import BY_ID
+from engine.gpus.quantities import BY_ID
 from gui import shades, theme
 from gui.devices.states import joined
 from gui.format import size_of

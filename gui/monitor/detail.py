@@ -9,8 +9,8 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from engine.contract.devices import GpuProcess, NvLink
-from engine.contract.format import size
-from engine.contract.xid_words import xid_words
+from engine.gpus.xid_words import xid_words
+from engine.system.format import size
 from gui.devices.history import DeviceHistory
 from gui.devices.parts import ElidedLabel, set_kind
 from gui.devices.states import joined

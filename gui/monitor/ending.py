@@ -12,7 +12,7 @@ from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
-from engine.contract.format import duration, size
+from engine.system.format import duration, size
 from gui.monitor.process_lines import Line
 from gui.question import QuestionBar
 from gui.titles import gpu_names

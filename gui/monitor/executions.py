@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import (
     EVENT,
     AnyEvent,
@@ -21,7 +20,8 @@ from engine.contract.events import (
     Waiting,
     Warned,
 )
-from engine.contract.runs import RunFolder, State
+from engine.runs.folder import RunFolder, State
+from engine.system.decode_errors import NOT_DECODED
 
 _BEGINNING = b'\n{"type":"run_started"'
 """The encoder writes the tag first, so that it is searched for without decoding what lies between."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.contract.devices import Gpu
-from engine.contract.format import size
-from engine.contract.quantities import BY_ID, THROTTLE_WORDS
+from engine.gpus.quantities import BY_ID, THROTTLE_WORDS
+from engine.system.format import size
 from gui import theme
 from gui.devices import words
 from gui.devices.history import DeviceHistory

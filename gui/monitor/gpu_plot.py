@@ -8,7 +8,7 @@ from functools import partial
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
-from engine.contract.quantities import BY_ID
+from engine.gpus.quantities import BY_ID
 from gui import theme
 from gui.devices.history import DeviceHistory
 from gui.monitor.facts import line_color, line_scale, lines_of

@@ -12,7 +12,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QScrollArea, QVBoxLayout, QWidget
 
 from engine.contract.devices import Gpu
-from engine.contract.quantities import BY_ID, QUANTITIES, Quantity
+from engine.gpus.quantities import BY_ID, QUANTITIES, Quantity
 from gui import theme
 from gui.devices.history import DeviceHistory
 from gui.flow import FlowLayout

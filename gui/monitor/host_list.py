@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
-from engine.contract.format import counted
+from engine.system.format import counted
 from gui.devices.parts import set_kind
 from gui.monitor.hosts import Hosts
 

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.devices import is_gpu
 from engine.contract.events import RunFinished
-from engine.contract.runs import ENDED, RunFolder, State, list_runs
+from engine.runs.folder import ENDED, RunFolder, State, list_runs
 from gui.background import Background, expected_of_a_disk, in_background, why
 from gui.monitor.executions import executions
 from gui.titles import title

@@ -11,7 +11,7 @@ from typing import Any
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPainter, QPixmap
 
-from engine.contract.format import NOT_KNOWN, duration, size
+from engine.system.format import NOT_KNOWN, duration, size
 from gui import theme
 from gui.icons import icon, pixmap
 from gui.monitor.process_lines import Key, Line

@@ -24,9 +24,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.csv_writer import CsvWriter
 from engine.contract.devices import Snapshot, gpu_title
-from engine.contract.plain_text import encodable
+from engine.system.csv_writer import CsvWriter
+from engine.system.plain_text import encodable
 from gui.devices.history import device_key
 from gui.devices.parts import ElidedLabel
 from gui.devices.words import card_order

@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QFileDialog, QWidget
 
-from engine.contract.quantities import QUANTITIES
+from engine.gpus.quantities import QUANTITIES
 from gui.devices.history import DeviceHistory
 from gui.export import ExportError, export_csv, export_png
 from gui.files import choose_target

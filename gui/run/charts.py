@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QHBoxLayout, QSplitter, QVBoxLayout, QWidget
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
-from engine.contract.format import size
-from engine.contract.quantities import GIB
+from engine.gpus.quantities import GIB
+from engine.system.format import size
 from gui import theme
 from gui.plots.columns import Column, Floats
 from gui.plots.group import AxisKind, PlotGroup

@@ -39,9 +39,9 @@ from engine.contract.events import (
     Waiting,
     Warned,
 )
-from engine.contract.format import duration
-from engine.contract.measures import find_measure
-from engine.contract.plain_text import brief
+from engine.runs.metrics import find_measure
+from engine.system.format import duration
+from engine.system.plain_text import brief
 from gui.run.figures import DeviceColumns, Looks, Steps, Validations
 from gui.titles import changes_words
 

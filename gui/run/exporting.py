@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 from gui.child import ChildModule
 
 LINE_LIMIT_BYTES = 1 << 20

@@ -18,8 +18,8 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.job import Job
-from engine.contract.plain_text import shortened
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
+from engine.system.plain_text import shortened
 from gui import theme
 from gui.plots.group import AxisKind
 from gui.run.charts import RunCharts

@@ -44,7 +44,7 @@ def _building(job: Job, plan: Planned) -> str:
         return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({given})"
     if job.model.startswith(TIMM):
         given = f"{job.model!r}, {classes}, {channels}, {plan.image_size}"
-        return f"import torch; from engine.tasks.timm_models import construct; model = construct({given})"
+        return f"import torch; from engine.models.timm_models import construct; model = construct({given})"
     if task in ("detection", "instance_segmentation"):
         return _detector(job, plan) + other
     more = ", aux_logits=False" if job.model in _WITHOUT_SIDE_HEADS else ""
@@ -76,7 +76,7 @@ def _detector(job: Job, plan: Planned) -> str:
     if job.model.endswith("_light"):
         known = "DETECTORS" if job.model.startswith("fasterrcnn") else "MASKERS"
         return (
-            f"import torch; from engine.tasks.detection_models import {known}; "
+            f"import torch; from engine.models.detection_models import {known}; "
             f"model = {known}[{job.model!r}].construct({classes}, {plan.image_size})"
         )
     given = f"{job.model!r}, weights=None, weights_backbone=None, num_classes={classes}"
@@ -85,17 +85,17 @@ def _detector(job: Job, plan: Planned) -> str:
 
 def _mnist(job: Job, plan: Planned) -> str:
     given = f"{len(plan.classes)}, channels={plan.channels}"
-    return f"import torch; from engine.tasks.mnist_cnn import MnistCnn; model = MnistCnn({given})"
+    return f"import torch; from engine.models.networks.mnist_cnn import MnistCnn; model = MnistCnn({given})"
 
 
 def _road(job: Job, plan: Planned) -> str:
     given = f"{job.model!r}, channels={plan.channels}"
-    return f"import torch; from engine.tasks.road_models import network; model = network({given})"
+    return f"import torch; from engine.models.road_models import network; model = network({given})"
 
 
 def _cloud(job: Job, plan: Planned) -> str:
     return (
-        "import torch; from engine.tasks.pointcnn import PointCNN; from engine.tasks.point_segmentation import WIDTHS; "
+        "import torch; from engine.models.networks.pointcnn import PointCNN; from engine.tasks.point_segmentation import WIDTHS; "
         f"model = PointCNN({plan.channels}, {len(plan.classes)}, WIDTHS[{job.model!r}])"
     )
 
@@ -104,7 +104,7 @@ def _edges(job: Job, plan: Planned) -> str:
     file, _, norm = job.model.partition("_")
     made = f"{file.capitalize()}({'batch_norm=True' if norm else ''})"
     other = "" if plan.channels == 3 else _OTHER_CHANNELS.format(channels=plan.channels)
-    return f"import torch; from engine.tasks.{file} import {file.capitalize()}; model = {made}{other}"
+    return f"import torch; from engine.models.networks.{file} import {file.capitalize()}; model = {made}{other}"
 
 
 _OF_MODELS: dict[str, Callable[[Job, Planned], str]] = {"mnist_cnn": _mnist}

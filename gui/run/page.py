@@ -9,7 +9,7 @@ from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 from gui import theme
 from gui.files import choose, choose_target
 from gui.run.charts import RunCharts, device_titles

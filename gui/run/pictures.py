@@ -20,7 +20,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from engine.contract.format import size
+from engine.system.format import size
 from gui import theme
 
 MOST = 32.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO
 
-from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, AnyEvent
 from engine.contract.protocol import MAX_FRAME_BYTES
+from engine.system.decode_errors import NOT_DECODED
 
 _CHUNK_BYTES = 1 << 16
 """What is decoded at once: a third of a millisecond's work, whose events the processor's cache still holds when they are

@@ -9,9 +9,9 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from engine.contract.events import RunFinished
-from engine.contract.format import duration, size
-from engine.contract.measures import measure_words
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
+from engine.runs.metrics import measure_words
+from engine.system.format import duration, size
 from gui.files import reveal
 from gui.run.data import RunData
 from gui.run.loading import loading_code

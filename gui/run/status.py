@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.contract.events import fetch_left_s
-from engine.contract.format import counted, size
-from engine.contract.runs import State
+from engine.runs.folder import State
+from engine.system.format import counted, size
 from gui.run.data import Asked, RunData, attempt_words
 from gui.titles import short_measure
 

@@ -9,12 +9,12 @@ from functools import partial
 
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
-from engine.contract.connection import NotRunning, RunConnection, ServerMessage, send, silent
 from engine.contract.events import RunFinished
-from engine.contract.interruptions import why_interrupted
-from engine.contract.plain_text import encodable
 from engine.contract.protocol import Adjust, Command, Goodbye, Pause, SaveElsewhere, Stop, Welcome
-from engine.contract.runs import ENDED, RunFolder, State
+from engine.runs.connection import NotRunning, RunConnection, ServerMessage, send, silent
+from engine.runs.folder import ENDED, RunFolder, State
+from engine.runs.interruptions import why_interrupted
+from engine.system.plain_text import encodable
 from gui.background import Background, in_background
 from gui.run.data import Asked, RunData
 from gui.run.reading import LogReader

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
-from engine.contract.cut import stages
 from engine.contract.events import Planned
+from engine.parallel.cut import stages
 from gui.cut import words
 from gui.cut.picture import CutPicture
 from gui.devices.parts import ElidedLabel

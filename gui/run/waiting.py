@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.contract import paths
 from engine.contract.devices import CPU
 from engine.contract.events import Waiting
-from engine.contract.plain_text import shortened
-from engine.contract.run_notes import read_notes
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
+from engine.runs.notes import read_notes
+from engine.system import paths
+from engine.system.plain_text import shortened
 from gui.titles import gpu_names, listed, model_title
 
 _NAMED = 2

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QInputDialog, QMenu, QPushButton, QWidget
 
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
 from gui.runs.deleting import GOING_ON
 
 _CHANGE = "Resume with c&hanges …"

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, CheckpointSaved
-from engine.contract.format import size
-from engine.contract.runs import OLDER_CHECKPOINT, RunFolder
+from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
+from engine.system.decode_errors import NOT_DECODED
+from engine.system.format import size
 from gui.format import lately
 
 BEST = "best.pt"

@@ -11,9 +11,9 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
-from engine.contract.format import counted, size
-from engine.contract.runs import RunFolder, RunSummary
-from engine.contract.trash import CannotTrash, Holding, Trashed, holding, put_back, trash_run
+from engine.runs.folder import RunFolder, RunSummary
+from engine.runs.trash import CannotTrash, Holding, Trashed, holding, put_back, trash_run
+from engine.system.format import counted, size
 from gui.background import Background, in_background
 from gui.question import QuestionBar
 from gui.titles import title

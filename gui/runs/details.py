@@ -21,10 +21,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.format import counted, duration
-from engine.contract.measures import best_words
-from engine.contract.run_notes import tags_of
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
+from engine.runs.metrics import best_words
+from engine.runs.notes import tags_of
+from engine.system.format import counted, duration
 from gui.background import in_background
 from gui.devices.parts import ElidedLabel
 from gui.flow import FlowLayout

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.contract.format import size
 from engine.contract.job import FIELDS, changed_fields
-from engine.contract.runs import RunFolder
-from engine.contract.trash import Holding, holding
+from engine.runs.folder import RunFolder
+from engine.runs.trash import Holding, holding
+from engine.system.format import size
 from gui.runs.checkpoints import Checkpoint, checkpoints_of
 from gui.titles import SCHEDULES, devices_words, model_title, strategy_title
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolButton, QWidget
 
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
 from gui.flow import FlowLayout
 from gui.runs.wanted import Wanted
 from gui.titles import model_title, strategy_title

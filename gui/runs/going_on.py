@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.contract.protocol import Command
-    from engine.contract.runs import RunFolder
+    from engine.runs.folder import RunFolder
 
 LOOKED_AT = 50
 """How many of the newest runs are looked at for those that still go on."""
@@ -15,7 +15,7 @@ LOOKED_AT = 50
 
 def runs_going_on() -> list[RunFolder]:
     """Those of the newest runs that have not ended, newest first."""
-    from engine.contract.runs import list_runs
+    from engine.runs.folder import list_runs
 
     return [run for run in list_runs(LOOKED_AT) if run.state() in ("starting", "waiting", "running")]
 
@@ -41,9 +41,9 @@ def ask_to_pause(run_id: str) -> RunFolder:
 
 
 def _ask(run_id: str, command: Command) -> RunFolder:
-    from engine.contract.connection import RunConnection
     from engine.contract.protocol import COMMANDS_ONLY
-    from engine.contract.run_index import find_run
+    from engine.runs.connection import RunConnection
+    from engine.runs.index import find_run
 
     run = find_run(run_id)
     if run is None:
@@ -56,8 +56,9 @@ def _ask(run_id: str, command: Command) -> RunFolder:
 def runs_ahead() -> dict[str, tuple[str, ...]]:
     """The titles of the runs that a new one would stand behind, by device: first those that have it, then those in line
     for it. Empty where there is no line to look at: the run itself will say so."""
-    from engine.contract import paths, queue
-    from engine.contract.runs import RunFolder
+    from engine.runs import queue
+    from engine.runs.folder import RunFolder
+    from engine.system import paths
     from gui.titles import title_of
 
     try:
@@ -74,7 +75,7 @@ def runs_ahead() -> dict[str, tuple[str, ...]]:
 
 def run_to_show() -> RunFolder | None:
     """The newest run that goes on, else the newest of all."""
-    from engine.contract.runs import list_runs
+    from engine.runs.folder import list_runs
 
     runs = runs_going_on() or list_runs(1)
     return runs[0] if runs else None

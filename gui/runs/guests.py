@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from engine.contract.events import Verdict
-from engine.contract.going_on import checkpoint_of
 from engine.contract.job import Job
-from engine.contract.runs import RunFolder, RunSummary
+from engine.runs.folder import RunFolder, RunSummary
+from engine.runs.resume import checkpoint_of
 from gui.form.guest import Guest
 from gui.format import lately
 from gui.runs.checkpoints import Checkpoint, checkpoints_of, to_fork_from

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
 
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
 from gui import icons, theme
 from gui.format import moment
 from gui.titles import doing, model_title, title

@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.contract import queue
-from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.events import Waiting
-from engine.contract.going_on import go_on, job_to_go_on
-from engine.contract.launch import start_supervisor
 from engine.contract.protocol import COMMANDS_ONLY, Stop
-from engine.contract.queue import Ticket
-from engine.contract.runs import RunFolder
+from engine.runs import queue
+from engine.runs.connection import NotRunning, RunConnection
+from engine.runs.folder import RunFolder
+from engine.runs.launch import start_supervisor
+from engine.runs.queue import Ticket
+from engine.runs.resume import go_on, job_to_go_on
 from gui.format import lately
 from gui.titles import devices_words, title_of
 

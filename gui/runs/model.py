@@ -10,10 +10,10 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
 from PySide6.QtGui import QIcon
 
-from engine.contract.format import NOT_KNOWN, duration
-from engine.contract.measures import best_measure, best_words
-from engine.contract.plain_text import shortened
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
+from engine.runs.metrics import best_measure, best_words
+from engine.system.format import NOT_KNOWN, duration
+from engine.system.plain_text import shortened
 from gui import theme
 from gui.format import moment
 from gui.icons import icon, pixmap

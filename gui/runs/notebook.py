@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from engine.contract.run_notes import RunNotes, change_notes
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
+from engine.runs.notes import RunNotes, change_notes
 from gui.background import Background, in_background
 
 

@@ -8,9 +8,9 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
-from engine.contract.format import size
-from engine.contract.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
+from engine.runs.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
+from engine.system.format import size
 from gui import icons, theme
 from gui.background import Background, in_background
 from gui.titles import title_of

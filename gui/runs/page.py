@@ -9,10 +9,10 @@ from PySide6.QtCore import QModelIndex, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
-from engine.contract import paths
-from engine.contract.format import counted
-from engine.contract.run_notes import tags_of
-from engine.contract.runs import RunFolder, RunSummary
+from engine.runs.folder import RunFolder, RunSummary
+from engine.runs.notes import tags_of
+from engine.system import paths
+from engine.system.format import counted
 from gui.background import in_background
 from gui.files import reveal
 from gui.form.guest import Guest

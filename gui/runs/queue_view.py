@@ -18,10 +18,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract import queue
-from engine.contract.format import counted
-from engine.contract.queue import CannotQueue
-from engine.contract.runs import RunFolder
+from engine.runs import queue
+from engine.runs.folder import RunFolder
+from engine.runs.queue import CannotQueue
+from engine.system.format import counted
 from gui import icons, theme
 from gui.background import Background, in_background
 from gui.flow import FlowLayout

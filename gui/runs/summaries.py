@@ -7,8 +7,8 @@ import time
 
 from PySide6.QtCore import QObject, Signal
 
-from engine.contract.run_index import RunIndex
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
+from engine.runs.index import RunIndex
 from gui.background import emitted, expected_of_a_disk, why
 
 _TELL_AFTER_S = 0.1

@@ -9,7 +9,7 @@ from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
 from gui.runs.model import NAME, STARTED, RunsModel
 
 _ROWS_MEASURED = 40

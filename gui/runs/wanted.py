@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
 from gui.titles import model_title, strategy_title, title
 
 

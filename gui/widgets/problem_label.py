@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
 
-from engine.contract.plain_text import shortened
 from engine.contract.problems import Problem
+from engine.system.plain_text import shortened
 from gui import icons, theme
 
 

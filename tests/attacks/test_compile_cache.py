@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract import paths
 from engine.contract.events import Warned
+from engine.system import paths
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Begin, Make
 from tests.support.cases import some
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.attacks
 
 SETTLE = """
 import json, os
-from engine import compile_cache
+from engine.system import compile_cache
 why = compile_cache.keep_private()
 print(json.dumps([why, {name: os.environ[name] for name in compile_cache.FOLDERS}]))
 """

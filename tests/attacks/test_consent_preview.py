@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtWidgets import QApplication, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
-from engine.contract.disk import model_file_sha256
+from engine.checks.disk import model_file_sha256
 from gui.form.consent import SHOWN_BYTES, ConsentBar
 from tests.gui.conftest import OFFSCREEN_NOISE
 

@@ -16,9 +16,9 @@ from pytestqt.qtbot import QtBot
 
 from engine.cli.exit_codes import FAILED, INTERRUPTED
 from engine.contract.events import PhaseChanged
-from engine.contract.interruptions import why_interrupted
-from engine.contract.paths import sample_dataset
-from engine.contract.runs import process_start, run_names
+from engine.runs.folder import process_start, run_names
+from engine.runs.interruptions import why_interrupted
+from engine.system.paths import sample_dataset
 from gui.run.store import RunStore
 from tests.engine.supervisor.supervised import ROOT, wait_until
 from tests.faults.conftest import Begin, Follow, Make

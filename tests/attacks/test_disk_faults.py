@@ -17,7 +17,7 @@ import torch
 from _pytest.mark import ParameterSet
 
 from engine.contract.events import CheckpointSaved, RunFinished
-from engine.training.checkpoints import whole_checksum
+from engine.training.checkpointing.checkpoint_files import whole_checksum
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import EPOCHS, Begin, Make, Whole
 from tests.faults.damage import (

@@ -12,14 +12,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from engine.checks.disk import model_file_sha256
 from engine.cli.exit_codes import BAD_REQUEST
-from engine.contract import consent, paths
-from engine.contract.disk import model_file_sha256
 from engine.contract.events import Failed
 from engine.contract.finders import FINDING, FinderFailed, FinderOrder
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningFailed
-from engine.contract.runs import create_run
+from engine.runs import consent
+from engine.runs.folder import create_run
+from engine.system import paths
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Begin, Follow, Make
 from tests.faults.test_access import HARMLESS, RUNS
@@ -89,7 +90,7 @@ def test_that_a_finder_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path,
 @pytest.mark.long
 def test_that_the_planner_runs_no_program_of_a_foreign_job(foreign: Job, ran: Path) -> None:
     asked = msgspec.structs.replace(foreign, strategy="pipeline", devices=("cpu", "cpu"))
-    found = PLANNING.decode(answers("engine.planning", msgspec.json.encode(asked))[-1])
+    found = PLANNING.decode(answers("engine.advisor.planning", msgspec.json.encode(asked))[-1])
     assert isinstance(found, PlanningFailed)
     assert REFUSED in found.problem.message
     assert not ran.exists()

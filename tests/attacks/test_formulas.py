@@ -15,8 +15,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.cli.gpus import csv_lines
-from engine.contract.csv_writer import CsvWriter
 from engine.contract.devices import GpuProcess
+from engine.system.csv_writer import CsvWriter
 from gui.compare.rows import rows
 from gui.compare.saving import CurvesTable, RowsTable
 from gui.devices.history import DeviceHistory

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine.contract.plain_text import MOST_SHOWN
+from engine.system.plain_text import MOST_SHOWN
 from tests.attacks.mutation import KINDS
 
 pytestmark = pytest.mark.attacks
@@ -25,8 +25,8 @@ MOST_BYTES = 1 << 30
 _LOOK = """
 import gc, json, os, re, shutil, sys, time, traceback
 from pathlib import Path
-from engine.data.inspection import inspect
-from engine.data.memory import limit_memory
+from engine.data.inspection.inspector import inspect
+from engine.data.memory_limit import limit_memory
 from tests.attacks.mutation import KINDS, Honest, damage
 
 DONE = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_spawn", "socket.connect", "pickle.find_class"}

@@ -18,7 +18,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.contract.connection import RunConnection
 from engine.contract.events import Event, LogLine, RunFinished
 from engine.contract.protocol import (
     COMMANDS_ONLY,
@@ -30,6 +29,7 @@ from engine.contract.protocol import (
     Stop,
     Welcome,
 )
+from engine.runs.connection import RunConnection
 from engine.supervisor import server as server_module
 from engine.supervisor.server import MAX_CLIENTS, MAX_CONTROLS
 from tests.attacks.hostile_frames import said, send

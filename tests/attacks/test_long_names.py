@@ -13,10 +13,10 @@ from msgspec import structs
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot
-from engine.contract.plain_text import MOST_SHOWN, brief, shortened
-from engine.data.inspection import inspect
+from engine.data.inspection.inspector import inspect
 from engine.gpus import host
 from engine.gpus.host import HostProcesses
+from engine.system.plain_text import MOST_SHOWN, brief, shortened
 from tests.gui.devices.snapshots import snapshot
 from tests.support.pictures import picture
 

@@ -23,11 +23,11 @@ from engine.cli.terminal import say
 from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.devices import Gpu, GpuProcess, Snapshot
 from engine.contract.events import CheckpointSaved, Failed, LogLine, Planned, RunFinished, Warned
-from engine.contract.plain_text import escaped
 from engine.contract.problems import Problem
 from engine.contract.recipes import path_of
-from engine.contract.run_notes import change_notes
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
+from engine.runs.notes import change_notes
+from engine.system.plain_text import escaped
 from tests.attacks.hostile_names import NAMES
 from tests.engine.cli.machines import gpu, machine
 from tests.gui.run.written import a_run

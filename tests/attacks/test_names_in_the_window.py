@@ -40,12 +40,12 @@ from engine.contract.events import (
     Warned,
 )
 from engine.contract.legend import LegendEntry
-from engine.contract.plain_text import MOST_SHOWN, brief
 from engine.contract.problems import Problem
 from engine.contract.recipes import MOST_LINE, path_of
-from engine.contract.run_notes import change_notes
-from engine.contract.runs import RunFolder, create_run
-from engine.data.formats import MOST_LETTERS
+from engine.data.formats.registry import MOST_LETTERS
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.notes import change_notes
+from engine.system.plain_text import MOST_SHOWN, brief
 from gui.launcher import Launcher
 from gui.main_window import MONITOR, RUNS, TRAIN, MainWindow
 from gui.monitor.bar import VIEWS

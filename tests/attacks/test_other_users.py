@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.run_notes import change_notes
-from engine.contract.trash import holding, put_back, trash_run
+from engine.runs.notes import change_notes
+from engine.runs.trash import holding, put_back, trash_run
 from tests.faults.damage import mount, unmount
 from tests.gui.run.written import a_run
 from tests.support.nobody import NOBODY, as_nobody
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.attacks
 
 USER = NOBODY - 1
 THINGS = ("runs", "consent", "logs", "cache")
-IMPORTED = "from engine.contract import consent, paths; from engine.contract.job import Job; from engine.contract.runs import create_run"
+IMPORTED = "from engine.contract.job import Job; from engine.runs import consent; from engine.runs.folder import create_run; from engine.system import paths"
 USE = """
 def why_not(act, *words):
     try:

@@ -17,8 +17,8 @@ import pytest
 
 from engine.cli.exit_codes import BAD_REQUEST
 from engine.contract.events import CheckpointSaved, Event, Planned, Restarting, RunFinished
-from engine.contract.runs import START_GRACE_S, list_runs
-from engine.training.checkpoints import whole_checksum
+from engine.runs.folder import START_GRACE_S, list_runs
+from engine.training.checkpointing.checkpoint_files import whole_checksum
 from tests.engine.cli.terminal import command
 from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
 from tests.faults.conftest import Begin, Make

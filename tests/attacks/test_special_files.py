@@ -16,17 +16,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.checks.disk import RealDisk
+from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import problems
-from engine.contract.disk import RealDisk
 from engine.contract.job import Job
-from engine.contract.regular_files import UnusableFile, open_regular, read_regular
-from engine.data.inspection import inspect
-from engine.data.opening import open_splits
-from engine.data.pictures import DatasetError, PictureSet, UnreadablePicture
-from engine.data.samples import SampleSet
-from engine.tasks import user_file, weights
-from engine.tasks.base import TaskError
+from engine.data.datasets.images import DatasetError, PictureSet, UnreadablePicture
+from engine.data.datasets.open_splits import open_splits
+from engine.data.datasets.samples import SampleSet
+from engine.data.inspection.inspector import inspect
+from engine.models import user_file, weights
+from engine.models.base import TaskError
+from engine.system.regular_files import UnusableFile, open_regular, read_regular
 from tests.attacks import hostile_folders as honest
 
 pytestmark = [pytest.mark.attacks, pytest.mark.timeout(60)]

@@ -16,11 +16,11 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.cli.exit_codes import FAILED
-from engine.contract import connection
-from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.events import StepMetrics
 from engine.contract.protocol import Stop
-from engine.contract.runs import RunFolder, SupervisorFile, process_start
+from engine.runs import connection
+from engine.runs.connection import NotRunning, RunConnection
+from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from gui.run.store import RunStore
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events
 from tests.gui.conftest import OFFSCREEN_NOISE

@@ -25,13 +25,13 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine import linux
 from engine.contract.augmentation import in_words, transforms
 from engine.contract.job import Job
-from engine.data.loader import BatchLoader
-from engine.data.opening import open_splits
+from engine.data.datasets.open_splits import open_splits
+from engine.data.loading.image_loader import BatchLoader
+from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
-from engine.data.sampler import GlobalBatchSampler
+from engine.system import linux
 from engine.tasks import TASKS
 from tests.support.timed_runs import where
 

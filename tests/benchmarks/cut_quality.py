@@ -31,11 +31,12 @@ sys.path.insert(0, str(ROOT))
 from engine.contract.cut import Cut  # noqa: E402
 from engine.contract.job import Job  # noqa: E402
 from engine.contract.worker import WorkerSpec  # noqa: E402
-from engine.data.loader import Batch  # noqa: E402
-from engine.strategies.cut import Traces  # noqa: E402
+from engine.data.loading.base_loader import Batch  # noqa: E402
+from engine.optim.optimizer_step import Updater  # noqa: E402
+from engine.strategies.base import ResolvedJob  # noqa: E402
 from engine.strategies.pipeline import Pipeline  # noqa: E402
+from engine.strategies.pipelining.model_split import Traces  # noqa: E402
 from engine.tasks import TASKS  # noqa: E402
-from engine.training.optimizers import Updater  # noqa: E402
 from tests.support.lessons import lesson  # noqa: E402
 
 AIM = 0.95
@@ -80,8 +81,8 @@ class GivenCut(Pipeline):
 
     given: Cut | None = None
 
-    def _found_cut(self, model: nn.Module, traces: Traces, example_shape: tuple[int, int, int]) -> Cut:
-        return self.given or super()._found_cut(model, traces, example_shape)
+    def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
+        return self.given or super()._found_cut(model, traces)
 
 
 class Trial:
@@ -110,7 +111,9 @@ class Trial:
         self.strategy.setup()
 
     def automatic(self) -> Cut:
-        self.strategy.wrap(copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape)
+        self.strategy.wrap(
+            copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape, ResolvedJob(self.job)
+        )
         assert self.strategy.cut is not None
         return self.strategy.cut
 
@@ -118,14 +121,18 @@ class Trial:
         """Pictures a second of the fastest of some steps, after one that is not counted."""
         strategy = self.strategy
         strategy.given = msgspec.structs.replace(cut, cuts=(place,))
-        strategy.wrap(copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape)
-        updater = Updater(strategy.parameters(), self.job, 1000, strategy.device, over_parts=strategy.over_parts)
+        strategy.wrap(
+            copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape, ResolvedJob(self.job)
+        )
+        updater = Updater(
+            strategy.parameters(), self.job, 1000, strategy.device, sum_over_shards=strategy.sum_over_shards
+        )
         seconds = []
         for _ in range(1 + self.steps):
-            strategy.agree((0,))  # both begin together
+            strategy.collectives.all_reduce_max((0,))  # both begin together
             begun = time.perf_counter()
             strategy.step(self._batch(), updater)
-            strategy.agree((0,))
+            strategy.collectives.all_reduce_max((0,))
             seconds.append(time.perf_counter() - begun)
         return self.job.batch_size / min(seconds[1:])
 
@@ -154,7 +161,7 @@ class Trial:
 
     def _agreed(self, rates: dict[str, float]) -> list[str]:
         """The places from the fastest to the slowest, by the slower of both workers' clocks."""
-        slower = self.strategy.agree([round(-1e6 * rate) for rate in rates.values()])
+        slower = self.strategy.collectives.all_reduce_max([round(-1e6 * rate) for rate in rates.values()])
         return [place for _, place in sorted(zip(slower, rates, strict=True))]
 
 

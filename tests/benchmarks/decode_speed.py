@@ -30,10 +30,10 @@ import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from engine.data.decoding import decode, fit, jpeg_pixels
-from engine.data.opening import open_splits
-from engine.data.pictures import PictureSet
-from engine.data.source import PictureSource
+from engine.data.datasets.images import PictureSet
+from engine.data.datasets.open_splits import open_splits
+from engine.data.decoding.images import decode, fit, jpeg_pixels
+from engine.data.loading.decode_pool import PictureSource
 from tests.support.timed_runs import make_pictures, where
 
 SIZES = (64, 160, 224)

@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import Failed, Validation
 from engine.contract.job import Job
-from engine.data.edges import EdgeSplit
-from engine.data.edges_pictures import EdgedPictures
-from engine.data.edges_reading import OUTSIDE
+from engine.data.datasets.edge_images import EdgedPictures
+from engine.data.decoding.edges import OUTSIDE
+from engine.data.formats.edges import EdgeSplit
 from engine.supervisor.environment import usable_cores
 from engine.tasks import TASKS, Lesson
 from engine.tasks.classification import IMAGENET

@@ -31,18 +31,18 @@ from engine.contract.events import Validation
 from engine.contract.job import Job
 from engine.contract.problems import errors
 from engine.contract.worker import WorkerSpec
-from engine.data.boxed_pictures import BoxedPictures
-from engine.data.epochs import Batch
-from engine.data.opening import Splits, open_splits
-from engine.data.orientation import DIRECTIONS, LINE
-from engine.data.pictures import PictureSet
+from engine.data.datasets.boxed_images import BoxedPictures
+from engine.data.datasets.images import PictureSet
+from engine.data.datasets.open_splits import Splits, open_splits
+from engine.data.datasets.orientation import DIRECTIONS, LINE
+from engine.data.loading.base_loader import Batch
 from engine.data.randomness import RandomStreams
+from engine.models.road_models import CLASSES, SCORES
+from engine.models.torchvision_detectors import MASK_SIDE, instances
 from engine.strategies import STRATEGIES
 from engine.supervisor.environment import usable_cores
 from engine.tasks import TASKS, Lesson, Task
-from engine.tasks.detectors import MASK_SIDE, instances
-from engine.tasks.road_models import CLASSES, SCORES
-from engine.training.feeds import Feeds
+from engine.training.dataloaders import Feeds
 from tests.support.timed_runs import where
 from tests.support.worker_group import Forker, WorkerGroup
 

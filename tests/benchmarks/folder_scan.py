@@ -51,15 +51,15 @@ def make(folder: Path, files: int, separate: bool) -> Path:
 
 
 def recognise(folder: str) -> object:
-    from engine.data.formats import recognise
+    from engine.data.formats.registry import recognise
 
     return recognise(folder, val_fraction=0.2, seed=0)
 
 
 def start(folder: str) -> object:
-    from engine.data.opening import open_splits
+    from engine.data.datasets.open_splits import open_splits
+    from engine.data.loading.sampler import GlobalBatchSampler
     from engine.data.randomness import RandomStreams
-    from engine.data.sampler import GlobalBatchSampler
 
     splits = open_splits(folder, val_fraction=0.2, seed=0)
     sampler = GlobalBatchSampler(len(splits.train), 64, 0, 1, RandomStreams(0))
@@ -67,7 +67,7 @@ def start(folder: str) -> object:
 
 
 def inspect(folder: str) -> object:
-    from engine.data.inspection import inspect
+    from engine.data.inspection.inspector import inspect
 
     return inspect(folder, val_fraction=0.2, seed=0, progress=lambda done, total: None)
 

@@ -65,7 +65,7 @@ def time_calls() -> list[dict[str, Any]]:
     """Each function of NVML that readings of all GPUs call: how often a reading, and microseconds for a call."""
     import pynvml
 
-    from engine.gpus.nvml import NvmlReader
+    from engine.gpus.nvml.nvml_reader import NvmlReader
 
     spent: dict[str, list[float]] = defaultdict(list)
 

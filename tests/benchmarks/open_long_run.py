@@ -43,7 +43,7 @@ from engine.contract.events import (
     Validation,
 )
 from engine.contract.job import Job
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
 from gui import theme
 from gui.run.page import RunPage
 from gui.run.store import RunStore

@@ -26,8 +26,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import psutil
 
-from engine.contract import paths
-from engine.contract.connection import RunConnection
 from engine.contract.events import (
     AnyEvent,
     CheckpointSaved,
@@ -39,11 +37,13 @@ from engine.contract.events import (
     RunStarted,
     StepMetrics,
 )
-from engine.contract.going_on import last_execution
 from engine.contract.job import Job
-from engine.contract.launch import Preloader
 from engine.contract.protocol import Pause, Stop, Welcome
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.connection import RunConnection
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.launch import Preloader
+from engine.runs.resume import last_execution
+from engine.system import paths
 from tests.support.timed_runs import where
 
 AIMS_S = {

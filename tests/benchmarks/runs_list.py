@@ -26,11 +26,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from engine.contract import paths
 from engine.contract.job import save_job
-from engine.contract.run_index import RunIndex
-from engine.contract.run_notes import change_notes
-from engine.contract.runs import RunFolder, SupervisorFile
+from engine.runs.folder import RunFolder, SupervisorFile
+from engine.runs.index import RunIndex
+from engine.runs.notes import change_notes
+from engine.system import paths
 from tests.gui.run.written import job, story, write
 
 ROOT = Path(__file__).parents[2]

@@ -20,14 +20,14 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from engine.contract import paths
-from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.events import RunFinished, StepMetrics
 from engine.contract.job import Job
-from engine.contract.launch import Preloader, start_supervisor
 from engine.contract.protocol import Stop
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.connection import NotRunning, RunConnection
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.launch import Preloader, start_supervisor
 from engine.supervisor.environment import describe
+from engine.system import paths
 
 AIM_S = 1.0
 

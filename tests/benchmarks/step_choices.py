@@ -20,15 +20,16 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine import linux
 from engine.contract.events import Chosen
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
+from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
 from engine.supervisor.environment import usable_cores
+from engine.system import linux
 from engine.tasks import TASKS
-from engine.training.trials import FORMATS, SHARE, Trials
+from engine.training.autotune import FORMATS, SHARE, Trials
 from tests.support.lessons import class_of_picture
 from tests.support.timed_runs import where
 
@@ -51,10 +52,10 @@ def passes(job: Job, device: str, threads: int, shape: tuple[int, int, int], rou
     seconds: dict[str, list[float]] = {f"{count} {name}": [] for count, name in ways}
     rehearsals = []
     for count, name in ways:
-        strategy = strategy_for(msgspec.structs.replace(job, memory_format=name), device, count)
+        strategy, own = strategy_for(job, device, count), msgspec.structs.replace(job, memory_format=name)
         model = TASKS["classification"].build_model(job, 10, shape[0])
         model.to(strategy.device).to(memory_format=FORMATS[name])
-        rehearsals.append((count, Rehearsal(strategy, model, class_of_picture(), shape, strategy.device)))
+        rehearsals.append((count, Rehearsal(strategy, own, model, class_of_picture(), shape)))
     for _ in range(rounds + 1):
         for (count, rehearsal), taken in zip(rehearsals, seconds.values(), strict=True):
             torch.set_num_threads(count)
@@ -87,11 +88,10 @@ def main() -> int:
         model = TASKS["classification"].build_model(job, 10, channels)
         torch.set_num_threads(threads)
         begun = time.perf_counter()
-        trials.settle(model, {})
-        strategy.wrap(model, class_of_picture(), shape)
+        settled = trials.decide(job, model, {})
+        strategy.wrap(model, class_of_picture(), shape, ResolvedJob(settled))
         trials.compile()
         cost_s = time.perf_counter() - begun
-        settled = strategy.spec.job
         ways = passes(msgspec.structs.replace(settled, compile="off"), device, threads, shape, chosen.rounds)
         own = ways[f"{settled.cpu_threads or threads} {settled.memory_format}"]
         quality, share = min(ways.values()) / own, cost_s / (chosen.steps * own)

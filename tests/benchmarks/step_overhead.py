@@ -25,10 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
-from engine.data.loader import Batch
+from engine.data.loading.base_loader import Batch
+from engine.optim.optimizer_step import Updater
 from engine.strategies import STRATEGIES
-from engine.training.optimizers import Updater
-from engine.training.stepping import Stepper
+from engine.strategies.base import ResolvedJob
+from engine.training.oom_retry import Stepper
 from tests.support.lessons import class_of_picture
 
 AIM = 0.01
@@ -55,8 +56,8 @@ def footplates(
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
-    strategy.wrap(resnet18(num_classes=CLASSES), class_of_picture(), (3, SIZE, SIZE))
-    updater = Updater(strategy.parameters(), job, 1000, strategy.device, strategy.over_parts, agree=strategy.agree)
+    strategy.wrap(resnet18(num_classes=CLASSES), class_of_picture(), (3, SIZE, SIZE), ResolvedJob(job))
+    updater = Updater(strategy.parameters(), job, 1000, strategy.device, strategy.sum_over_shards)
     stepper = Stepper(strategy, updater, print, lambda: False)
     batch = Batch(inputs, targets, PICTURES, 0.0)
 

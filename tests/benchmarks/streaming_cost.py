@@ -32,15 +32,15 @@ from typing import Any
 
 import psutil
 
-from engine.contract import paths
-from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.job import Job
-from engine.contract.runs import RunFolder, create_run
 from engine.contract.worker import WorkerSpec
-from engine.supervisor import imports
+from engine.runs.connection import NotRunning, RunConnection
+from engine.runs.folder import RunFolder, create_run
 from engine.supervisor.environment import describe
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.supervisor import Supervisor
+from engine.supervisor.workers import imports
+from engine.system import paths
 
 AIM_SHARE = 0.005
 HERE = Path(__file__)
@@ -49,7 +49,9 @@ MNIST = HERE.resolve().parents[3] / "shared/datasets/mnist"
 
 def told(spec: WorkerSpec, channel: socket.socket) -> int:
     """A worker that counts what its telling and saving cost it."""
-    from engine.training import loop, report, saving, stopwatch
+    from engine.strategies import stopwatch
+    from engine.training import report, trainer
+    from engine.training.checkpointing import checkpointer
     from engine.training.worker import run
 
     spent = dict.fromkeys(("telling", "channel", "checkpoints"), 0.0)
@@ -73,13 +75,13 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
         replace(owner, **{name: call})
 
     for name in ("_settle", "_step_timed", "_tell"):
-        timed(loop.Loop, name, "telling")
+        timed(trainer.Loop, name, "telling")
     for name in ("add", "take"):
-        timed(loop.Tally, name, "telling")
+        timed(trainer.Tally, name, "telling")
     for name in ("save", "finish"):
-        timed(saving.Saver, name, "checkpoints")
+        timed(checkpointer.Saver, name, "checkpoints")
     ends_with(report.Reporter, "close", lambda: add_threads(spent, "channel", ("report", "commands")))
-    ends_with(saving.Saver, "__exit__", lambda: add_threads(spent, "checkpoints", ("checkpoint_0",)))
+    ends_with(checkpointer.Saver, "__exit__", lambda: add_threads(spent, "checkpoints", ("checkpoint_0",)))
     marks = 0
     mark = stopwatch.Stopwatch.mark
 
@@ -122,11 +124,13 @@ def add_threads(spent: dict[str, float], part: str, names: tuple[str, ...]) -> N
 
 def silent(spec: WorkerSpec, channel: socket.socket) -> int:
     """A worker that saves nothing and tells of no step between the first and the last of each epoch."""
-    from engine.training import loop, saving, stopwatch
+    from engine.strategies import stopwatch
+    from engine.training import trainer
+    from engine.training.checkpointing import checkpointer
     from engine.training.worker import run
 
-    loop.REPORT_S = float("inf")
-    replace(saving.Saver, save=lambda *_, **__: None)
+    trainer.REPORT_S = float("inf")
+    replace(checkpointer.Saver, save=lambda *_, **__: None)
     replace(stopwatch.Stopwatch, resume=lambda _: None)
     return counted(spec, channel, run, {})
 

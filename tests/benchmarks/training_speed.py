@@ -44,7 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import Chosen
 from engine.contract.job import Job
-from engine.data.opening import open_splits
+from engine.data.datasets.open_splits import open_splits
 from engine.supervisor.environment import usable_cores
 from engine.tasks import TASKS
 from tests.support import sides, tutorials

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from engine.contract.job import Job
-from engine.data.slots import DeviceSlot
+from engine.data.loading.staging import DeviceSlot
+from engine.optim.optimizer_step import Updater
 from engine.strategies.base import on_cpu
-from engine.training.optimizers import Updater
 
 
 def machine_as_seen() -> dict[str, Any]:
@@ -109,10 +109,10 @@ def step_of_offloaded_shards(optimizer: str) -> list[float]:
     job = Job(dataset="", model="resnet18", devices=("gpu",), precision="fp16", optimizer=optimizer, learning_rate=0.1)
     weights, device = nn.Parameter(torch.ones(4)), torch.device("cuda", 0)
 
-    def over_parts(value: torch.Tensor) -> torch.Tensor:
+    def sum_over_shards(value: torch.Tensor) -> torch.Tensor:
         return value.to(device, copy=True).to(value.device)
 
-    updater = Updater([("weights", weights)], job, 10, device, over_parts)
+    updater = Updater([("weights", weights)], job, 10, device, sum_over_shards)
     updater.zero_grad()
     weights.grad = torch.full((4,), float("inf"))
     updater.step()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract import paths
 from engine.contract.events import Failed, RunFinished, StepMetrics, Validation
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
+from engine.system import paths
 from gui.run.store import RunStore
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import ROOT

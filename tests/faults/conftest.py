@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.contract import paths
 from engine.contract.job import Job
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
+from engine.system import paths
 from tests.engine.supervisor.supervised import make_pictures
 from tests.faults.damage import STEPWISE, Gate, mount, unmount
 from tests.faults.real_runs import MODEL, End, Hold, RealRun, Starter

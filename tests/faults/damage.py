@@ -15,9 +15,9 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from engine.contract.connection import RunConnection
 from engine.contract.events import AnyEvent, StepMetrics, Warned
 from engine.contract.protocol import Welcome
+from engine.runs.connection import RunConnection
 from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
 from tests.faults.real_runs import RealRun
 

@@ -16,13 +16,13 @@ import msgspec
 import psutil
 import torch
 
-from engine.contract.connection import RunConnection
 from engine.contract.events import EVENT, AnyEvent, CheckpointSaved, RunFinished, StepMetrics
-from engine.contract.going_on import go_on, job_to_go_on
-from engine.contract.launch import start_supervisor
 from engine.contract.protocol import Command
-from engine.contract.runs import RunFolder
-from engine.supervisor.hanging import Limits
+from engine.runs.connection import RunConnection
+from engine.runs.folder import RunFolder
+from engine.runs.launch import start_supervisor
+from engine.runs.resume import go_on, job_to_go_on
+from engine.supervisor.workers.watchdog import Limits
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, wait_until
 from tests.faults.starting import Order
 from tests.support.same_states import differences
@@ -46,7 +46,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from engine.data import pictures as data
+from engine.data.datasets import images as data
 
 HOLD = Path(os.environ["FOOTPLATE_HOME"], "hold")
 fsync, replace, decode = os.fsync, os.replace, data.decode

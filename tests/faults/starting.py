@@ -14,12 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from engine import linux
-from engine.supervisor import ending, group, imports, stdio
 from engine.supervisor.execution import supervise
-from engine.supervisor.hanging import Limits
 from engine.supervisor.supervisor import Supervisor
-from engine.training import saving
+from engine.supervisor.workers import group, imports, shutdown
+from engine.supervisor.workers.watchdog import Limits
+from engine.system import linux, stdio
+from engine.training.checkpointing import checkpointer
 
 
 class Order(msgspec.Struct):
@@ -47,10 +47,10 @@ def _supervise(order: Order) -> int:
         assert defaults is not None
         defaults["limits"] = order.limits
     if order.deadline_s is not None:
-        ending.TERM_S = group.STOP_S = group.FAILED_S = order.deadline_s
+        shutdown.TERM_S = group.STOP_S = group.FAILED_S = order.deadline_s
     if order.save_again_s is not None:
-        saving.COMPLETED_S = saving.STOPPED_S = order.save_again_s
-        saving.AGAIN_S = 0.05
+        checkpointer.COMPLETED_S = checkpointer.STOPPED_S = order.save_again_s
+        checkpointer.AGAIN_S = 0.05
     return supervise(Path(order.folder), modules=())
 
 

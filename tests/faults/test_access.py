@@ -21,16 +21,17 @@ import psutil
 import pytest
 import torch
 
-from engine.contract import consent, paths
-from engine.contract.connection import RunConnection
 from engine.contract.events import Failed
 from engine.contract.job import Job
-from engine.contract.notices import load_notices
 from engine.contract.protocol import ENCODE, Hello, Stop
-from engine.contract.run_index import RunIndex
-from engine.contract.run_notes import change_notes
-from engine.contract.runs import create_run
+from engine.runs import consent
+from engine.runs.connection import RunConnection
+from engine.runs.folder import create_run
+from engine.runs.index import RunIndex
+from engine.runs.notes import change_notes
+from engine.runs.notices import load_notices
 from engine.supervisor.endpoint import open_endpoint
+from engine.system import paths
 from tests.engine.supervisor.supervised import ROOT, wait_until
 from tests.engine.supervisor.test_clients import last_line
 from tests.faults.conftest import Begin, Make, Whole
@@ -276,7 +277,7 @@ def test_that_a_runtime_folder_that_another_user_has_taken_is_passed_by(
         shutil.rmtree(common)
 
 
-IMPORTED = "from engine.contract.job import Job; from engine.contract.runs import create_run"
+IMPORTED = "from engine.contract.job import Job; from engine.runs.folder import create_run"
 CREATE = """
 try:
     create_run(Job())

@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 
 import pytest
 
-from engine.contract.connection import RunConnection
 from engine.contract.events import ENCODE as ENCODE_EVENT
 from engine.contract.events import LogLine, StepMetrics, Warned
 from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Goodbye, Hello, Welcome
-from engine.contract.runs import create_run
+from engine.runs.connection import RunConnection
+from engine.runs.folder import create_run
 from engine.supervisor.server import MAX_CLIENTS
 from tests.engine.supervisor.supervised import PATIENCE_S
 from tests.faults.conftest import Make, Whole

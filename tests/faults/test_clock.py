@@ -12,7 +12,7 @@ import pytest
 
 from engine.contract.events import RunFinished, Warned
 from engine.contract.job import Job
-from engine.contract.run_index import RunIndex
+from engine.runs.index import RunIndex
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Begin, Make, Whole
 from tests.faults.damage import Gate
@@ -99,7 +99,7 @@ def test_that_a_run_that_began_when_the_clock_was_ahead_has_not_gone_on_for_less
 ) -> None:
     run = begin(job(epochs=10_000))
     run.wait_for_step(2)
-    monkeypatch.setattr("engine.contract.runs.time.time", lambda: run.told[0].time - HOUR_S)
+    monkeypatch.setattr("engine.runs.folder.time.time", lambda: run.told[0].time - HOUR_S)
     summary = run.folder.summary()
     assert summary is not None
     assert summary.seconds == 0.0
@@ -108,15 +108,15 @@ def test_that_a_run_that_began_when_the_clock_was_ahead_has_not_gone_on_for_less
 WALL_CLOCK = {
     "engine/cli/cache.py": "how long ago a set was used, for reading",
     "engine/cli/queue.py": "how long a run has waited, for reading",
-    "engine/contract/queue/line.py": "when a run came, for reading; and whether a sample of the GPUs is of just now",
-    "engine/contract/run_index.py": "whether a file is so new that it may change again without a trace",
-    "engine/contract/runs.py": "how long a run has gone on, for reading; and whether one without a supervisor may still start",
-    "engine/gpus/device.py": "when a GPU was lost, for reading",
-    "engine/gpus/processes.py": "the driver's own times, which are of this clock",
+    "engine/runs/queue/line.py": "when a run came, for reading; and whether a sample of the GPUs is of just now",
+    "engine/runs/index.py": "whether a file is so new that it may change again without a trace",
+    "engine/runs/folder.py": "how long a run has gone on, for reading; and whether one without a supervisor may still start",
+    "engine/gpus/nvml/device.py": "when a GPU was lost, for reading",
+    "engine/gpus/nvml/processes.py": "the driver's own times, which are of this clock",
     "engine/gpus/sampler.py": "when a sample was taken, for reading",
     "engine/gpus/watch.py": "when a GPU was lost, for reading",
-    "engine/gpus/xids.py": "when an error came, for reading",
-    "engine/supervisor/log.py": "when an event was, for reading",
+    "engine/gpus/nvml/xids.py": "when an error came, for reading",
+    "engine/supervisor/event_log.py": "when an event was, for reading",
     "gui/monitor/marks.py": "which runs' marks are still within the graphs, whose times are of this clock",
     "gui/runs/filters.py": "which runs are of the last days",
 }

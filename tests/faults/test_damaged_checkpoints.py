@@ -11,7 +11,7 @@ import torch
 
 from engine.contract.events import CommandReceived, Failed, Planned, RunFinished, Warned
 from engine.contract.protocol import Stop
-from engine.training.checkpoints import write_checkpoint
+from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.faults.conftest import Begin, Make, Whole
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end

@@ -10,10 +10,10 @@ import psutil
 import pytest
 import torch
 
-from engine.contract.connection import RunConnection
 from engine.contract.events import CheckpointSaved, RunFinished, RunStarted, Warned
 from engine.contract.protocol import Adjust, Stop
-from engine.contract.runs import list_runs
+from engine.runs.connection import RunConnection
+from engine.runs.folder import list_runs
 from tests.faults.conftest import EPOCHS, Started, Whole
 from tests.faults.damage import Gate, delete, fill, limit_files, listening, move_away, read_only
 from tests.faults.real_runs import RealRun, assert_same_end, differences

@@ -20,7 +20,7 @@ from engine.contract.events import (
     Validation,
 )
 from engine.contract.protocol import Pause
-from engine.contract.queue import holders
+from engine.runs.queue import holders
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Begin, Make, Whole

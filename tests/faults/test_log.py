@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import AnyEvent, Planned, RunFinished, StepMetrics
 from engine.contract.protocol import MAX_FRAME_BYTES
-from engine.contract.run_index import RunIndex
+from engine.runs.index import RunIndex
 from gui.run.store import RunStore
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Begin, Make, Whole

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from engine.contract.events import CheckpointSaved, PhaseChanged, Planned, RunFinished, StepMetrics, Validation
-from engine.contract.runs import START_GRACE_S
-from engine.training.checkpoints import whole_checksum
+from engine.runs.folder import START_GRACE_S
+from engine.training.checkpointing.checkpoint_files import whole_checksum
 from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
 from tests.faults.conftest import Allowed, Begin, Make, Whole
 from tests.faults.real_runs import MODEL, Hold, RealRun, assert_same_end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.contract.events import Failed, Planned, RunStarted, StepMetrics, Waiting
-from engine.contract.queue import holders, waiting
+from engine.runs.queue import holders, waiting
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Allowed, Begin, Make, Whole
 from tests.faults.real_runs import Hold, RealRun, assert_same_end, kill

@@ -26,9 +26,9 @@ from engine.contract.devices import is_gpu
 from engine.contract.worker import WorkerSpec
 from engine.strategies import base, rank_times
 from engine.training import worker
-from engine.training.loop import Loop
-from engine.training.stepping import Stepper
-from engine.training.trials import Trials
+from engine.training.autotune import Trials
+from engine.training.oom_retry import Stepper
+from engine.training.trainer import Loop
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
 FIRST = 2
@@ -90,7 +90,7 @@ def count_waits(spec: WorkerSpec) -> None:
 
 
 DETECTORS = ("object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation")
-OF_DETECTORS = ("engine/tasks/detectors.py", "engine/training/optimizers.py")
+OF_DETECTORS = ("engine/models/torchvision_detectors.py", "engine/optim/optimizer_step.py")
 """Where torchvision's detectors are given a list of as many boxes as each image has, and where the way back goes through what
 they chose by it: both wait for how many there are."""
 

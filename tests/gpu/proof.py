@@ -32,11 +32,11 @@ from typing import Any, TextIO
 
 import torch
 
-from engine import linux
 from engine.contract.devices import CPU
 from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.gpus.cuda_order import ask_cuda
+from engine.system import linux
 from tests.support.worker_group import Forker, WorkerGroup
 
 Check = tuple[Callable[["Proof"], None], float]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from engine.contract.runs import RunFolder
-from engine.supervisor import stdio
+from engine.runs.folder import RunFolder
 from engine.supervisor.supervisor import Supervisor
+from engine.system import stdio
 
 if __name__ == "__main__":
     stdio.make_forgiving()

@@ -10,9 +10,9 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract import paths
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
+from engine.system import paths
 from gui.inspector import Inspector
 from gui.launcher import problem_of, resolved
 

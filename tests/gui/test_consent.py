@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.disk import model_file_sha256
+from engine.checks.disk import model_file_sha256
 from gui.form.consent import ConsentBar
 
 BEFORE, AFTER = "def build_model(num_classes): ...\n", "import os\n"

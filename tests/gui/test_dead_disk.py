@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.disk import ModelFile, RealDisk
+from engine.checks.disk import ModelFile, RealDisk
 from gui.form.form import JobForm
 from tests.gui.test_form import fill, shown_at
 

@@ -11,13 +11,14 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QComboBox, QLabel, QStyleOptionComboBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.consent import is_agreed
+from engine.checks.disk import model_file_sha256
+from engine.contract.catalogue import timm_weights
 from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
 from engine.contract.devices import gpu_title
-from engine.contract.disk import model_file_sha256
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
-from engine.contract.weights import place, timm_weights
+from engine.contract.weights import place
+from engine.runs.consent import is_agreed
 from gui.form.form import JobForm
 from tests.gui.devices.snapshots import gpu, snapshot
 

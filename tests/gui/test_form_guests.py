@@ -12,10 +12,10 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.going_on import CHANGEABLE
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
+from engine.runs.resume import CHANGEABLE
 from gui.form.form import JobForm
 from gui.form.guest import Guest
 from tests.gui.run.written import a_run

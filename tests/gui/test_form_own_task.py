@@ -7,8 +7,8 @@ from pathlib import Path
 from pytestqt.qtbot import QtBot
 
 import resources
+from engine.checks.disk import model_file_sha256
 from engine.contract.dataset import DatasetReport, SplitReport
-from engine.contract.disk import model_file_sha256
 from engine.contract.job import Job
 from gui.form.form import JobForm
 from tests.gui.test_form import shown_at

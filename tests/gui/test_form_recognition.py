@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
-from engine.data.inspection import inspect
+from engine.data.inspection.inspector import inspect
 from gui.form.form import JobForm
 from gui.form.guest import Guest
 from gui.form.recognition import sample_job

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.run_notes import change_notes, read_notes
-from engine.contract.runs import create_run
+from engine.runs.folder import create_run
+from engine.runs.notes import change_notes, read_notes
 from gui.form.guest import Guest
 from gui.launcher import Launcher, _job_written
 from gui.main_window import RUNS, MainWindow

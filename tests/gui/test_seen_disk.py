@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
-from engine.contract.disk import Kind, RealDisk
+from engine.checks.disk import Kind, RealDisk
 from gui.form.seen_disk import SeenDisk
 
 

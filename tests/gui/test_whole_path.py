@@ -13,9 +13,9 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QLineEdit, QTableView
 from pytestqt.qtbot import QtBot
 
-from engine.contract import paths
 from engine.contract.events import StepMetrics
-from engine.contract.runs import RunFolder, list_runs
+from engine.runs.folder import RunFolder, list_runs
+from engine.system import paths
 from gui.main_window import MainWindow
 from gui.run.header import CLASSES, PREDICTIONS
 

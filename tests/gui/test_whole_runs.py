@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import AnyEvent, CheckpointSaved, RunStarted, StepMetrics
-from engine.contract.runs import RunFolder, list_runs
+from engine.runs.folder import RunFolder, list_runs
 from gui.main_window import RUNS, MainWindow
 from gui.runs.model import STATE
 from gui.runs.page import RunsPage

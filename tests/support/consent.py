@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.contract.consent import agree
-from engine.contract.disk import model_file_sha256
+from engine.checks.disk import model_file_sha256
+from engine.runs.consent import agree
 
 
 def agreed(path: Path) -> str:

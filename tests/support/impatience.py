@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.contract.worker import WorkerSpec
-from engine.training import saving
+from engine.training.checkpointing import checkpointer
 
 
 def give_up_at_once(_spec: WorkerSpec) -> None:
-    saving.COMPLETED_S = saving.STOPPED_S = 0.0
+    checkpointer.COMPLETED_S = checkpointer.STOPPED_S = 0.0

@@ -18,11 +18,11 @@ from pathlib import Path
 import psutil
 
 from engine.contract.job import Job
-from engine.contract.orphans import Orphan, end_orphan
-from engine.contract.runs import RunFolder, SupervisorFile, process_start
 from engine.contract.worker import WorkerSpec
-from engine.supervisor import stdio
-from engine.supervisor.worker_process import run_worker
+from engine.runs.folder import RunFolder, SupervisorFile, process_start
+from engine.runs.orphans import Orphan, end_orphan
+from engine.supervisor.workers.worker_process import run_worker
+from engine.system import stdio
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 30.0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.data.loader import BatchLoader
-from engine.data.pictures import PictureSet
-from engine.data.sampler import GlobalBatchSampler
+from engine.data.datasets.images import PictureSet
+from engine.data.loading.image_loader import BatchLoader
+from engine.data.loading.sampler import GlobalBatchSampler
 
 
 def loader_of(pictures: PictureSet, sampler: GlobalBatchSampler, **given: Any) -> BatchLoader:

@@ -16,10 +16,10 @@ from torch.nn import functional
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from engine.contract.job import Job
-from engine.data.loader import BatchLoader
-from engine.data.opening import Splits, open_splits
+from engine.data.datasets.open_splits import Splits, open_splits
+from engine.data.loading.image_loader import BatchLoader
+from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
-from engine.data.sampler import GlobalBatchSampler
 from engine.tasks import TASKS
 
 Part = Callable[[Tensor], Tensor]

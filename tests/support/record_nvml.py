@@ -14,7 +14,7 @@ from typing import Any
 import pynvml
 
 from engine.contract.devices import Gpu, Shown
-from engine.gpus.nvml import NvmlReader
+from engine.gpus.nvml.nvml_reader import NvmlReader
 
 Values = dict[str, Any]
 Ask = Callable[[Any], tuple[Any, ...]]

@@ -12,7 +12,7 @@ from pathlib import Path
 from engine.contract.events import AnyEvent
 from engine.contract.protocol import ENCODE, SERVER_MESSAGE, Command, Goodbye, Hello, Welcome
 from engine.supervisor.endpoint import open_endpoint
-from engine.supervisor.log import EventLog
+from engine.supervisor.event_log import EventLog
 from engine.supervisor.server import Server
 from tests.engine.supervisor.supervised import PATIENCE_S
 

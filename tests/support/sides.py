@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine import linux
 from engine.contract.job import Job
-from engine.data.augmentation import Normalisation
-from engine.data.opening import open_splits
+from engine.data.datasets.open_splits import open_splits
+from engine.data.transforms.device_transforms import Normalisation
+from engine.system import linux
 from engine.tasks import TASKS, Lesson
 
 

@@ -25,12 +25,12 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from engine.contract import paths  # noqa: E402
 from engine.contract.events import Failed, StepMetrics  # noqa: E402
 from engine.contract.job import Job  # noqa: E402
 from engine.contract.protocol import ENCODE, Frames  # noqa: E402
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec  # noqa: E402
-from engine.supervisor import imports  # noqa: E402
+from engine.supervisor.workers import imports  # noqa: E402
+from engine.system import paths  # noqa: E402
 
 
 class Order(msgspec.Struct):

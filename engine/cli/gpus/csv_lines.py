@@ -6,12 +6,12 @@ import io
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from engine.contract.csv_writer import CsvWriter
 from engine.contract.devices import Gpu, Snapshot
-from engine.contract.quantities import QUANTITIES
+from engine.gpus.quantities import QUANTITIES
+from engine.system.csv_writer import CsvWriter
 
 COLUMNS = ("time", "host", "index", "uuid", "name", *(quantity.id for quantity in QUANTITIES))
-"""`time` is UTC as ISO 8601 writes it, `index` is NVML's; the quantities are `engine.contract.quantities`' own."""
+"""`time` is UTC as ISO 8601 writes it, `index` is NVML's; the quantities are `engine.gpus.quantities`' own."""
 
 
 def header() -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from engine.cli.gpus.layout import Column, Line, aligned, shortened
 from engine.cli.gpus.remarks import clock
 from engine.contract.devices import Ecc, Gpu, GpuPair, Retired, Snapshot, Topology
-from engine.contract.quantities import GIB, QUANTITIES
+from engine.gpus.quantities import GIB, QUANTITIES
 
 J_PER_KWH = 3.6e6
 _TITLE_WIDTH = 20

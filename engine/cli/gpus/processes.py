@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from engine.cli.gpus.layout import Column, Line, aligned, shortened, table_width
 from engine.contract.devices import GpuProcess, Snapshot
-from engine.contract.format import duration, size
+from engine.system.format import duration, size
 
 SHORTEST_COMMAND = 16
 _KINDS = {"compute": "C", "graphics": "G", "both": "C+G"}

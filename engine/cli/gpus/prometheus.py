@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
 from engine.contract.devices import Gpu, NvLink, Snapshot, Throttle
-from engine.contract.quantities import MIB
+from engine.gpus.quantities import MIB
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

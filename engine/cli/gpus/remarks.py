@@ -6,8 +6,8 @@ import time
 from typing import NamedTuple
 
 from engine.contract.devices import Gpu
-from engine.contract.quantities import ALARMING, THROTTLE_WORDS
-from engine.contract.xid_words import PROGRAM_XIDS, xid_words
+from engine.gpus.quantities import ALARMING, THROTTLE_WORDS
+from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
 
 
 class Remark(NamedTuple):

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from engine.cli.gpus.layout import Line, Tone
-from engine.contract.plain_text import escaped
+from engine.system.plain_text import escaped
 
 # Of xterm's control sequences (ctlseqs), which all terminals of today know; an unknown private mode is passed over.
 _BEGIN = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, lines that are cut rather than wrapped

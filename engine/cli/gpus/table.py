@@ -10,8 +10,8 @@ from engine.cli.gpus.layout import UNKNOWN, Column, Line, Tone, aligned, shorten
 from engine.cli.gpus.processes import process_lines
 from engine.cli.gpus.remarks import clock, remarks
 from engine.contract.devices import Gpu, Snapshot
-from engine.contract.plain_text import escaped
-from engine.contract.quantities import GIB
+from engine.gpus.quantities import GIB
+from engine.system.plain_text import escaped
 
 LONGEST_BAR = 12
 SHORTEST_BAR = 4

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from engine.contract.devices import Gpu, Xid
 from engine.contract.problems import Severity
-from engine.contract.quantities import ALARMING, THROTTLE_WORDS
-from engine.contract.xid_words import PROGRAM_XIDS, xid_words
+from engine.gpus.quantities import ALARMING, THROTTLE_WORDS
+from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
 from gui.monitor.alerts.rules import KINDS, Rule, Threshold, length
 
 

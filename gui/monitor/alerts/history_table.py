@@ -9,7 +9,7 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
-from engine.contract.format import duration
+from engine.system.format import duration
 from gui import theme
 from gui.format import clock
 from gui.icons import icon

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QSystemTrayIcon
 
-from engine.contract.notices import has_session_bus
+from engine.runs.notices import has_session_bus
 from gui.monitor.alerts.channels import Channel, TrayChannel
 from gui.monitor.alerts.watcher import Alert, Alerts
 

@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 
 from engine.contract.devices import Gpu
-from engine.contract.format import counted
 from engine.contract.problems import Problem, Severity
+from engine.system.format import counted
 
 KindId = Literal[
     "temperature", "memory_temperature", "throttled", "memory", "power", "idle", "xid", "memory_errors", "lost",

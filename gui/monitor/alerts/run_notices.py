@@ -20,8 +20,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract import paths
-from engine.contract.notices import (
+from engine.contract.problems import Problem
+from engine.runs.notices import (
     COMMAND_S,
     KINDS,
     SENDER,
@@ -33,7 +33,7 @@ from engine.contract.notices import (
     load_notices,
     save_notices,
 )
-from engine.contract.problems import Problem
+from engine.system import paths
 from gui.child import GOODBYE_MS, ChildModule
 from gui.devices.parts import ElidedLabel
 from gui.form.editors import FloatEditor, TextEditor

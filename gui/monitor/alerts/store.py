@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from engine.contract import paths
-from engine.contract.decoding import NOT_DECODED
+from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
 from gui.monitor.alerts.rules import DEFAULTS, KINDS, KindId, Rule, problems
 
 

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.format import counted
+from engine.system.format import counted
 from gui.devices.parts import ElidedLabel
 from gui.monitor.alerts.cards import AlertCards
 from gui.monitor.alerts.history_table import HistoryModel, HistoryTable

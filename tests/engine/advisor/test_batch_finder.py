@@ -16,9 +16,9 @@ import pytest
 
 from engine.advisor.batch_finder import WORKER, job_of_trial
 from engine.advisor.batch_search import MOST_TRIALS
-from engine.contract import paths
 from engine.contract.finders import FINDING, BatchFound, FinderOrder, FinderProgress
 from engine.contract.job import Job
+from engine.system import paths
 from tests.support.consent import agreed
 
 ROOT = Path(__file__).parents[3]

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from engine.advisor.rate_finder import find_rate
-from engine.contract import paths
 from engine.contract.finders import FINDING, FinderFailed, FinderMessage, FinderOrder, FinderProgress, RateFound
 from engine.contract.job import Job
+from engine.system import paths
 from tests.support.consent import agreed
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.cli.progress import STEADY, Progress
 from engine.contract.events import Advice, AnyEvent, Chosen, TimeSpent, Validation, Verdict
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 
 VALIDATION = Validation(epoch=1, step=9, measures={"top1": 0.5}, pictures=3, seconds=1.0)
 FINE = Advice(sentence="The CPU is busy 97 % of the time; nothing holds it back.")

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from engine.cli.main import main
-from engine.contract.runs import list_runs
+from engine.runs.folder import list_runs
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import make_pictures
 

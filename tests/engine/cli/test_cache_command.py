@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.data import cache_space
-from engine.data.cache import CachedPictures
+from engine.data.cache import cache_space
+from engine.data.cache.cached_images import CachedPictures
 from tests.engine.cli.terminal import footplate
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli.main import main
-from engine.contract.runs import list_runs
+from engine.runs.folder import list_runs
 from tests.engine.cli.terminal import footplate
 
 

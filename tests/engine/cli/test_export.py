@@ -12,8 +12,8 @@ from engine.contract.devices import CPU, DeviceSample
 from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, LogLine, RunFinished, RunStarted, StepMetrics
 from engine.contract.events import Validation as Validated
 from engine.contract.job import Job
-from engine.contract.run_export import ExportRefused, export_folder, export_zip, without_home
-from engine.contract.runs import RunFolder, SupervisorFile, create_run
+from engine.runs.export import ExportRefused, export_folder, export_zip, without_home
+from engine.runs.folder import RunFolder, SupervisorFile, create_run
 from tests.engine.cli.terminal import footplate
 
 TEXTS = {"doctor.txt": "ok    Python"}

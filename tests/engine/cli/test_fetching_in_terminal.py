@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.cli.progress import Progress
 from engine.contract.events import Fetching, PhaseChanged
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 
 MIB = 1 << 20
 

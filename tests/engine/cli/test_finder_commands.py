@@ -7,9 +7,9 @@ import json
 import pytest
 
 from engine.cli.finders import curve
-from engine.contract import paths
 from engine.contract.finders import RatePoint
-from engine.contract.runs import list_runs
+from engine.runs.folder import list_runs
+from engine.system import paths
 from tests.engine.cli.terminal import footplate
 
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--batch-size", "8")

@@ -9,7 +9,7 @@ import pytest
 
 from engine.cli.gpus import csv_lines
 from engine.contract.devices import Nvml, Snapshot
-from engine.contract.quantities import QUANTITIES
+from engine.gpus.quantities import QUANTITIES
 from tests.engine.cli.machines import GIB, NOON, gpu, machine, telling_gpu
 
 

@@ -15,8 +15,8 @@ from engine.cli.main import main
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import Ecc, Snapshot
 from engine.contract.job import FIELDS
-from engine.contract.run_notes import change_notes
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
+from engine.runs.notes import change_notes
 from tests.engine.cli.machines import busy_gpu, machine
 from tests.engine.cli.terminal import command, footplate
 from tests.gui.run.written import a_run

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from engine.cli import main
-from engine.contract import paths
 from engine.contract.events import Waiting
 from engine.contract.job import Job
-from engine.contract.queue import Line, waiting
-from engine.contract.run_notes import change_notes
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.notes import change_notes
+from engine.runs.queue import Line, waiting
+from engine.system import paths
 from tests.engine.cli.terminal import Answer, footplate
 from tests.gui.run.written import write
 

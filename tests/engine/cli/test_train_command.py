@@ -16,7 +16,7 @@ from engine.cli.train import judge
 from engine.contract.events import EVENT, RunFinished, RunStarted
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
-from engine.contract.run_index import find_run
+from engine.runs.index import find_run
 from tests.engine.cli.terminal import command, footplate
 from tests.engine.supervisor.supervised import make_pictures
 from tests.support.clouds import make_clouds

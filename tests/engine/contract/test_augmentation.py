@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.checks.augmentation_checks import augmentation_problems
 from engine.contract.augmentation import (
     KINDS,
     TRANSFORMS,
@@ -12,7 +13,6 @@ from engine.contract.augmentation import (
     mirrors,
     mosaic_ends,
     parse,
-    problems,
     transforms,
 )
 from engine.contract.catalogue import load_catalogue
@@ -47,14 +47,14 @@ def test_that_a_text_is_a_name_and_its_numbers_of_which_those_with_a_default_may
     ],
 )
 def test_that_a_wrong_text_is_told_with_its_remedy(text: str, said: str) -> None:
-    (problem,) = problems(own(text))
+    (problem,) = augmentation_problems(own(text))
     assert said in str(problem)
     assert (problem.field, problem.severity) == ("transforms", "error")
     assert problem.remedy
 
 
 def test_that_all_wrong_texts_are_told_at_once() -> None:
-    assert len(problems(own("rotate:200", "flip", "nonsense"))) == 2
+    assert len(augmentation_problems(own("rotate:200", "flip", "nonsense"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,20 @@ def test_that_all_wrong_texts_are_told_at_once() -> None:
     ],
 )
 def test_that_a_transform_that_a_tasks_labels_cannot_follow_is_refused(task: str, text: str, why: str) -> None:
-    (problem,) = problems(own(text, task=task))
+    (problem,) = augmentation_problems(own(text, task=task))
     assert "not for this task" in problem.message
     assert why in problem.message
 
 
 def test_that_own_without_a_list_is_told() -> None:
-    assert not problems(Job(transforms=("flip",)))  # which has no effect, as is told of all such fields
-    (empty,) = problems(own())
+    assert not augmentation_problems(Job(transforms=("flip",)))  # which has no effect, as is told of all such fields
+    (empty,) = augmentation_problems(own())
     assert (empty.field, empty.severity) == ("transforms", "error")
-    (points,) = problems(own("flip", task="point_segmentation"))
+    (points,) = augmentation_problems(own("flip", task="point_segmentation"))
     assert (points.field, points.severity) == ("augmentation", "error")
-    (points,) = problems(Job(augmentation="strong", task="point_segmentation"))
+    (points,) = augmentation_problems(Job(augmentation="strong", task="point_segmentation"))
     assert (points.field, points.severity) == ("augmentation", "warning")
-    assert not problems(Job(augmentation="light", task="point_segmentation"))
+    assert not augmentation_problems(Job(augmentation="light", task="point_segmentation"))
 
 
 def test_that_every_task_with_images_has_strengths_of_transforms_that_it_can_have() -> None:

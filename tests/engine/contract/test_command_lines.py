@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.checks.disk import model_file_sha256
 from engine.cli.arguments import add_resume, add_train, gather
 from engine.contract.catalogue import load_catalogue
 from engine.contract.command import command_line, resume_line
-from engine.contract.disk import model_file_sha256
-from engine.contract.going_on import CHANGEABLE as OF_A_RUN
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.recipes import SHIPPED
+from engine.runs.resume import CHANGEABLE as OF_A_RUN
 
 
 def job_of(command: str) -> Job | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import problems
 from engine.contract.idle_fields import DECIDING, idle_by_needs, idle_fields
 from engine.contract.job import FIELDS, Job
 

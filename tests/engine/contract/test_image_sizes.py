@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from engine.checks.image_size_checks import image_size_problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.image_sizes import problems, side_of_epoch, validation_side
+from engine.contract.image_sizes import side_of_epoch, validation_side
 from engine.contract.job import Job
 
 CATALOGUE = load_catalogue()
@@ -44,7 +45,7 @@ def test_that_images_grow_by_steps_over_two_thirds_of_the_run() -> None:
 def test_that_smaller_images_are_refused_where_they_cannot_be(fields: dict[str, object], said: str) -> None:
     job = Job(**fields)  # type: ignore[arg-type]
     task, strategy, model = CATALOGUE.task(job.task), CATALOGUE.strategy(job.strategy), CATALOGUE.model(job.model)
-    found = problems(job, task, strategy, model)
+    found = image_size_problems(job, task, strategy, model)
     assert [problem.field for problem in found] == ["progressive_from"] * bool(said)
     assert said in " ".join(map(str, found))
     assert all(problem.remedy for problem in found)

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.checks.job_checks import problems
 from engine.contract import recipes
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import problems
 from engine.contract.dataset import DatasetReport, SplitReport
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import errors

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import classes_in, frame_legend, lay_mask, mask_legend, outline
-from engine.data.masks import NO_CLASS
 
 NAMES = ("road", "sky", "tree", "car")
 

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import torch
 
-from engine.data.crops import draw_crops
+from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import UNMIXED, Purpose, RandomStreams
-from engine.data.sampler import GlobalBatchSampler
+from engine.data.transforms.crops import draw_crops
 from engine.training.randomness import seed
 
 BEFORE = RandomStreams(3, UNMIXED)

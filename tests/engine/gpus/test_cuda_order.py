@@ -13,9 +13,8 @@ import pytest
 
 from engine.contract.devices import Gpu
 from engine.gpus.cuda_order import CudaOrder
+from tests.engine.gpus.conftest import ROOT
 from tests.support.nvml_stub import NvmlStub, uuid_of
-
-from .conftest import ROOT
 
 
 def test_that_a_cuda_without_devices_answers_none(nvml_stub: NvmlStub) -> None:

@@ -8,8 +8,9 @@ import psutil
 import pytest
 
 from engine.contract.devices import Gpu, Mig
-from engine.gpus import asking, sentences, sleep
+from engine.gpus import sentences
 from engine.gpus.cpu import CpuReader, cpu_name
+from engine.gpus.nvml import calls, sleep
 from engine.gpus.watch import with_lost
 
 
@@ -84,11 +85,11 @@ def test_that_gpus_asleep_are_known_by_what_the_driver_tells_without_waking_them
 
 
 def test_that_nonsense_of_the_driver_is_none() -> None:
-    assert asking.percent(37100) is None
-    assert asking.percent(100) == 100.0
-    assert asking.percent(float("nan")) is None
-    assert asking.within(None, 0, 1) is None
-    assert asking.text(b"Tesla \xff") == "Tesla \ufffd"
+    assert calls.percent(37100) is None
+    assert calls.percent(100) == 100.0
+    assert calls.percent(float("nan")) is None
+    assert calls.within(None, 0, 1) is None
+    assert calls.text(b"Tesla \xff") == "Tesla \ufffd"
 
 
 def test_that_every_sentence_is_one_sentence_with_a_remedy() -> None:

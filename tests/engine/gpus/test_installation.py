@@ -16,9 +16,8 @@ import pytest
 from engine.contract.devices import Nvml
 from engine.gpus import sentences
 from engine.gpus.reading import Reading
+from tests.engine.gpus.conftest import ROOT
 from tests.support.nvml_stub import DRIVER_NOT_LOADED, NO_PERMISSION, NvmlStub, gpu_profile
-
-from .conftest import ROOT
 
 READER = """
 import os, sys

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from engine.contract.devices import Gpu, GpuPair, Snapshot
-
-from .conftest import ROOT, Start
+from tests.engine.gpus.conftest import ROOT, Start
 
 MIB = 1024**2
 ABSENT = ("[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[Insufficient Permissions]", "")

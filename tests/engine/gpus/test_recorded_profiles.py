@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from engine.contract.devices import Gpu, Snapshot
+from tests.engine.gpus.conftest import ROOT, Start
 from tests.support.nvml_stub import NOT_SUPPORTED, NvmlStub, gpu_profile, uuid_of
-
-from .conftest import ROOT, Start
 
 QUICK = ("--interval", "0.1")
 RECORDED = sorted((Path(__file__).parent / "profiles").glob("*.profile"))

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.gpus.conftest import Start, has_gpus, readers_of
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, uuid_of
-
-from .conftest import Start, has_gpus, readers_of
 
 ASKED = (
     "compute_capability", "memory", "utilization", "encoder", "decoder", "temperature", "thresholds", "margin", "power", "power_limit", "fan",

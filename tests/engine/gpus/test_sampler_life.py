@@ -16,9 +16,8 @@ import psutil
 import pytest
 
 from engine.contract.devices import Snapshot
+from tests.engine.gpus.conftest import ROOT, Start, has_gpus, readers_of
 from tests.support.nvml_stub import NvmlStub, gpu_profile
-
-from .conftest import ROOT, Start, has_gpus, readers_of
 
 
 def test_that_once_waits_for_nvml_and_cuda_and_ends(nvml_stub: NvmlStub, start_sampler: Start) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.contract.devices import Shown, Snapshot
+from tests.engine.gpus.conftest import Start, has_gpus, readers_of
 from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile
-
-from .conftest import Start, has_gpus, readers_of
 
 QUICK = ("--interval", "0.1")
 ALWAYS = {"memory", "utilization", "temperature", "power"}

@@ -13,9 +13,8 @@ import pytest
 
 from engine.gpus.child import LineChild
 from engine.gpus.watch import NvmlWatch, Patience
+from tests.engine.gpus.conftest import reads_nvml
 from tests.support.nvml_stub import NvmlStub, gpu_profile
-
-from .conftest import reads_nvml
 
 
 def poll_until(watch: NvmlWatch, news: threading.Event, condition: Callable[[], bool]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import problems
 from engine.contract.job import Job
 from engine.contract.problems import errors
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from engine.contract.events import Failed, Planned, Validation, Warned
 from engine.contract.job import Job
-from engine.strategies.blocks import blocks
+from engine.models.blocks import blocks
 from engine.strategies.sharding import separate_blocks, tied_views
 
 Make = Callable[..., Job]

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 from torchvision.models.convnext import CNBlockConfig
 
-from engine.strategies.blocks import blocks
+from engine.models.blocks import blocks
 from engine.strategies.recompute import checkpoint_blocks, recomputed
 
 

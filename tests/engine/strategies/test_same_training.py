@@ -17,7 +17,7 @@ import torch
 
 from engine.contract.events import Planned, Validation
 from engine.contract.job import Job
-from engine.strategies.cut import CutPlace, split, trace
+from engine.strategies.pipelining.model_split import CutPlace, split, trace
 from tests.support.plain_training import Fed, Plain, train_plainly
 
 BATCH, EPOCHS, STEPS = 16, 13, 52

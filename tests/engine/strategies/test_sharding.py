@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from engine.strategies.collectives import Collectives
 from engine.strategies.sharding import UsedParameters
 from engine.torch_compat import join_unused
 
@@ -38,7 +39,7 @@ def test_that_layers_are_moved_in_the_steps_alone_in_which_they_are_used(mesh: D
     model = Some()
     group = fully_shard(model, mesh=mesh)
     join_unused(group)
-    used = UsedParameters(model, [group], list)
+    used = UsedParameters(model, [group], Collectives())
 
     def trained(asked: bool) -> set[str]:
         model.zero_grad()

@@ -9,6 +9,7 @@ from torch import nn
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
+from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import balance, pictures_per_second
 from tests.support.lessons import class_of_picture
@@ -16,7 +17,9 @@ from tests.support.lessons import class_of_picture
 
 def _strategy(job: Job) -> SingleDevice:
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
-    return SingleDevice(spec)
+    strategy = SingleDevice(spec)
+    strategy.resolved = ResolvedJob(job)
+    return strategy
 
 
 def _model() -> nn.Sequential:

@@ -11,11 +11,11 @@ import sys
 import traceback
 from pathlib import Path
 
-from engine import linux
-from engine.contract.runs import RunFolder
-from engine.supervisor import imports, stdio
-from engine.supervisor.hanging import LIMITS, Limits
+from engine.runs.folder import RunFolder
 from engine.supervisor.supervisor import Supervisor
+from engine.supervisor.workers import imports
+from engine.supervisor.workers.watchdog import LIMITS, Limits
+from engine.system import linux, stdio
 
 
 def supervise(folder: Path, limits: Limits) -> int:

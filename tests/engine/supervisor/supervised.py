@@ -13,11 +13,11 @@ from typing import Any
 
 from PIL import Image
 
-from engine.contract.connection import NotRunning, RunConnection, ServerMessage
 from engine.contract.events import AnyEvent
 from engine.contract.job import Job
 from engine.contract.protocol import Welcome
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.connection import NotRunning, RunConnection, ServerMessage
+from engine.runs.folder import RunFolder, create_run
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.events import LogLine, RunFinished, StepMetrics
 from engine.contract.protocol import ENCODE, MAX_COMMAND_BYTES, Goodbye, Hello, Stop, Welcome
+from engine.runs.connection import NotRunning, RunConnection
 from engine.supervisor.server import THIN_BYTES
 from tests.engine.supervisor.supervised import PATIENCE_S, Start, Supervised, events, messages, wait_until
 from tests.engine.supervisor.tiny_worker import step_metrics

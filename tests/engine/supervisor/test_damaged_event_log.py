@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.decoding import NOT_DECODED
 from engine.contract.events import EVENT, AnyEvent, LogLine, RunFinished
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 from engine.supervisor.endpoint import open_endpoint
-from engine.supervisor.log import INDEX_EVERY, EventLog
+from engine.supervisor.event_log import INDEX_EVERY, EventLog
+from engine.system.decode_errors import NOT_DECODED
 from tests.engine.supervisor.test_event_log import all_events, disk_full_at
 
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract.events import EVENT, AnyEvent, EventsLost, LogLine, Warned
-from engine.contract.runs import RunFolder
-from engine.supervisor import log as module
-from engine.supervisor.log import INDEX_EVERY, EventLog
+from engine.runs.folder import RunFolder
+from engine.supervisor import event_log as module
+from engine.supervisor.event_log import INDEX_EVERY, EventLog
 from tests.engine.supervisor.tiny_worker import step_metrics
 from tests.support.syncing import synced
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.contract import queue
 from engine.contract.events import (
     AnyEvent,
     CommandReceived,
@@ -24,11 +23,12 @@ from engine.contract.events import (
     StepMetrics,
     Waiting,
 )
-from engine.contract.going_on import go_on, job_to_go_on
 from engine.contract.job import Job
-from engine.contract.launch import start_supervisor
 from engine.contract.protocol import Command, Pause, Stop
-from engine.contract.runs import create_run
+from engine.runs import queue
+from engine.runs.folder import create_run
+from engine.runs.launch import start_supervisor
+from engine.runs.resume import go_on, job_to_go_on
 from tests.engine.supervisor.supervised import Start, Supervised, events, wait_until
 
 

@@ -10,8 +10,7 @@ import timm
 import torch
 from safetensors.torch import save
 
-from engine.contract.catalogue import load_catalogue
-from engine.contract.connection import RunConnection
+from engine.contract.catalogue import load_catalogue, timm_weights
 from engine.contract.events import (
     DevicesFree,
     Failed,
@@ -22,11 +21,12 @@ from engine.contract.events import (
     Waiting,
 )
 from engine.contract.job import Job
-from engine.contract.launch import start_supervisor
 from engine.contract.protocol import Stop
-from engine.contract.queue import holders, waiting
-from engine.contract.runs import create_run
-from engine.contract.weights import find, hub_cache, timm_weights
+from engine.contract.weights import find, hub_cache
+from engine.runs.connection import RunConnection
+from engine.runs.folder import create_run
+from engine.runs.launch import start_supervisor
+from engine.runs.queue import holders, waiting
 from tests.engine.supervisor.supervised import Start, Supervised, make_pictures, wait_until
 from tests.support.weights_server import WeightsServer
 

@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from engine.contract.connection import RunConnection
 from engine.contract.events import Failed, RunFinished, StepMetrics
 from engine.contract.job import Job
-from engine.contract.runs import RunFolder, create_run
-from engine.supervisor.hanging import LIMITS
+from engine.runs.connection import RunConnection
+from engine.runs.folder import RunFolder, create_run
+from engine.supervisor.workers.watchdog import LIMITS
 from tests.engine.supervisor.supervised import ROOT, events, make_pictures, wait_until
 from tests.support.cases import some
 from tests.support.consent import agreed

@@ -14,13 +14,13 @@ import msgspec
 import psutil
 import pytest
 
-from engine.contract.connection import NotRunning, RunConnection
 from engine.contract.events import CheckpointSaved, Failed, PhaseChanged, Planned, Restarting, RunFinished, StepMetrics
-from engine.contract.going_on import go_on, job_to_go_on, last_execution
 from engine.contract.job import Job
-from engine.contract.launch import Preloader, start_supervisor
 from engine.contract.protocol import Pause, Stop
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.connection import NotRunning, RunConnection
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.launch import Preloader, start_supervisor
+from engine.runs.resume import go_on, job_to_go_on, last_execution
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, make_pictures, wait_until
 
 LONG = 100_000

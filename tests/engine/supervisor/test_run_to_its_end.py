@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.contract import paths, queue
 from engine.contract.events import (
     CommandReceived,
     DevicesFree,
@@ -23,10 +22,12 @@ from engine.contract.events import (
     Warned,
 )
 from engine.contract.job import Job
-from engine.contract.launch import start_supervisor
 from engine.contract.protocol import Stop
-from engine.contract.runs import create_run
+from engine.runs import queue
+from engine.runs.folder import create_run
+from engine.runs.launch import start_supervisor
 from engine.supervisor.endpoint import sweep
+from engine.system import paths
 from tests.engine.supervisor.supervised import Start, Supervised, events, messages, wait_until
 
 

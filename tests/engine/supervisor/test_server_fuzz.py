@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.contract.events import LogLine
 from engine.contract.protocol import ENCODE, SERVER_MESSAGE, CheckpointNow, Goodbye, Hello, Stop, Welcome
 from engine.supervisor.endpoint import open_endpoint
-from engine.supervisor.log import EventLog
+from engine.supervisor.event_log import EventLog
 from engine.supervisor.server import Command, Server
 
 ROUNDS = 200

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.contract import paths
 from engine.contract.events import EVENT, RunFinished, Validation, Verdict
 from engine.contract.protocol import Stop
+from engine.system import paths
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import Start, events
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from engine.contract.runs import RunFolder
-from engine.supervisor import ending, group, stdio
-from engine.supervisor.hanging import LIMITS, Limits
+from engine.runs.folder import RunFolder
 from engine.supervisor.supervisor import Supervisor
+from engine.supervisor.workers import group, shutdown
+from engine.supervisor.workers.watchdog import LIMITS, Limits
+from engine.system import stdio
 
 QUICK = Limits(silent=1.5, silent_preparing=1.5, silent_warning=0.5, stuck=1.0, stuck_steps=2.0, first_step=1.5)
 
@@ -20,7 +21,7 @@ if __name__ == "__main__":
     fork = sys.platform == "linux" and "spawn" not in sys.argv
     limits = LIMITS
     if "quick" in sys.argv:  # the same ladder, with shorter rungs
-        ending.TERM_S = group.STOP_S = group.FAILED_S = group.LINGER_S = 0.5
+        shutdown.TERM_S = group.STOP_S = group.FAILED_S = group.LINGER_S = 0.5
         limits = QUICK
     tcp = "tcp" in sys.argv
     supervisor = Supervisor(run, job, worker="tiny_worker:run", modules=(), fork=fork, tcp=tcp, limits=limits)

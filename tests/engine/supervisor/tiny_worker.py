@@ -25,8 +25,8 @@ from engine.contract.events import (
     Validation,
 )
 from engine.contract.protocol import ENCODE, Frames, Pause, Stop
-from engine.contract.runs import RunFolder
 from engine.contract.worker import TO_WORKER, Heartbeat, WorkerDone, WorkerSpec
+from engine.runs.folder import RunFolder
 
 
 class Tiny:

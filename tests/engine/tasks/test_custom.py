@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import resources
+from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.checks import problems
 from engine.contract.job import Job
-from engine.data.inspection import inspect
+from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
-from engine.tasks import TASKS, Lesson, TaskError
+from engine.models.base import TaskError
+from engine.tasks import TASKS, Lesson
 from engine.tasks.custom import as_picture
 from tests.support.consent import agreed
 from tests.support.pictures import noise

@@ -11,14 +11,15 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from engine.contract.cut import CannotCut
 from engine.contract.job import Job
-from engine.data.masks import NO_CLASS
-from engine.strategies.cut import cut_places
-from engine.tasks import TASKS, Lesson, TaskError
-from engine.tasks.detection_models import todays_names
-from engine.tasks.detectors import instances, tensors_alone, wanted_boxes, wanted_instances
-from engine.tasks.meta import on_meta
+from engine.data.decoding.masks import NO_CLASS
+from engine.models.base import TaskError
+from engine.models.detection_models import todays_names
+from engine.models.meta_device import on_meta
+from engine.models.torchvision_detectors import instances, tensors_alone, wanted_boxes, wanted_instances
+from engine.parallel.cut import CannotCut
+from engine.strategies.pipelining.model_split import cut_places
+from engine.tasks import TASKS, Lesson
 from tests.support.consent import agreed
 
 BOXES, MASKS = TASKS["detection"], TASKS["instance_segmentation"]

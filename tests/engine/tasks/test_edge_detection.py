@@ -13,12 +13,12 @@ from torch.nn import functional
 from torchvision.models import vgg
 
 from engine.contract.job import Job
-from engine.data.edges_reading import FULL, OUTSIDE
-from engine.tasks import TaskError
-from engine.tasks.bdcn import Bdcn
-from engine.tasks.boundaries import best_row, count, score, thin_maxima
+from engine.data.decoding.edges import FULL, OUTSIDE
+from engine.metrics.boundaries import best_row, count, score, thin_maxima
+from engine.models.base import TaskError
+from engine.models.networks.bdcn import Bdcn
+from engine.models.networks.hed import Hed
 from engine.tasks.edge_detection import EdgeDetection, EdgesOfPicture
-from engine.tasks.hed import Hed
 from tests.support.consent import agreed
 from tests.support.lessons import lesson
 

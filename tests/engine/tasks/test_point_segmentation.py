@@ -11,11 +11,12 @@ from torch import nn
 from torch.nn import functional
 
 from engine.contract.job import Job
-from engine.data.masks import NO_CLASS
-from engine.data.opening import open_splits
-from engine.data.point_blocks import PointBlocks
-from engine.tasks import TASKS, Lesson, TaskError
-from engine.tasks.pointcnn import PointCNN, XConv, XTransform, farthest_points, neighbours_of, take
+from engine.data.datasets.open_splits import open_splits
+from engine.data.datasets.point_blocks import PointBlocks
+from engine.data.decoding.masks import NO_CLASS
+from engine.models.base import TaskError
+from engine.models.networks.pointcnn import PointCNN, XConv, XTransform, farthest_points, neighbours_of, take
+from engine.tasks import TASKS, Lesson
 from tests.support.clouds import make_clouds
 from tests.support.consent import agreed
 

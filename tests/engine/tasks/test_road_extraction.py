@@ -12,12 +12,13 @@ from torch.nn import functional
 from torchvision import models
 
 from engine.contract.job import Job
-from engine.data.masks import NO_CLASS
-from engine.data.opening import Splits, open_splits
-from engine.data.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
-from engine.data.pictures import DatasetError
-from engine.tasks import TASKS, TaskError
-from engine.tasks.road_models import SCORES, network, of_resnet
+from engine.data.datasets.images import DatasetError
+from engine.data.datasets.open_splits import Splits, open_splits
+from engine.data.datasets.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
+from engine.data.decoding.masks import NO_CLASS
+from engine.models.base import TaskError
+from engine.models.road_models import SCORES, network, of_resnet
+from engine.tasks import TASKS
 from tests.support.consent import agreed
 from tests.support.lessons import lesson
 from tests.support.lines import line, make_lined

@@ -13,9 +13,9 @@ from PIL import Image
 
 from engine.contract.events import Planned, StepMetrics, Validation, Warned
 from engine.contract.job import Job
-from engine.data.inspection import inspect
-from engine.data.opening import open_splits
-from engine.tasks.adapt import adapt_first_conv, match_channels
+from engine.data.datasets.open_splits import open_splits
+from engine.data.inspection.inspector import inspect
+from engine.models.model_surgery import adapt_first_conv, match_channels
 from tests.support.worker_group import WorkerGroup
 
 BANDS = 5

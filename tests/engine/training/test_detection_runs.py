@@ -19,7 +19,7 @@ from torch import nn
 
 from engine.contract.events import ClassMeasures, Planned, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
-from engine.tasks.detection_models import HALVES
+from engine.models.detection_models import HALVES
 from tests.support.outlined import CLASSES, make_outlined
 from tests.support.worker_group import WorkerGroup
 

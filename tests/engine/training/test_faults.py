@@ -12,10 +12,10 @@ import torch
 from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
+from engine.models.base import TaskError
 from engine.strategies.memory import DoesNotFit
-from engine.tasks.base import TaskError
 from engine.training.faults import cause, kind
-from engine.training.tally import NotFinite
+from engine.training.metric_buffer import NotFinite
 
 
 def _spec(job: Job) -> WorkerSpec:

@@ -13,12 +13,12 @@ from PIL import Image
 
 from engine.contract.events import Chosen, ClassMeasures, Planned, Predicted, StepMetrics, Validation, Warned
 from engine.contract.job import Job
-from engine.data.masks import NO_CLASS
-from engine.data.opening import open_splits
+from engine.data.datasets.open_splits import open_splits
+from engine.data.datasets.samples import SampleSet
+from engine.data.decoding.masks import NO_CLASS
 from engine.data.point_drawing import BACKGROUND
-from engine.data.samples import SampleSet
+from engine.models.networks.pointcnn import PointCNN
 from engine.tasks import TASKS
-from engine.tasks.pointcnn import PointCNN
 from tests.support.clouds import make_clouds
 from tests.support.worker_group import WorkerGroup
 

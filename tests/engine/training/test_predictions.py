@@ -12,7 +12,7 @@ from PIL import Image
 
 from engine.contract.events import Predicted, Validation, Warned
 from engine.contract.job import Job
-from engine.data.masks import NO_CLASS
+from engine.data.decoding.masks import NO_CLASS
 from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
 

@@ -13,9 +13,9 @@ from PIL import Image
 
 from engine.contract.events import ClassMeasures, Failed, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
+from engine.models.networks.road_networks import unpack
+from engine.models.road_models import network
 from engine.tasks.classification import IMAGENET
-from engine.tasks.road_models import network
-from engine.tasks.road_networks import unpack
 from tests.support.consent import agreed
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked

@@ -12,7 +12,7 @@ from PIL import Image
 
 from engine.contract.events import Failed, StepMetrics
 from engine.contract.job import Job
-from engine.data.agreement import REMEDY
+from engine.data.loading.agreement import REMEDY
 from tests.support.consent import agreed
 
 Start = Callable[..., Any]

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from engine.contract.events import CheckpointSaved, StepMetrics
 from engine.contract.job import Job
-from engine.training.loop import RECORD_S
+from engine.strategies.profiler import RECORD_S
 from tests.benchmarks.checkpoint_pause import AIM as PAUSE_AIM
 from tests.gpu.hooks import seen
 from tests.gpu.proof import Proof, prove

@@ -15,12 +15,12 @@ from typing import Any, Self
 
 import psutil
 
-from engine.contract import paths
 from engine.contract.events import DevicesFree, Failed, Restarting, RunFinished, StepMetrics
 from engine.contract.job import Job
-from engine.contract.launch import Preloader
 from engine.contract.protocol import Pause, Stop
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.launch import Preloader
+from engine.system import paths
 from tests.benchmarks.recovery import AIMS_S, Follower
 from tests.gpu.proof import Proof, prove
 

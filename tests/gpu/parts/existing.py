@@ -11,11 +11,14 @@ from xml.etree import ElementTree
 from tests.gpu.proof import TEXT_LIMIT, Proof, Skipped, prove
 
 FILES: dict[str, tuple[float, tuple[str, ...]]] = {
-    "batches": (100, ("tests/engine/data/test_loader_on_gpu.py", "tests/engine/data/test_samples.py")),
+    "batches": (
+        100,
+        ("tests/engine/data/loading/test_loader_on_gpu.py", "tests/engine/data/loading/test_sample_loader.py"),
+    ),
     "training": (300, ("tests/engine/strategies/test_on_gpu.py",)),
     "memory and time": (
         100,
-        ("tests/engine/training/test_out_of_memory.py", "tests/engine/training/test_stopwatch.py"),
+        ("tests/engine/training/test_out_of_memory.py", "tests/engine/strategies/test_stopwatch.py"),
     ),
     "sampler": (100, ("tests/engine/gpus/test_real_gpus.py",)),
 }

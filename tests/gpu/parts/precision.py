@@ -6,10 +6,10 @@ import torch
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
-from engine.data.loader import Batch
+from engine.data.loading.base_loader import Batch
+from engine.optim.optimizer_step import Updater
 from engine.strategies import STRATEGIES
-from engine.strategies.base import NATIVE_BF16, Strategy, settled_precision
-from engine.training.optimizers import Updater
+from engine.strategies.base import NATIVE_BF16, ResolvedJob, Strategy, settled_precision
 from tests.gpu.jobs import by_class, model_file
 from tests.gpu.proof import Proof, prove
 from tests.support.lessons import class_of_picture
@@ -78,7 +78,7 @@ def _set_up(proof: Proof) -> tuple[Strategy, Updater]:
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(1568, 3))
-    strategy.wrap(model, class_of_picture(3), (3, 16, 16))
+    strategy.wrap(model, class_of_picture(3), (3, 16, 16), ResolvedJob(job))
     return strategy, Updater(strategy.parameters(), job, 100, strategy.device)
 
 

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import time
 
-from engine.contract import paths
 from engine.contract.job import Job
-from engine.contract.launch import start_supervisor
+from engine.runs.launch import start_supervisor
+from engine.system import paths
 from tests.benchmarks.start_latency import AIM_S, first_loss
 from tests.gpu.parts.ending import preloaded
 from tests.gpu.proof import Proof, prove

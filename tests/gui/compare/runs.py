@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from engine.contract.devices import DeviceSample
 from engine.contract.events import AnyEvent, DevicesSampled, Outcome, StepMetrics, Validation
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
 from gui.compare.compared import ComparedRun
 from gui.compare.reading import read_run
 from tests.gui.run.written import job, story, write

@@ -16,7 +16,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, RunFinished, StepMetrics
-from engine.contract.runs import RunFolder, SupervisorFile, process_start
+from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from gui import theme
 from gui.compare.model import CompareModel
 from gui.compare.page import ComparePage

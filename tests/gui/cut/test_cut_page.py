@@ -14,10 +14,10 @@ from PySide6.QtGui import QAccessible
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract import paths
 from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from engine.system import paths
 from gui import child
 from gui.cut.page import CutPage
 from gui.cut.planner import Planner

@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from engine.contract.cut import Cut, automatic, reachable
+from engine.contract.cut import Cut
+from engine.parallel.cut import automatic, reachable
 from gui import theme
 from gui.cut.geometry import lay_out
 from gui.cut.picture import CutPicture

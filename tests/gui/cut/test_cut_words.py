@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from PySide6.QtGui import QColor
 
-from engine.contract.cut import stages
+from engine.parallel.cut import stages
 from gui import shades, theme
 from gui.cut import words
 from gui.cut.geometry import lay_out

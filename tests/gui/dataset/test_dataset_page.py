@@ -17,14 +17,14 @@ from pytestqt.qtbot import QtBot
 from engine.contract.dataset import DatasetReport, Example, PictureSizes, SplitReport, Unreadable
 from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
-from engine.contract.paths import sample_dataset
 from engine.contract.preview import PreviewImage
 from engine.contract.problems import Problem
-from engine.data.inspection import inspect
+from engine.data.inspection.inspector import inspect
+from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
-from engine.data.sampler import GlobalBatchSampler
+from engine.system.paths import sample_dataset
 from engine.tasks import TASKS
-from engine.training.feeds import image_loader, normalisation
+from engine.training.dataloaders import image_loader, normalisation
 from gui.dataset import words
 from gui.dataset.balance import BalanceBars
 from gui.dataset.page import DatasetPage

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.contract.devices import CPU, Gpu, NvLink, Pcie
-from engine.contract.quantities import QUANTITIES
+from engine.gpus.quantities import QUANTITIES
 from gui.devices.history import BUDGET_BYTES, DeviceHistory, device_key
 from gui.devices.timeline import FIRST_ROOM
 from tests.gui.devices.snapshots import UUIDS, gpu, snapshot

@@ -10,8 +10,8 @@ import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract import paths
 from engine.contract.devices import Shown, Snapshot
+from engine.system import paths
 from gui.devices.sampler import SamplerProcess
 
 

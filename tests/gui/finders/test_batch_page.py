@@ -10,10 +10,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
-from engine.contract import paths
 from engine.contract.finders import BatchFound, BatchTrial
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from engine.system import paths
 from gui.finders.batch import BatchPage, scaled_rate
 from gui.main_window import MainWindow
 

@@ -11,10 +11,10 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract import paths
 from engine.contract.finders import FinderProgress, RateFound, RatePoint
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from engine.system import paths
 from gui.finders.rate import RatePage
 from gui.main_window import MainWindow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.contract.xid_words import xid_words
+from engine.gpus.xid_words import xid_words
 from gui.monitor.alerts.rules import DEFAULTS, KINDS, Rule, length, problems, summary
 from gui.monitor.alerts.store import RuleStore
 

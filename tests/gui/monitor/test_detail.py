@@ -7,7 +7,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Nvml, Retired, Xid
-from engine.contract.quantities import BY_ID, QUANTITIES
+from engine.gpus.quantities import BY_ID, QUANTITIES
 from gui.format import clock
 from gui.monitor.facts import GROUPS, groups, now
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, plain_gpu, watched

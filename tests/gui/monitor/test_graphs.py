@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytestqt.qtbot import QtBot
 
-from engine.contract.quantities import BY_ID
+from engine.gpus.quantities import BY_ID
 from gui.monitor.bar import GPUS, GRAPHS
 from gui.monitor.graphs import GraphsView
 from gui.settings import Settings

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract import paths
 from engine.contract.events import PhaseChanged, RunFinished, Waiting
-from engine.contract.run_notes import change_notes
-from engine.contract.runs import RunFolder, SupervisorFile, create_run, process_start
+from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
+from engine.runs.notes import change_notes
+from engine.system import paths
 from gui.monitor.marks import RunMarks
 from tests.gui.devices.snapshots import UUIDS
 from tests.gui.run.written import NESTED_TOO_DEEP, a_run, job, story, write

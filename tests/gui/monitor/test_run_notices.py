@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.notices import KINDS, NoticeSettings, load_notices, save_notices, settings_file
+from engine.runs.notices import KINDS, NoticeSettings, load_notices, save_notices, settings_file
 from gui.monitor.alerts.run_notices import RunNotices
 from gui.monitor.alerts.view import AlertsView
 from tests.gui.monitor.alert_time import Watched

@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QImage
 from engine.contract.events import AnyEvent, ClassMeasures, Planned, Predicted, PredictedSample, StepMetrics, Validation
 from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
 from tests.gui.run.written import job, story, write
 
 CLASSES = ("ash", "birch", "cedar")

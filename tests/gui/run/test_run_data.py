@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.contract.events import DevicesFree, EventsLost, Failed, PhaseChanged, RunFinished, StepMetrics, Validation
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 from gui.run.data import RunData
 from gui.run.status import RunStatus, status_of
 from tests.gui.run.written import EPOCHS, STEP_S, a_run, job, story

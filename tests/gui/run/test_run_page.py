@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import AnyEvent, LogLine, Planned, StepMetrics
-from engine.contract.runs import RunFolder, SupervisorFile, create_run, process_start
+from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from gui import theme
 from gui.plots.plot import LinePlot
 from gui.plots.smoothing import Smoother

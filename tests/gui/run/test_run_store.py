@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, StepMetrics
 from engine.contract.job import Job
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
 from gui.run.store import RunStore
 from tests.engine.supervisor.supervised import Supervised, wait_until
 from tests.gui.run.written import a_run, job, story, write

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import AnyEvent, Planned, StepMetrics
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
 from gui.run.page import RunPage
 from gui.run.store import RunStore
 from tests.gui.cut.example import a_cut

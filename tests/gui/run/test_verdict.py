@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import RunFinished, RunStarted, Verdict
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 from gui.main_window import MainWindow
 from gui.run.data import RunData
 from gui.run.verdict import VerdictCard

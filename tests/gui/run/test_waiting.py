@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.contract.events import Waiting
-from engine.contract.run_notes import change_notes
-from engine.contract.runs import create_run
+from engine.runs.folder import create_run
+from engine.runs.notes import change_notes
 from gui.run.waiting import RunNames, in_line_words
 from tests.gui.devices.snapshots import UUIDS
 from tests.gui.run.written import job

@@ -28,7 +28,7 @@ from engine.contract.events import (
     Warned,
 )
 from engine.contract.job import Job
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
 
 NESTED_TOO_DEEP = f"a = {'[' * 5000}{']' * 5000}"
 """What a job.toml may hold that is TOML by its grammar, and that no reader gets through."""

@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.runs import RunFolder
+from engine.runs.folder import RunFolder
 from gui.runs.model import COLUMNS
 from gui.runs.page import RunsPage
 from tests.gui.run.written import a_run

@@ -8,7 +8,7 @@ import shutil
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from engine.contract.runs import create_run
+from engine.runs.folder import create_run
 from gui.runs.page import RunsPage
 from tests.gui.run.written import a_run, job
 from tests.gui.runs.conftest import Refresh, column, interrupted, select

@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved, Waiting
-from engine.contract.queue import Line
-from engine.contract.run_notes import change_notes
-from engine.contract.runs import RunFolder, RunSummary, SupervisorFile, create_run, process_start
+from engine.runs.folder import RunFolder, RunSummary, SupervisorFile, create_run, process_start
+from engine.runs.notes import change_notes
+from engine.runs.queue import Line
 from gui.form.guest import Guest
 from gui.runs.checkpoints import checkpoints_of
 from gui.runs.going_on import runs_ahead

@@ -6,8 +6,8 @@ from PySide6.QtWidgets import QAbstractButton, QLabel
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import PhaseChanged, RunFinished
-from engine.contract.run_notes import read_notes
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.notes import read_notes
 from gui.runs.page import RunsPage
 from tests.gui.run.written import a_run, job, write
 from tests.gui.runs.conftest import Refresh, column, interrupted, select

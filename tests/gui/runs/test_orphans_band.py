@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QAbstractButton, QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import GpuProcess
-from engine.contract.orphans import Orphan, find_orphans
-from engine.contract.runs import RunFolder, process_alive
+from engine.runs.folder import RunFolder, process_alive
+from engine.runs.orphans import Orphan, find_orphans
 from gui.runs.page import RunsPage
 from tests.gui.devices.snapshots import gpu, snapshot
 from tests.gui.run.written import a_run

@@ -9,10 +9,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
-from engine.contract import paths
 from engine.contract.events import ENCODE, Waiting
-from engine.contract.queue import Line, hold, holders, waiting
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.queue import Line, hold, holders, waiting
+from engine.system import paths
 from gui.runs.line import take_out
 from gui.runs.page import RunsPage
 from gui.runs.queue_view import LineModel

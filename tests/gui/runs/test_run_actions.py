@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.runs import RunSummary, State
+from engine.runs.folder import RunSummary, State
 from gui.runs.actions import RunActions
 
 ONE = {"show", "rename", "fork"}

@@ -8,7 +8,7 @@ import time
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved
-from engine.contract.run_notes import change_notes, read_notes
+from engine.runs.notes import change_notes, read_notes
 from gui.runs.page import RunsPage
 from tests.gui.run.written import a_run, write
 from tests.gui.runs.conftest import Refresh, select

@@ -11,7 +11,7 @@ from PySide6.QtCore import QPersistentModelIndex, Qt
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from engine.contract.runs import RunSummary
+from engine.runs.folder import RunSummary
 from gui.runs.model import COLUMNS, NAME, RunsModel
 from gui.runs.wanted import Wanted
 from tests.gui.run.written import a_run

@@ -11,10 +11,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 
-from engine.contract import paths
 from engine.contract.job import save_job
-from engine.contract.run_notes import change_notes, read_notes
-from engine.contract.runs import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.notes import change_notes, read_notes
+from engine.system import paths
 from gui.runs.model import COLUMNS, NAME
 from gui.runs.page import RunsPage
 from gui.titles import unread_words

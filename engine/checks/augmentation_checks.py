@@ -1,0 +1,23 @@
+"""Whether a job's augmentation can be had for its task."""
+
+from __future__ import annotations
+
+from engine.contract.augmentation import KINDS, parse
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+
+
+def augmentation_problems(job: Job) -> list[Problem]:
+    """What is wrong with the fields of the augmentation."""
+    kind = KINDS.get(job.task)
+    if kind is None and job.augmentation in ("medium", "strong"):
+        message = "This task has one augmentation, light, which is what trains here."
+        return [Problem("augmentation", message, "Choose none or light.", "warning")]
+    if job.augmentation != "own":
+        return []
+    if kind is None:
+        return [Problem("augmentation", "This task has no images to transform.", "Choose none or light.")]
+    if not job.transforms:
+        remedy = "Give some, such as resized_crop:0.35:1, flip and colour:0.2, or choose a strength."
+        return [Problem("transforms", "No transforms are listed.", remedy)]
+    return [parsed for text in job.transforms if isinstance(parsed := parse(text, kind), Problem)]

@@ -1,0 +1,267 @@
+"""Whether a job can run here: every reason why not, each at its field, with what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.checks.augmentation_checks import augmentation_problems
+from engine.checks.compile_checks import speed_problems
+from engine.checks.disk import Disk, RealDisk
+from engine.checks.image_size_checks import image_size_problems
+from engine.checks.optimizer_checks import optimizer_problems
+from engine.checks.strategy_checks import strategy_problems
+from engine.checks.weights_checks import weights_problems
+from engine.contract.catalogue import (
+    DROPPED,
+    Catalogue,
+    ModelEntry,
+    StrategyEntry,
+    TaskEntry,
+    did_you_mean,
+    load_catalogue,
+)
+from engine.contract.dataset import DatasetReport
+from engine.contract.devices import Snapshot, is_gpu
+from engine.contract.idle_fields import without_effect
+from engine.contract.job import FIELDS, TIMM, Job
+from engine.contract.problems import Problem, errors
+
+REAL_DISK = RealDisk()
+
+ENCODER_STRIDE = 32
+"""How much encoders shrink a picture, whose sides must so be a multiple of it, in pixels."""
+
+
+def problems(
+    job: Job,
+    catalogue: Catalogue,
+    machine: Snapshot | None = None,
+    report: DatasetReport | None = None,
+    disk: Disk = REAL_DISK,
+) -> list[Problem]:
+    """All that stands in the way of `job`.
+
+    What depends on the machine or on the dataset is judged only where `machine` or `report` is given. Of what `disk` does
+    not know nothing is said.
+    """
+    found: list[Problem] = []
+    found += _dataset(job, report, disk)
+    task = catalogue.task(job.task)
+    if task is not None and report is not None and report.format and not errors(report.problems):
+        found += class_count_problems(task, len(report.classes))
+    if task is None:
+        found.append(
+            Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, [t.id for t in catalogue.tasks]))
+        )
+    elif job.best_by:
+        file = disk.model_file(job.model) if task.file else None
+        of_file = file.measures if file is not None else ()
+        known = [measure.id for measure in (*of_file, *task.measures)]
+        # Of a file whose measures cannot be told from its text, the run says at its start whether it has this one.
+        if job.best_by not in known and (of_file or not task.file):
+            message = f"“{job.best_by}” is not a measure of this task."
+            found.append(Problem("best_by", message, did_you_mean(job.best_by, known)))
+    found += _loss(job, task)
+    model = None
+    if job.model_is_file:
+        found += _model_file(job, disk)
+    elif task is not None and task.file:
+        message = "This task is what a Python file of yours says."
+        found.append(Problem("model", message, "Choose that file as the model; resources/examples holds one."))
+    else:
+        model = catalogue.model(job.model)
+        found += _named_model(job, model, catalogue, disk)
+    found += weights_problems(job, catalogue, disk)
+    if job.resume_from and (message := _no_file(job.resume_from, disk)):
+        remedy = "Give the last.pt in the checkpoints folder of a run, or leave it empty."
+        found.append(Problem("resume_from", message, remedy))
+    if job.weights_file and (message := _no_file(job.weights_file, disk)):
+        found.append(Problem("weights_file", message, "Check the spelling, or browse for it."))
+    strategy = catalogue.strategy(job.strategy)
+    if strategy is None:
+        known = [s.id for s in catalogue.strategies]
+        found.append(Problem("strategy", f"There is no strategy “{job.strategy}”.", did_you_mean(job.strategy, known)))
+    found += augmentation_problems(job)
+    found += image_size_problems(job, task, strategy, model)
+    found += _devices(job, strategy, machine)
+    if strategy is not None:
+        found += strategy_problems(job, strategy, model)
+        found += speed_problems(job, strategy)
+        found += optimizer_problems(job, strategy)
+    if job.precision == "fp16" and not any(map(is_gpu, job.devices)):
+        found.append(
+            Problem(
+                "precision",
+                "fp16 needs a GPU: on the CPU it is slower than fp32 and loses accuracy.",
+                "Choose fp32 or bf16.",
+            )
+        )
+    told = {problem.field for problem in found}
+    return found + [problem for problem in without_effect(job, catalogue) if problem.field not in told]
+
+
+def _no_file(path: str, disk: Disk) -> str:
+    """Why what lies at `path` cannot be opened as a file; "" where nothing is known against it."""
+    match disk.kind(path):
+        case "file" | None:
+            return ""
+        case "":
+            return f"There is no file {path}."
+        case "folder":
+            return f"{path} is a folder, not a file."
+    return f"{path} is not a regular file."
+
+
+def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem]:
+    if not job.dataset:
+        return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder that holds the pictures.")]
+    kind = disk.kind(job.dataset)
+    if kind == "":
+        return [Problem("dataset", f"There is no folder {job.dataset}.", "Check the spelling, or browse for it.")]
+    if kind not in ("folder", None):
+        return [
+            Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the pictures.")
+        ]
+    return list(report.problems) if report is not None else []
+
+
+def _loss(job: Job, task: TaskEntry | None) -> list[Problem]:
+    if task is None or not task.losses or job.loss in task.losses:
+        return []
+    return [Problem("loss", f"{task.title} has no loss “{job.loss}”.", f"Choose {' or '.join(task.losses)}.")]
+
+
+def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
+    """What is wrong with a dataset of so many classes for a task that tells a certain number apart."""
+    if task.classes in (None, classes):
+        return []
+    message = f"The masks have {classes} classes; {task.title.lower()} are told from a background alone."
+    remedy = (
+        "Give masks of two values, 0 where there is no line, ignore a third, or choose the task Semantic segmentation."
+    )
+    return [Problem("dataset", message, remedy)]
+
+
+def _model_file(job: Job, disk: Disk) -> list[Problem]:
+    file = disk.model_file(job.model)
+    if file is None:
+        return []
+    if file.sha256 is None:
+        if disk.kind(job.model) == "other":
+            return [Problem("model", f"The model file {job.model} is not a regular file.", "Give a Python file.")]
+        return [Problem("model", f"The model file {job.model} cannot be read.", "Check the path and its permissions.")]
+    if job.model_file_sha256 != file.sha256 or not file.agreed:
+        changed = (
+            " It has changed since you agreed to run it." if job.model_file_sha256 not in ("", file.sha256) else ""
+        )
+        return [
+            Problem(
+                "model",
+                f"{Path(job.model).name} is a program that has not been allowed to run yet.{changed}",
+                "Read it, then allow it (in the window), or add --trust-model-file (in a terminal).",
+            )
+        ]
+    return []
+
+
+def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk: Disk) -> list[Problem]:
+    """Of a job whose model is the catalogue's `model`, or one that it does not list."""
+    if model is not None:
+        return [*_model(job, model, disk), *(_encoder(job, model, catalogue) if model.encoder else [])]
+    if not job.model.startswith(TIMM):
+        known = [listed.id for listed in catalogue.models]
+        return [Problem("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known))]
+    # Whether timm has it the engine alone can tell.
+    if not any(listed.id.startswith(TIMM) for listed in catalogue.models_of(job.task)):
+        task = catalogue.task(job.task)
+        instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
+        return [Problem("model", "This task does not take models of timm's.", instead)]
+    return []
+
+
+def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
+    found = []
+    task = load_catalogue().task(job.task)
+    if model.task != ((task.models or task.id) if task is not None else job.task):
+        instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
+        found.append(Problem("model", f"{model.title} is not a model for this task.", instead))
+    if job.image_size is not None and job.image_size < model.min_image_size:
+        found.append(
+            Problem(
+                "image_size",
+                f"{model.title} needs pictures of at least {model.min_image_size} px.",
+                f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.",
+            )
+        )
+    for name in DROPPED:
+        if getattr(job, name) is not None and name not in model.fields:
+            message = f"{model.title} has no {FIELDS[name].label.lower()}."
+            found.append(
+                Problem(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
+            )
+    if job.freeze_epochs and not (job.pretrained or job.weights_file):
+        found.append(
+            Problem(
+                "freeze_epochs",
+                "The backbone is frozen but starts from random weights.",
+                "Choose pretrained weights, or train all layers.",
+                "warning",
+            )
+        )
+    return found
+
+
+def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> list[Problem]:
+    found = []
+    if job.encoder not in catalogue.encoders and not job.encoder.startswith("tu-"):
+        known = list(catalogue.encoders)
+        found.append(Problem("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, known)))
+    if job.image_size is not None and job.image_size % ENCODER_STRIDE:
+        nearest = max(2 * ENCODER_STRIDE, round(job.image_size / ENCODER_STRIDE) * ENCODER_STRIDE)
+        message = f"{model.title} takes sides that are a multiple of {ENCODER_STRIDE} px; {job.image_size} is not."
+        found.append(Problem("image_size", message, f"Set {nearest}, or leave it empty."))
+    return found
+
+
+def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> list[Problem]:
+    if not job.devices:
+        return [Problem("devices", "No device is chosen.", "Check at least one GPU or the CPU.")]
+    found = []
+    gpus = [device for device in job.devices if is_gpu(device)]
+    if gpus and len(gpus) != len(job.devices):
+        found.append(
+            Problem("devices", "GPUs and the CPU cannot work on one run together.", "Check either GPUs or the CPU.")
+        )
+    twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
+    if twice:
+        found.append(
+            Problem(
+                "devices",
+                f"{', '.join(twice)} is named more than once: NCCL allows one worker per GPU.",
+                "Name each GPU once.",
+            )
+        )
+    if machine is not None:
+        known = {gpu.uuid: gpu for gpu in machine.gpus}
+        for uuid in dict.fromkeys(gpus):
+            if uuid not in known:
+                why = machine.nvml.message or "Choose one that `footplate gpus` lists."
+                found.append(Problem("devices", f"There is no GPU {uuid} on this machine.", why))
+            elif known[uuid].lost:
+                found.append(
+                    Problem(
+                        "devices",
+                        f"{known[uuid].name} ({uuid}) has been lost.",
+                        "Choose another, or restart the machine.",
+                    )
+                )
+    if strategy is not None:
+        kinds = {"cuda" if is_gpu(device) else "cpu" for device in job.devices}
+        if not kinds <= set(strategy.device_kinds):
+            needed = "CUDA GPUs" if strategy.device_kinds == ("cuda",) else "CPU workers"
+            found.append(
+                Problem(
+                    "strategy", f"{strategy.title} runs on {needed} only.", "Choose another strategy or other devices."
+                )
+            )
+    return found

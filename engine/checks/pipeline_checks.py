@@ -1,0 +1,156 @@
+"""Whether a model and a batch can be divided as a strategy that cuts the model needs."""
+
+from __future__ import annotations
+
+from engine.contract.catalogue import ModelEntry, StrategyEntry, did_you_mean
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.parallel.layout import Layout, fits, layout
+
+_SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved_1f1b": "Interleaved 1F1B",
+    "zb1p": "ZB1P",
+    "zbv": "ZBV",
+}
+
+
+def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
+    """What is wrong with the batch and its division. Stages have static shapes, so that every part and every
+    microbatch is of one size."""
+    replicas = job.replicas if strategy.replicates else 1
+    parts = replicas * job.accumulation
+    if job.batch_size % parts == 0:
+        return _microbatches(job, layout(job, strategy)) if strategy.schedules else []
+    below = job.batch_size // parts * parts
+    near = f"{below} or {below + parts}" if below else str(parts)
+    among = f"among {replicas} replicas" if replicas > 1 else ""
+    into = f"into {job.accumulation} parts" if job.accumulation > 1 else ""
+    divided = " and then ".join(filter(None, (among, into)))
+    return [
+        Problem(
+            "batch_size",
+            f"A batch of {job.batch_size} cannot be divided {divided} of equal size, as {strategy.title} needs.",
+            f"Set {near}{', or change Gradient accumulation' if into else ''}.",
+        )
+    ]
+
+
+def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
+    schedule, devices = _SCHEDULES[job.pipeline_schedule], arranged.group
+    part = job.batch_size // (arranged.replicas * job.accumulation)
+    called = f"A batch of {part}"
+    if part != job.batch_size:
+        called = f"A part of {part} pictures of the batch of {job.batch_size}"
+    if job.microbatches is None:
+        if arranged.microbatches is not None:
+            return []
+        return [
+            Problem(
+                "batch_size",
+                f"{called} has no divisor from {devices} up, which {schedule} needs.",
+                f"Set {devices * (job.batch_size // part)} or more, or choose GPipe.",
+            )
+        ]
+    if part % job.microbatches:
+        return [
+            Problem(
+                "microbatches",
+                f"{called} cannot be divided into {job.microbatches} equal microbatches.",
+                f"Choose a divisor of {part}, or leave it empty.",
+            )
+        ]
+    if fits(job.pipeline_schedule, job.microbatches, devices):
+        return []
+    if job.pipeline_schedule == "1f1b":
+        return [
+            Problem(
+                "microbatches",
+                f"1F1B needs at least as many microbatches as stages ({devices}).",
+                f"Set {devices} or more, choose GPipe, or leave it empty.",
+            )
+        ]
+    return [
+        Problem(
+            "microbatches",
+            f"{schedule} goes in {job.microbatches // devices} rounds on {devices} devices, which "
+            f"{job.microbatches} microbatches cannot be divided into.",
+            f"Set a multiple of {devices}, choose GPipe, or leave it empty.",
+        )
+    ]
+
+
+def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
+    """Whether the model can be cut into so many stages; a model file's places are known to its run alone."""
+    if model is None:
+        return []
+    if model.uncuttable:
+        return [
+            Problem(
+                "strategy",
+                f"{model.title} cannot be cut into stages: {model.uncuttable}.",
+                "Choose another model or strategy.",
+            )
+        ]
+    most = len(model.cut_places) + 1
+    if arranged.stages <= most:
+        return []
+    places = f"{model.title} can be cut in {len(model.cut_places)} places, so into {most} stages at most"
+    chosen = f"{arranged.group} devices are chosen"
+    if strategy.replicates:
+        chosen = f"each replica has {arranged.group} devices"
+    if arranged.stages == arranged.group:
+        return [Problem("devices", f"{places}; {chosen}.", "Use fewer devices, or a larger model.")]
+    each = arranged.stages // arranged.group
+    field = "stages_per_device" if job.pipeline_schedule == "interleaved_1f1b" else "pipeline_schedule"
+    remedy = "Choose another pipeline schedule"
+    if field == "stages_per_device" and most // arranged.group > 1:
+        remedy = f"Set {most // arranged.group} or less"
+    return [
+        Problem(
+            field,
+            f"{places}; {chosen}, and {_SCHEDULES[job.pipeline_schedule]} puts {each} stages on each, so "
+            f"{arranged.stages}.",
+            f"{remedy}, use fewer devices, or a larger model.",
+        )
+    ]
+
+
+def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
+    """What is wrong with the cuts that the job gives."""
+    cuts = job.cuts
+    if not cuts or (model is not None and model.uncuttable):
+        return []
+    found = []
+    if len(cuts) != arranged.stages - 1:
+        found.append(
+            Problem(
+                "cuts",
+                f"{len(cuts)} {'cut makes' if len(cuts) == 1 else 'cuts make'} {len(cuts) + 1} stages, and there are "
+                f"{arranged.stages}.",
+                f"Name {arranged.stages - 1} places, or leave it empty.",
+            )
+        )
+    twice = sorted({place for place in cuts if cuts.count(place) > 1})
+    if twice:
+        found.append(Problem("cuts", f"{', '.join(twice)} is named more than once.", "Name each place once."))
+    if model is None:
+        return found
+    order = {place: number for number, place in enumerate(model.cut_places)}
+    unknown = [place for place in dict.fromkeys(cuts) if place not in order]
+    found += [
+        Problem(
+            "cuts",
+            f"{model.title} cannot be cut at “{place}”.",
+            did_you_mean(place, list(model.cut_places)),
+        )
+        for place in unknown
+    ]
+    known = [place for place in dict.fromkeys(cuts) if place in order]
+    inorder = sorted(known, key=order.__getitem__)
+    if known != inorder:
+        found.append(
+            Problem("cuts", "The cuts are not in the order of the model.", f"Name them as {', '.join(inorder)}.")
+        )
+    return found

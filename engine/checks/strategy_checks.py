@@ -1,0 +1,169 @@
+"""Whether a job's strategy can go with its devices, its batch, its model and its options."""
+
+from __future__ import annotations
+
+from engine.checks.pipeline_checks import batch_problems, cut_problems, stage_problems
+from engine.contract.catalogue import ModelEntry, StrategyEntry
+from engine.contract.devices import CPU, is_gpu
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.parallel.layout import ZERO_BUBBLE, layout
+
+
+def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
+    """All that stands between `strategy` and the rest of the job; `model` is None for a model file."""
+    found = _number_of_devices(job, strategy)
+    found += _replicas(job, strategy)
+    found += _batch(job, strategy)
+    if strategy.cuts_model and job.devices:
+        arranged = layout(job, strategy)
+        found += stage_problems(job, strategy, model, arranged)
+        found += cut_problems(job, model, arranged)
+    found += _options(job, strategy, model)
+    return found
+
+
+def _number_of_devices(job: Job, strategy: StrategyEntry) -> list[Problem]:
+    count = len(job.devices)
+    if 0 < count < strategy.min_devices:
+        on_cpu = "cpu" in strategy.device_kinds and all(device == CPU for device in job.devices)
+        workers = " (or set CPU workers higher)" if on_cpu else ""
+        chosen = "is chosen" if count == 1 else "are chosen"
+        return [
+            Problem(
+                "strategy",
+                f"{strategy.title} needs at least {strategy.min_devices} devices; {count} {chosen}.",
+                f"Check more devices{workers}, or choose {'Single device' if count == 1 else 'another strategy'}.",
+            )
+        ]
+    if strategy.max_devices is not None and count > strategy.max_devices:
+        return [
+            Problem(
+                "strategy",
+                f"{strategy.title} uses one device; {count} are chosen.",
+                "Choose another strategy, or check one device.",
+            )
+        ]
+    return []
+
+
+def _replicas(job: Job, strategy: StrategyEntry) -> list[Problem]:
+    count = len(job.devices)
+    if not strategy.replicates or count < strategy.min_devices:
+        return []
+    possible = [str(n) for n in range(2, count // 2 + 1) if count % n == 0]
+    remedy = f"Set {' or '.join(possible)} replicas" if possible else "Check an even number of devices"
+    if count % job.replicas:
+        return [
+            Problem(
+                "replicas",
+                f"{count} devices cannot be divided among {job.replicas} equal replicas.",
+                f"{remedy}, or use another number of devices.",
+            )
+        ]
+    if count < 2 * job.replicas:
+        return [
+            Problem(
+                "replicas",
+                f"{job.replicas} replicas on {count} devices have {count // job.replicas} each, and {strategy.title} "
+                f"divides each replica among at least 2.",
+                f"{remedy}, or use {2 * job.replicas} devices or more.",
+            )
+        ]
+    return []
+
+
+def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
+    count = len(job.devices)
+    if strategy.splits_batch and not strategy.cuts_model and job.batch_size < count:
+        return [
+            Problem(
+                "batch_size",
+                f"A batch of {job.batch_size} cannot be divided among {count} devices.",
+                f"Set {count * job.accumulation} or more, or use fewer devices.",
+            )
+        ]
+    if strategy.cuts_model:
+        return batch_problems(job, strategy) if job.devices else []
+    shares = count if strategy.splits_batch else 1
+    if job.batch_size < shares * job.accumulation:
+        among = f" among {shares} devices and then" if shares > 1 else ""
+        return [
+            Problem(
+                "accumulation",
+                f"A batch of {job.batch_size} cannot be divided{among} into {job.accumulation} parts of at least one "
+                f"picture.",
+                f"Set {job.batch_size // shares} or less, or a batch size of {shares * job.accumulation} or more.",
+            )
+        ]
+    return []
+
+
+def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
+    found = []
+    on_gpus = any(map(is_gpu, job.devices))
+    used = strategy.fields
+    if job.activation_checkpointing and not strategy.cuts_model and model is not None and not model.blocks:
+        found.append(
+            Problem(
+                "activation_checkpointing",
+                f"{model.title} has no repeated blocks whose activations could be computed again.",
+                "Switch it off, or choose another model or a pipeline.",
+            )
+        )
+    if job.activation_checkpointing and strategy.schedules and job.pipeline_schedule in ZERO_BUBBLE:
+        found.append(
+            Problem(
+                "activation_checkpointing",
+                "A zero-bubble schedule divides the backward pass, and activation checkpointing would compute every "
+                "layer's activations anew for each part.",
+                "Switch it off, or choose 1F1B as Pipeline schedule.",
+            )
+        )
+    if strategy.shards and model is not None and model.tied:
+        found.append(
+            Problem(
+                "strategy",
+                f"{model.title} has parameters that share their memory ({', '.join(model.tied[:3])}), which "
+                f"{strategy.title} cannot divide among devices.",
+                "Choose DistributedDataParallel, or another model.",
+            )
+        )
+    if "sync_batchnorm" in used and job.sync_batchnorm:
+        if job.devices and not on_gpus:
+            found.append(
+                Problem(
+                    "sync_batchnorm", "PyTorch's SyncBatchNorm runs on GPUs only.", "Switch it off, or choose GPUs."
+                )
+            )
+        if model is not None and not model.batch_norm:
+            found.append(
+                Problem(
+                    "sync_batchnorm",
+                    f"{model.title} has no BatchNorm, so that SyncBatchNorm changes nothing.",
+                    "Switch it off.",
+                    "warning",
+                )
+            )
+    if "static_graph" in used and job.static_graph and job.model_is_file:
+        found.append(
+            Problem(
+                "static_graph",
+                "Footplate cannot tell whether every step of a model file uses the same parameters.",
+                "Switch it off unless build_model's network always does.",
+                "warning",
+            )
+        )
+    if "cpu_offload" in used and job.cpu_offload and job.devices and not on_gpus:
+        found.append(
+            Problem("cpu_offload", "On the CPU everything is in main memory already.", "Switch it off, or choose GPUs.")
+        )
+    if "shard_precision" in used and job.shard_precision == "bf16" and job.precision == "fp16":
+        found.append(
+            Problem(
+                "shard_precision",
+                "Shards computed in bf16 leave nothing for autocast to fp16 to do.",
+                "Set Precision to bf16 or fp32, or compute shards in fp32.",
+            )
+        )
+    return found

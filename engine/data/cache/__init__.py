@@ -1,0 +1,1 @@
+"""Decoded images, kept in memory or on disk."""

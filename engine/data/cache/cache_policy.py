@@ -1,0 +1,68 @@
+"""Which store the decoded pictures of a split get, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psutil
+
+from engine.data.cache.cache_space import CacheRefused, shown_bytes
+from engine.data.cache.cached_images import CachedPictures
+from engine.data.cache.store import InMemory, Mapped, Store
+from engine.data.datasets.images import PictureSet
+from engine.data.decoding.images import VERSION
+
+KEEP_LIMIT_BYTES = 1 << 30
+"""What a worker keeps in memory unasked; besides no more than an eighth of what is free, and half of it when asked."""
+
+OnChosen = Callable[[str, str], None]
+"""Takes what was chosen ("disk", "memory", "file" or "off") and why, as a sentence."""
+
+
+def open_store(pictures: PictureSet, size: int, channels: int, where: str, on_chosen: OnChosen) -> Store | None:
+    """The place for the pictures of a split as `where` says ("auto", "memory", "disk" or "off"); None for nowhere.
+
+    Auto keeps the pictures of a folder on disk: that serves later runs and all workers of this one, and once read it
+    is as fast as memory, which is the choice where the disk refuses and they fit. What takes no decoding but resizing
+    never goes to disk. `on_chosen` is called at once, and again should the disk fail later.
+    """
+    whole = pictures.whole(size, channels)
+    if whole is not None:
+        on_chosen("file", "The pictures lie in one file as they are wanted, which is mapped.")
+        return Mapped(*whole)
+    planes = channels + pictures.planes
+    needed = len(pictures) * planes * size * size
+    refusal = ""
+    if where in ("auto", "disk") and pictures.files:
+
+        def fail(reason: str) -> None:
+            on_chosen("off", f"The cache takes no more pictures: {reason}. Those not in it are decoded in every epoch.")
+
+        try:
+            cache = CachedPictures(
+                pictures.folder,
+                pictures.files,
+                beside=pictures.beside,
+                kind=pictures.kind,
+                size=size,
+                channels=planes,
+                version=VERSION,
+                on_failure=fail,
+            )
+        except CacheRefused as refused:
+            refusal = f"There is no cache on disk: {refused}. "
+        else:
+            place = f"{shown_bytes(needed)} in {cache.folder.parent}"
+            on_chosen("disk", f"Decoded once, for all workers and for later runs: {place}.")
+            return cache
+    if where == "off":
+        on_chosen("off", "Pictures are decoded in every epoch, as asked for.")
+        return None
+    free = psutil.virtual_memory().available
+    limit = free // 2 if where == "memory" else min(KEEP_LIMIT_BYTES, free // 8)
+    if needed <= limit:
+        on_chosen("memory", f"{refusal}Decoded once, for this run: {shown_bytes(needed)} for each worker.")
+        return InMemory(len(pictures), size, planes)
+    too_large = f"Memory has no room for {shown_bytes(needed)} ({shown_bytes(limit)} at most)"
+    on_chosen("off", f"{refusal}{too_large}, so that pictures are decoded in every epoch.")
+    return None

@@ -1,0 +1,70 @@
+"""Where the decoded pictures of a split stay for the epochs to come. Torch-free."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from engine.data.decoding.idx import Bytes
+from engine.data.splits import Labels
+
+
+class Store(ABC):
+    """Pictures by their place in the split, each uint8 [C, s, s]. From any thread, but for `close`."""
+
+    complete = False
+    """Whether all pictures are there from the beginning."""
+
+    @abstractmethod
+    def find(self, sample: int) -> bool:
+        """Whether the picture is kept from before; to be asked before it is put."""
+
+    @abstractmethod
+    def put(self, sample: int, pixels: Bytes) -> bool:
+        """Keeps a picture that was not found; False where it could not be kept."""
+
+    @abstractmethod
+    def gather(self, samples: Labels, out: Bytes) -> None:
+        """Copies pictures that are kept to `out`, uint8 [n, C, s, s]."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to give back
+        """Gives back what it holds; nothing can be asked of it afterwards."""
+
+
+class Mapped(Store):
+    """Pictures that lie in one file as they are wanted: uint8 [rows, C, s, s], and the row of each (None where all
+    of them are in order)."""
+
+    complete = True
+
+    def __init__(self, pixels: Bytes, rows: Labels | None) -> None:
+        self._pixels = pixels.view(np.ndarray)
+        self._rows = rows
+
+    def find(self, sample: int) -> bool:
+        return True
+
+    def put(self, sample: int, pixels: Bytes) -> bool:
+        return True
+
+    def gather(self, samples: Labels, out: Bytes) -> None:
+        np.take(self._pixels, samples if self._rows is None else self._rows[samples], axis=0, out=out, mode="clip")
+
+
+class InMemory(Store):
+    """Pictures in this process's memory."""
+
+    def __init__(self, count: int, size: int, channels: int) -> None:
+        # Memory is taken from the system as it is written to, not here.
+        self._pixels: Bytes = np.empty((count, channels, size, size), np.uint8)
+
+    def find(self, sample: int) -> bool:
+        return False
+
+    def put(self, sample: int, pixels: Bytes) -> bool:
+        self._pixels[sample] = pixels
+        return True
+
+    def gather(self, samples: Labels, out: Bytes) -> None:
+        np.take(self._pixels, samples, axis=0, out=out, mode="clip")

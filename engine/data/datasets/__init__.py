@@ -1,0 +1,1 @@
+"""Recognised splits as samples that a loader can take."""

@@ -1,0 +1,177 @@
+"""Pictures with boxes, and pictures in which every thing is outlined, as tensors."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.data.datasets.images import PictureSet, UnreadablePicture, is_gone, lost
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.images import decode_whole
+from engine.data.decoding.letterbox import box_plane
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.reading import Unfit, describe_failure, read_image
+from engine.data.formats.boxes import BoxSplit
+from engine.data.formats.instances import MOST_INSTANCES, InstanceSplit, paint
+from engine.data.splits import Labels, shown
+from engine.data.transforms.device_transforms import Placement
+
+PADDING = -1
+"""The class of rows of targets that stand for no box."""
+LEAST_LEFT = 0.25
+"""A box of which an augmentation leaves a smaller share of its area is none any more: what is left of the thing hardly shows it.
+Ultralytics leaves out less than a tenth (its `box_candidates`), after mosaics in which most boxes are cut."""
+
+
+class _WholePictures(PictureSet):
+    """Pictures as files, whole within a square."""
+
+    mirror = True
+
+    def __init__(self, files: Sequence[str], folder: str) -> None:
+        self.folder = folder
+        self.files = files
+
+    def path(self, index: int) -> str:
+        return shown(os.path.relpath(self.files[index], self.folder))
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        try:
+            picture, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
+            return torch.from_numpy(self._completed(index, picture, sides))
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            if isinstance(error, OSError) and is_gone(self.folder):
+                raise lost(self.folder) from error
+            raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+
+    @abstractmethod
+    def _completed(self, index: int, picture: Bytes, sides: tuple[int, int]) -> Bytes:
+        """`picture`, uint8 [C, size, size], with its planes; `sides` are the height and width of its file's."""
+
+
+class BoxedPictures(_WholePictures):
+    """Pictures with boxes.
+
+    Of each picture `targets_of` gives rows of x1, y1, x2, y2 in fractions of the square in which it lies, the box's class,
+    and 1 where it is to be ignored: float32 [n, m, 6], where the fullest of the n pictures has m boxes. Rows of the class
+    PADDING are no boxes.
+    """
+
+    kind = "whole"
+
+    def __init__(self, split: BoxSplit, folder: str) -> None:
+        super().__init__(split.files, folder)
+        self._sizes = split.sizes
+        self._counted = torch.from_numpy(split.labels[~split.ignored])
+        self._rows, self._bounds = _rows(split), split.bounds
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def targets_of(self, samples: Labels) -> Tensor:
+        begins = self._bounds[samples]
+        counts = self._bounds[samples + 1] - begins
+        padded = np.zeros((len(samples), int(counts.max(initial=0)), 6), np.float32)
+        padded[..., 4] = PADDING
+        places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        padded[np.repeat(np.arange(len(samples)), counts), places] = self._rows[np.repeat(begins, counts) + places]
+        return torch.from_numpy(padded)
+
+    def _numbers(self) -> Iterable[npt.NDArray[Any]]:
+        return self._rows, self._bounds, self._sizes
+
+    def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
+        """float32 [n, tiles * M, 6], with x1, y1, x2, y2 in pixels of the square of `size`: around what the box has become in the
+        picture as it lies, and cut at its edges. What is left too little of becomes padding."""
+        if placement is None:
+            rows[..., :4] *= size
+            return rows
+        linear, offset = placement.maps()
+        x1, y1, x2, y2 = rows[..., :4].unbind(-1)
+        corners = torch.stack((torch.stack((x1, x2, x1, x2), -1), torch.stack((y1, y1, y2, y2), -1)), -1)
+        moved = (corners.unsqueeze(-2) * linear[:, None, None]).sum(-1) + offset[:, None, None]
+        edges = torch.cat((moved.amin(-2), moved.amax(-2)), -1)
+        within = edges.clamp(0, size)
+        rows[..., :4] = within
+        gone = (rows[..., 4] == PADDING) | (_areas(within) < LEAST_LEFT * _areas(edges))
+        rows.masked_fill_(gone[..., None], 0)
+        rows[..., 4].masked_fill_(gone, PADDING)
+        return rows.unflatten(0, (-1, placement.tiles)).flatten(1, 2)
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        """Boxes of each class, but for those that are to be ignored."""
+        return torch.bincount(self._counted, minlength=classes).tolist()
+
+    def _completed(self, index: int, picture: Bytes, sides: tuple[int, int]) -> Bytes:
+        height, width = self._sizes[index].tolist()
+        if sides != (height, width):
+            raise Unfit(f"it has {sides[1]} x {sides[0]} pixels, and its boxes are of a picture of {width} x {height}")
+        return picture
+
+
+class InstancePictures(_WholePictures):
+    """Pictures in which every thing is outlined. Two planes lie behind the channels: the number of the thing at each pixel,
+    from 1 on and 0 where there is none; and its class, NO_CLASS where there is none.
+
+    A thing whose class is NO_CLASS is to be ignored. A batch's targets are int64 [n, 2, size, size], which are these planes;
+    where a crop left nothing of a thing its number is missing.
+    """
+
+    planes = 2
+    outside = (0, NO_CLASS)
+
+    def __init__(self, split: InstanceSplit, folder: str) -> None:
+        super().__init__(split.files, folder)
+        self.targets = torch.zeros(len(split.files), dtype=torch.int64)
+        self.kind = split.state()
+        self._sources = split.sources
+
+    def without_remains(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
+        """By the same share as boxes, of the pixels that a thing would have had in the picture as it lies."""
+        grown = torch.linalg.det(placement.maps()[0]).abs() / before[0, 0].numel()
+        counts = [_pixels_of_each(numbers) for numbers in (before[:, 0], planes[:, 0])]
+        gone = counts[1] < LEAST_LEFT * grown[:, None] * counts[0]
+        lost = gone.gather(1, planes[:, 0].flatten(1).long()).view_as(planes[:, 0]) & (planes[:, 0] > 0)
+        return torch.stack((planes[:, 0].masked_fill(lost, 0), planes[:, 1].masked_fill(lost, NO_CLASS)), 1)
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        """Things of each class, but for those that are to be ignored, where they can be read."""
+        counts = np.zeros(classes, np.int64)
+        for source in self._sources:
+            counts += np.bincount(source.labels(), minlength=classes)
+        return counts.tolist()
+
+    def _completed(self, index: int, picture: Bytes, sides: tuple[int, int]) -> Bytes:
+        numbers, classes = paint(self._sources[index].instances(*sides), *sides)
+        size = picture.shape[-1]
+        return np.concatenate([picture, box_plane(numbers, size, 0)[None], box_plane(classes, size, NO_CLASS)[None]])
+
+
+def _areas(edges: Tensor) -> Tensor:
+    """Of boxes [..., 4]."""
+    return (edges[..., 2] - edges[..., 0]) * (edges[..., 3] - edges[..., 1])
+
+
+def _pixels_of_each(numbers: Tensor) -> Tensor:
+    """How many pixels each number has in uint8 [n, h, w]: float32 [n, 256]."""
+    places = numbers.flatten(1).long()
+    counts = torch.zeros((len(numbers), MOST_INSTANCES + 1), device=numbers.device)
+    return counts.scatter_add_(1, places, torch.ones_like(places, dtype=torch.float32))
+
+
+def _rows(split: BoxSplit) -> npt.NDArray[np.float32]:
+    """Those of all boxes, float32 [k, 6], as BoxedPictures has them."""
+    pictures = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
+    height, width = split.sizes[pictures].T.astype(np.float64)
+    longer = np.maximum(height, width)
+    # The picture's long side takes the whole square, and lies in its middle.
+    offsets = np.stack([(longer - width) / 2, (longer - height) / 2] * 2, 1)
+    boxes = (split.boxes + offsets) / longer[:, None]
+    return np.column_stack([boxes, split.labels, split.ignored]).astype(np.float32)

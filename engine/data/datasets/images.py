@@ -1,0 +1,253 @@
+"""The pictures of a split, each as a uint8 tensor of the size asked for."""
+
+from __future__ import annotations
+
+import copy
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.contract.problems import Problem
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.images import decode, decode_whole, fit
+from engine.data.decoding.letterbox import box_plane
+from engine.data.decoding.masks import LOOKED_AT, NO_CLASS, class_plane, read_values
+from engine.data.decoding.reading import Unfit, describe_failure, read_image
+from engine.data.decoding.tiff import Bands
+from engine.data.files import Files
+from engine.data.splits import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit, shown, spread_evenly, wrong
+from engine.data.transforms.device_transforms import Placement
+
+
+class UnreadablePicture(Exception):  # noqa: N818 - it describes the picture
+    """A picture cannot be decoded. `path` is fit to print; `reason` in plain words."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class DatasetError(Exception):
+    """A folder cannot be trained on; `problems` say why."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(" ".join(map(str, self.problems)))
+
+
+class PictureSet(ABC):
+    """A split. `targets` is [N, ...], a row for each picture: int64 [N] of classes where each has one; a split whose pictures
+    have rows of different lengths has none, and gives them by `targets_of`. `mirror` says whether a mirrored picture means
+    the same."""
+
+    targets: Tensor
+    mirror: bool
+    folder = ""
+    """The dataset's folder, where the pictures are files in it."""
+    files: Sequence[str] = ()
+    """The path of each picture, where it is a file of its own."""
+    beside: Sequence[str] = ()
+    """The path of a second file that each picture is made of, where there is one: its mask."""
+    kind = ""
+    """What else than its files decides what becomes of a picture."""
+    bands: Bands | None = None
+    """How the bands of its TIFFs become channels, where they are of bands."""
+    planes = 0
+    """How many planes a picture has behind its channels, of what is to be learnt of each pixel; moved with it."""
+    outside: tuple[int, ...] = ()
+    """What each plane has where there is no picture."""
+    continued = False
+    """Whether a picture's outermost pixels go on around it, where others are black."""
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @abstractmethod
+    def path(self, index: int) -> str:
+        """What to call the picture in a message."""
+
+    @abstractmethod
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        """The picture as uint8 [channels + planes, size, size]. Raises UnreadablePicture; DatasetError where all are gone."""
+
+    def targets_of(self, samples: Labels) -> Tensor:
+        """The rows of `targets` of some images [n], on the CPU in memory of their own: all that a device is sent of them."""
+        return torch.from_numpy(self.targets.numpy()[samples])  # torch's own threads are the step's
+
+    def identity(self) -> Iterator[bytes | memoryview]:
+        """What tells this split from others by its images' names, order and targets, to be hashed."""
+        yield f"{len(self)} {self.kind} {self.bands}".encode()
+        for files in (self.files, self.beside):
+            if isinstance(files, Files):
+                yield from files.identity(self.folder)
+            else:
+                yield os.fsencode("\0".join(files)).replace(os.fsencode(self.folder), b"")
+        for numbers in self._numbers():
+            yield np.ascontiguousarray(numbers).data
+
+    def _numbers(self) -> Iterable[npt.NDArray[Any]]:
+        """All that the targets are made of."""
+        return (self.targets.numpy(),)
+
+    def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
+        """A batch's targets, on the device where its parts are, in memory of their own. Asks a GPU for no answer.
+
+        `rows` [n * tiles, ...] are those of `targets_of`, and may be written over; `planes` uint8 [n, planes, size, size] lie
+        as the images do already, and `placement` says where that is, None where they lie as they were loaded. Here planes are
+        taken for classes, int64 [n, size, size], or [n, planes, size, size] where there are several.
+        """
+        if planes is None:
+            return rows
+        return planes[:, 0].long() if self.planes == 1 else planes.long()
+
+    def without_remains(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
+        """uint8 [n, planes, size, size] without what an augmentation left too little of, where there are things in them that
+        are told apart; `before` are the planes that were loaded."""
+        return planes
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        """How often each class occurs, in whatever it is that has one."""
+        return torch.bincount(self.targets, minlength=classes).tolist()
+
+    def load_together(self, indices: Labels, size: int, channels: int) -> Bytes | None:
+        """Several pictures, uint8 [n, channels, size, size], where none can be unreadable and all at once is faster."""
+        return None
+
+    def whole(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
+        """Pictures that lie in one file as they are wanted, mapped: uint8 [rows, channels, size, size], and the row of
+        each picture (None where picture i is row i)."""
+        return None
+
+
+class FilePictures(PictureSet):
+    """Pictures as files, decoded when asked for."""
+
+    mirror = True
+
+    def __init__(self, split: FileSplit, folder: str) -> None:
+        self.targets = torch.from_numpy(split.labels)
+        self.folder = folder
+        self.files = split.files
+
+    def path(self, index: int) -> str:
+        return shown(os.path.relpath(self.files[index], self.folder))
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        try:
+            return torch.from_numpy(decode(read_image(self.files[index]), size, channels, self.bands))
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            if isinstance(error, OSError) and is_gone(self.folder):
+                raise lost(self.folder) from error
+            raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+
+
+class MaskedPictures(PictureSet):
+    """Pictures with a mask each, whole within a square; the plane behind their channels holds the class of each pixel."""
+
+    mirror = True
+    planes = 1
+    outside = (NO_CLASS,)
+
+    def __init__(self, split: MaskSplit, code: MaskCode, folder: str) -> None:
+        self.targets = torch.zeros(len(split.files), dtype=torch.int64)
+        self.folder = folder
+        self.files, self.beside = split.files, split.masks
+        self.kind = repr(code)
+        self._code = code
+
+    def told_by(self, code: MaskCode) -> Self:
+        """The same pictures and masks, the values of which mean what `code` says."""
+        other = copy.copy(self)
+        other.kind, other._code = repr(code), code
+        return other
+
+    def class_plane(self, index: int) -> Bytes:
+        """The class of each pixel as the mask has it, [h, w]. Raises Unfit, or nearly anything that a decoder may raise."""
+        return class_plane(read_values(read_image(self.beside[index])), self._code)
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        """The pixels of each class in a sample of the masks, evenly spread."""
+        counts = np.zeros(NO_CLASS + 1, np.int64)
+        for place in spread_evenly(len(self), LOOKED_AT):
+            try:
+                plane = self.class_plane(place)
+            except Exception:
+                continue  # a decoder may raise nearly anything; whoever loads the picture names it
+            counts += np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
+        return counts[:classes].tolist()
+
+    def path(self, index: int) -> str:
+        return shown(os.path.relpath(self.files[index], self.folder))
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        try:
+            picture, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
+            plane = self.class_plane(index)
+            if plane.shape != sides:
+                mask = f"{plane.shape[1]} x {plane.shape[0]}"
+                raise Unfit(f"its mask is of another size ({mask} pixels, the picture has {sides[1]} x {sides[0]})")
+            return torch.from_numpy(np.concatenate([picture, box_plane(plane, size, NO_CLASS)[None]]))
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            if isinstance(error, OSError) and is_gone(self.folder):
+                raise lost(self.folder) from error
+            raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+
+
+def is_gone(folder: str) -> bool:
+    """Whether a folder is missing, or empty as that of a disk is that was taken off."""
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return True
+
+
+def lost(folder: str) -> DatasetError:
+    """That a dataset's folder is gone."""
+    message = (
+        f"The dataset's folder {shown(folder)} is not there any more: it was renamed or deleted, or its disk is gone."
+    )
+    return DatasetError([wrong(message, "Put it back, then go on with the run.")])
+
+
+class IdxPictures(PictureSet):
+    """Pictures in one idx file; mirrored digits are other signs, so they are never mirrored."""
+
+    mirror = False
+
+    def __init__(self, split: IdxSplit, pixels: Bytes) -> None:
+        self.targets = torch.from_numpy(split.labels)
+        self._rows: Labels | None = split.rows
+        self._pixels = pixels
+        self._name = shown(os.path.basename(split.images))
+
+    def path(self, index: int) -> str:
+        row = index if self._rows is None else int(self._rows[index])
+        return f"{self._name} picture {row}"
+
+    def _numbers(self) -> Iterable[npt.NDArray[Any]]:
+        yield self.targets.numpy()
+        yield np.array(self._pixels.shape)
+        if self._rows is not None:
+            yield self._rows
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        return torch.from_numpy(self.load_together(np.array([index]), size, channels)[0])
+
+    def load_together(self, indices: Labels, size: int, channels: int) -> Bytes:
+        rows = indices if self._rows is None else self._rows[indices]
+        fitted = fit(torch.from_numpy(self._pixels[rows][:, None]), size)
+        pixels: Bytes = fitted.expand(-1, channels, -1, -1).numpy()
+        return pixels
+
+    def whole(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
+        if channels != 1 or self._pixels.shape[1:] != (size, size):
+            return None
+        return self._pixels[:, None], self._rows

@@ -1,0 +1,24 @@
+"""Pictures with any number of labels each, as the loader takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.data.datasets.images import FilePictures
+from engine.data.formats.labels_table import LabelSplit
+
+
+class LabelledPictures(FilePictures):
+    """`targets` are float32 [N, C], 1 for each label that a picture has."""
+
+    def __init__(self, split: LabelSplit, folder: str) -> None:
+        self.targets = torch.from_numpy(split.labels).float()
+        self.folder = folder
+        self.files = split.files
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        """How many pictures have each label."""
+        counts: list[float] = self.targets.sum(0).tolist()
+        return counts

@@ -1,0 +1,131 @@
+"""The direction of roads, and of anything else that is long and thin, at each pixel of its mask. Torch-free."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
+
+DIRECTIONS = 36
+"""Classes of direction, as many as Batra et al. 2019 take (section 3.1), who divide the full circle by them. A line in a
+mask is the same from either end, so that here they divide the half circle: class k is k times `STEP` degrees from the
+horizontal, anticlockwise as it is seen, and its neighbours are k - 1 and k + 1, the last and the first being such, too."""
+STEP = 180 / DIRECTIONS
+BACKGROUND = DIRECTIONS
+"""The class of what is no line."""
+LINE = 1
+"""The class of lines in a mask of two classes."""
+VERSION = 2
+"""Raised by any change that gives other directions, so that none kept from before are taken for them."""
+
+SPREAD = 3.0
+"""By how many pixels around it the direction at a pixel is told: the standard deviation of their weights. Less follows the
+steps of the pixels, more cuts corners."""
+REACH = 6
+"""From where on pixels have no weight: twice `SPREAD`."""
+NARROW = 4.0
+"""Lines are looked at in blocks of pixels where they are wider, so that it is about so many of them from their border to
+their middle: this follows the steps of the border, which in wide lines are further apart than `SPREAD`."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+def orientation_plane(plane: Bytes) -> Bytes:
+    """The class of direction of each pixel of `plane`, uint8 [h, w] of classes, of which `LINE` is that of lines:
+    `BACKGROUND` where there is no line, and `NO_CLASS` where there is no class or a line has no direction, being a dot."""
+    from scipy.ndimage import distance_transform_edt
+
+    lines = plane == LINE
+    found = np.full(plane.shape, BACKGROUND, np.uint8)
+    if lines.any():
+        # Half of a line's pixels lie beyond half of the way from its border to its middle.
+        halfway = float(np.median(distance_transform_edt(np.pad(lines, 1))[1:-1, 1:-1][lines]))
+        step = max(1, round(2 * halfway / NARROW))
+        middle = thin(_in_blocks(lines, step))
+        # A line has the direction of its middle all over its width.
+        nearest = distance_transform_edt(~middle, return_distances=False, return_indices=True)
+        rows, columns = np.nonzero(lines)
+        found[lines] = _directions(middle)[tuple(nearest[:, rows // step, columns // step])]
+    found[plane == NO_CLASS] = NO_CLASS
+    return found
+
+
+def _in_blocks(mask: Mask, step: int) -> Mask:
+    """`mask` in blocks of `step` x `step` pixels, each set where any of its pixels is."""
+    height, width = mask.shape
+    padded = np.pad(mask, ((0, -height % step), (0, -width % step)))
+    blocks: Mask = np.logical_or.reduce(padded.reshape(len(padded) // step, step, -1, step), axis=(1, 3))
+    return blocks
+
+
+def thin(mask: Mask) -> Mask:
+    """The middle lines of what is set in `mask`, [h, w], a pixel wide and as connected as it is.
+
+    Rosenfeld 1975 (A characterization of parallel thinning algorithms): what lies at the upper border and neither holds
+    two parts together nor ends a line goes, all at once; then the same at the lower, right and left border, until nothing
+    does any more. Only what lies beside something that went is looked at again.
+    """
+    height, width = mask.shape
+    here = np.pad(mask, 1).astype(np.uint8).ravel()
+    around = _AROUND @ np.array([width + 2, 1])
+    waiting = np.flatnonzero(here)
+    while len(waiting):
+        gone_at_all = []
+        for side in _SIDES:
+            codes = here[waiting[:, None] + around] @ _BITS
+            gone = waiting[_REMOVABLE[codes] & (here[waiting + around[side]] == 0)]
+            here[gone] = 0
+            beside = _beside(gone, around)
+            gone_at_all.append(beside)
+            waiting = np.union1d(waiting, beside) if len(gone) else waiting
+            waiting = waiting[here[waiting] == 1]
+        waiting = np.unique(np.concatenate(gone_at_all))
+        waiting = waiting[here[waiting] == 1]
+    thinned: Mask = here.reshape(height + 2, width + 2)[1:-1, 1:-1].astype(bool)
+    return thinned
+
+
+_AROUND = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)])
+"""A pixel's neighbours, rows and columns away, clockwise from the one above."""
+_SIDES = (0, 4, 2, 6)
+"""Those above, below, right and left."""
+_BITS = (1 << np.arange(8)).astype(np.uint8)
+
+
+def _removable() -> Mask:
+    """For each set of neighbours, by its bits, whether a pixel among them can go without changing what is connected, and is
+    no line's end. It can where they hang together without it: Hilditch's crossing number is 1 then."""
+    there = (np.arange(256)[:, None] >> np.arange(8)) & 1
+    crossings = sum((1 - there[:, side]) & (there[:, side + 1] | there[:, (side + 2) % 8]) for side in range(0, 8, 2))
+    removable: Mask = (crossings == 1) & (there.sum(1) >= 2)
+    return removable
+
+
+_REMOVABLE = _removable()
+
+
+def _beside(places: npt.NDArray[np.intp], around: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    return np.unique(places[:, None] + around)
+
+
+def _directions(middle: Mask) -> Bytes:
+    """The class of direction at each pixel of middle lines, uint8 [h, w]: of the axis along which the pixels of lines around
+    it spread most, by their second moments. `NO_CLASS` elsewhere, and where they spread alike in all directions."""
+    rows, columns = np.nonzero(middle)
+    along = np.arange(-REACH, REACH + 1)
+    down, right = (each.ravel() for each in np.meshgrid(along, along, indexing="ij"))
+    weights = np.exp(-(down**2 + right**2) / (2 * SPREAD**2))
+    powers = np.stack([np.ones(len(down)), right, down, right**2, down**2, right * down], 1) * weights[:, None]
+    padded = np.pad(middle, REACH)
+    there = padded[rows[:, None] + REACH + down, columns[:, None] + REACH + right]
+    count, x, y, xx, yy, xy = (there @ powers).T
+    x, y = x / count, y / count
+    straight = xx / count - x**2 - (yy / count - y**2)
+    skew = 2 * (xy / count - x * y)
+    degrees = np.degrees(np.arctan2(-skew, straight)) / 2  # rows run downwards
+    classes = np.round(degrees / STEP).astype(np.int64) % DIRECTIONS
+    found = np.full(middle.shape, NO_CLASS, np.uint8)
+    found[rows, columns] = np.where(np.hypot(straight, skew) > 1e-6, classes, NO_CLASS)
+    return found

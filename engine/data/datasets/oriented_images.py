@@ -1,0 +1,58 @@
+"""Pictures whose masks are of lines, with the direction of the lines beside the classes of the pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engine.data.datasets.images import PictureSet
+from engine.data.datasets.orientation import DIRECTIONS, STEP, VERSION, orientation_plane
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.transforms.device_transforms import Placement
+
+
+class OrientedPictures(PictureSet):
+    """Masked pictures with a second plane behind the classes: that of `orientation_plane`, made of the mask in the size
+    asked for, and kept with the picture. Targets are int64 [n, 2, size, size]."""
+
+    planes = 2
+    outside = (NO_CLASS, NO_CLASS)
+
+    def __init__(self, pictures: PictureSet) -> None:
+        self.targets = pictures.targets
+        self.mirror = pictures.mirror
+        self.folder, self.files, self.beside = pictures.folder, pictures.files, pictures.beside
+        self.kind = f"{pictures.kind} orientation {VERSION}"
+        self._pictures = pictures
+
+    def path(self, index: int) -> str:
+        return self._pictures.path(index)
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        pixels = self._pictures.load(index, size, channels)
+        return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])
+
+    def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
+        """As its base; lines run as they do in the picture as it lies, so that in a mirrored one they rise where they fell."""
+        assert planes is not None
+        targets = planes.long()
+        if placement is not None:
+            found = _moved_directions(placement.maps()[0])
+            targets[:, 1] = found.gather(1, targets[:, 1].flatten(1)).view_as(targets[:, 1])
+        return targets
+
+    def class_counts(self, classes: int) -> Sequence[float]:
+        return self._pictures.class_counts(classes)
+
+
+def _moved_directions(linear: Tensor) -> Tensor:
+    """What becomes of each class of a plane under matrices [n, 2, 2] of x and y: int64 [n, 256]; classes that are no directions
+    stay."""
+    angles = torch.arange(DIRECTIONS, device=linear.device) * (STEP * torch.pi / 180)
+    x, y = (linear @ torch.stack((angles.cos(), -angles.sin()))).unbind(1)  # rows run downwards
+    moved = torch.round(torch.atan2(-y, x) * (180 / torch.pi / STEP)).long() % DIRECTIONS
+    classes = torch.arange(NO_CLASS + 1, device=linear.device).repeat(len(linear), 1)
+    classes[:, :DIRECTIONS] = moved
+    return classes

@@ -1,0 +1,230 @@
+"""The blocks of point clouds that a model is given: each of a fixed number of points that lie together."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import torch
+
+from engine.data.datasets.images import UnreadablePicture, is_gone, lost
+from engine.data.datasets.samples import Sample, SampleSet
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.point_clouds import Points, is_las, read_cloud
+from engine.data.decoding.reading import Unfit, describe_failure
+from engine.data.formats.points import classes_of, heads
+from engine.data.randomness import Purpose
+from engine.data.splits import Labels, MaskCode, PointSplit, shown, spread_evenly
+
+if TYPE_CHECKING:
+    from engine.data.transforms.device_transforms import Statistics
+
+DRAWN = 8
+"""A block's points lie together and are up to so many times as many as a sample's, which are drawn among them: so that a
+sample reaches as far as one that is thinned out would, as the authors of PointCNN thin theirs out."""
+KEPT_BYTES = 2 << 30
+KEPT_SHARE = 1 / 16
+"""Clouds that have been read stay in memory up to so much, or such a share of what is free if that is more: the last ones
+used."""
+SURVEYED = 16
+"""Clouds that are read for the mean and the spread of what a point has."""
+TILTED = math.pi / 32
+"""How far a cloud is turned at most about each axis where it is not known which way is up: as PointCNN's authors do for
+S3DIS, about one."""
+
+Flags = npt.NDArray[np.bool_]
+
+
+class _Read(NamedTuple):
+    """A cloud in the order of its blocks, block i from `starts[i]` to `starts[i + 1]`."""
+
+    places: Points
+    features: Points
+    classes: Bytes
+    starts: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return self.places.nbytes + self.features.nbytes + self.classes.nbytes
+
+
+class PointBlocks(SampleSet):
+    """Blocks of `points` points: inputs float32 [3 + f, points] of places and features, targets int64 [points] of classes.
+
+    Each cloud is halved across its longest side until a part has no more than `DRAWN` times as many points, and each part
+    is shared out at random among as many samples as it takes: so every point comes once an epoch, by another draw in every
+    epoch, of (seed, epoch, part), in training and by always the same in validation. Where a share is smaller than a sample,
+    other points of the part fill it up, of no class.
+
+    A sample's places are from their own middle on, in training `turned` where that is wanted; all is normalised by
+    `statistics`.
+    """
+
+    def __init__(self, split: PointSplit, code: MaskCode, folder: str, *, points: int = 2048) -> None:
+        self.folder = folder
+        self.code = code
+        self.points = points
+        self.training = self.turned = False
+        self.statistics: Statistics | None = None
+        self.split = split
+        self._counts = [max(1, head.points) if head is not None else 1 for head in heads(split.files)]
+        self._parts = [max(1, math.ceil(count / (DRAWN * points))) for count in self._counts]
+        shares = [
+            (cloud, part, share)
+            for cloud, (count, parts) in enumerate(zip(self._counts, self._parts, strict=True))
+            for part, size in enumerate(_even(count, parts))
+            for share in range(math.ceil(size / points))
+        ]
+        self._shares = np.array(shares, np.int64).reshape(-1, 3)
+        self._kept: OrderedDict[int, _Read] = OrderedDict()
+        self._room = max(KEPT_BYTES, int(psutil.virtual_memory().available * KEPT_SHARE))
+        self._broken: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+    @property
+    def channels(self) -> int:
+        return 3 + len(self.split.features)
+
+    def path(self, index: int) -> str:
+        return shown(os.path.relpath(self.split.files[self._shares[index][0]], self.folder))
+
+    def identity(self) -> Iterator[bytes | memoryview]:
+        yield f"{self.split.features} {self.code} {self.points}".encode()
+        yield os.fsencode("\0".join(self.split.files)).replace(os.fsencode(self.folder), b"")
+        yield np.array(self._counts).data
+
+    def load(self, index: int, epoch: int) -> Sample:
+        cloud, part, share = map(int, self._shares[index])
+        if cloud in self._broken:
+            raise UnreadablePicture(self.path(index), self._broken[cloud])
+        try:
+            read = self._read(cloud)
+        except Exception as error:  # a broken file may raise nearly anything in a reader
+            if isinstance(error, OSError) and is_gone(self.folder):
+                raise lost(self.folder) from error
+            self._broken[cloud] = describe_failure(error)
+            raise UnreadablePicture(self.path(index), self._broken[cloud]) from error
+        rows, own = self._drawn(read, cloud, part, share, epoch if self.training else 0)
+        places, features = read.places[rows], read.features[rows]
+        places = places - places.mean(0)
+        if self.training and self.turned:
+            places = places @ self._turn(index, epoch, upright=is_las(self.split.files[cloud]))
+        given = np.concatenate([places, features], 1).T
+        if self.statistics is not None:
+            mean, deviation = (np.array(each, np.float32)[:, None] for each in self.statistics)
+            given = (given - mean) / deviation
+        target = np.where(own, read.classes[rows], NO_CLASS).astype(np.int64)
+        return torch.from_numpy(np.ascontiguousarray(given, np.float32)), torch.from_numpy(target)
+
+    def class_counts(self, classes: int) -> list[float]:
+        counts = np.zeros(NO_CLASS + 1, np.int64)
+        for cloud in range(len(self.split.files)):
+            try:
+                counts += np.bincount(self._read(cloud).classes, minlength=len(counts))
+            except Exception:
+                continue  # the loader names it
+        return counts[:classes].astype(float).tolist()
+
+    def surveyed(self) -> Statistics:
+        """Mean and standard deviation of each channel over some of the clouds; those of the places are about the middle of
+        a block, and the same along all axes, so that shapes stay as they are. Channels that never differ have 1."""
+        squares, places, features = 0.0, 0, []
+        for cloud in spread_evenly(len(self.split.files), SURVEYED):
+            try:
+                read = self._read(cloud)
+            except Exception:
+                continue  # the loader names it
+            for first, last in zip(read.starts, read.starts[1:], strict=False):
+                block = read.places[first:last]
+                squares += float(np.square(block - block.mean(0)).sum())
+                places += block.size
+            features.append(read.features)
+        spread = math.sqrt(squares / places) if squares else 1.0
+        together = np.concatenate(features) if features else np.zeros((1, self.channels - 3))
+        means, deviations = together.mean(0, np.float64).tolist(), together.std(0, dtype=np.float64).tolist()
+        return (0.0, 0.0, 0.0, *means), (spread, spread, spread, *(each if each > 0 else 1.0 for each in deviations))
+
+    def _drawn(self, read: _Read, cloud: int, part: int, share: int, epoch: int) -> tuple[Labels, Flags]:
+        """The rows of a cloud that a sample has, and which of them are its own share of the part."""
+        first, last = read.starts[part : part + 2]
+        shares = math.ceil(_even(self._counts[cloud], self._parts[cloud])[part] / self.points)
+        counters = np.arange(last - first, dtype=np.int64) + (cloud << 40) + (part << 24)
+        order = first + np.argsort(self.streams.draw(Purpose.POINTS, epoch, counters, 1)[0], kind="stable")
+        sizes = _even(len(order), shares)
+        begin = sum(sizes[:share])
+        rows = np.resize(np.concatenate([order[begin:], order[:begin]]), self.points)
+        return rows, np.arange(self.points) < sizes[share]
+
+    def _turn(self, index: int, epoch: int, *, upright: bool) -> Points:
+        """A rotation, and by half a chance a mirror image, float32 [3, 3]; `upright` keeps the height, and turns all the way
+        round."""
+        drawn = self.streams.draw(Purpose.TURN, epoch, np.array([index]), 4)
+        first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()
+        if upright:
+            turned = _about(2, 2 * math.pi * first)
+        else:
+            angles = (2 * TILTED * each for each in (first, second, third))
+            turned = np.linalg.multi_dot([_about(axis, angle) for axis, angle in enumerate(angles)])
+        return (turned * np.array([1.0 if mirrored < 0 else -1.0, 1, 1])).astype(np.float32)
+
+    def _read(self, cloud: int) -> _Read:
+        with self._lock:
+            if cloud in self._kept:
+                self._kept.move_to_end(cloud)
+                return self._kept[cloud]
+        found = self._in_blocks(cloud)
+        with self._lock:
+            self._kept[cloud] = found
+            while len(self._kept) > 1 and sum(read.size for read in self._kept.values()) > self._room:
+                self._kept.popitem(last=False)
+        return found
+
+    def _in_blocks(self, cloud: int) -> _Read:
+        places, features, labels = read_cloud(self.split.files[cloud], self.split.features)
+        classes, parts = classes_of(labels, self.code), self._parts[cloud]
+        if len(places) < parts:
+            raise Unfit("nearly all of its points have no place")
+        order = np.arange(len(places))
+        _halve(places, order, parts)
+        starts = (0, *np.cumsum(_even(len(places), parts)).tolist())
+        return _Read(places[order], features[order], classes[order], starts)
+
+
+def _even(count: int, parts: int) -> list[int]:
+    """`count` things in nearly equal parts, as np.array_split has them."""
+    whole, rest = divmod(count, parts)
+    return [whole + (part < rest) for part in range(parts)]
+
+
+def _halve(places: Points, order: Labels, parts: int) -> None:
+    """Sorts the rows in `order` so that nearly equal `parts` of them lie together: it is halved across the longest side,
+    and so are its halves."""
+    if parts == 1:
+        return
+    left = parts // 2
+    size = sum(_even(len(order), parts)[:left])
+    there = places[order]
+    axis = int(np.argmax(np.ptp(there, 0)))
+    order[:] = order[np.argpartition(there[:, axis], size)]
+    _halve(places, order[:size], left)
+    _halve(places, order[size:], parts - left)
+
+
+def _about(axis: int, angle: float) -> npt.NDArray[np.float64]:
+    """A rotation about an axis."""
+    one, other = (each for each in range(3) if each != axis)
+    turned = np.eye(3)
+    turned[[one, other], [one, other]] = math.cos(angle)
+    turned[one, other], turned[other, one] = -math.sin(angle), math.sin(angle)
+    return turned

@@ -1,0 +1,105 @@
+"""MNIST's idx files, as described on yann.lecun.com/exdb/mnist: a big-endian header, then bytes. Torch-free."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import re
+import struct
+import zlib
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from engine.system.regular_files import open_regular
+
+Bytes = npt.NDArray[np.uint8]
+
+_NAME = re.compile(r"(train|t10k|test)[-_.](images|labels)[-_.]idx([13])[-_.]ubyte(\.gz)?", re.IGNORECASE)
+_PIECE_BYTES = 1 << 20
+MOST_UNZIPPED_BYTES = 1 << 29
+"""What is not zipped is mapped, and takes no memory."""
+_PLACES = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
+
+
+class IdxError(ValueError):
+    """An idx file cannot be used; the text says why, without the file's name."""
+
+
+class IdxFiles(msgspec.Struct, frozen=True):
+    """The paths of the idx files found, None for a missing one."""
+
+    train_images: str | None = None
+    train_labels: str | None = None
+    val_images: str | None = None
+    val_labels: str | None = None
+
+
+def find_idx(folder: str) -> IdxFiles | None:
+    """The idx files in `folder` or where torchvision puts them below it, or None where there are none.
+
+    A file that is there both gzipped and not is taken as it is.
+    """
+    for place in _PLACES:
+        found: dict[str, str] = {}
+        try:
+            names = sorted(os.listdir(os.path.join(folder, place)), key=lambda name: not name.endswith(".gz"))
+        except OSError:
+            continue
+        for name in names:
+            match = _NAME.fullmatch(name)
+            if match and (match[2].lower() == "images") == (match[3] == "3"):
+                split = "train" if match[1].lower() == "train" else "val"
+                found[f"{split}_{match[2].lower()}"] = os.path.join(folder, place, name)
+        if found:
+            return IdxFiles(**found)
+    return None
+
+
+def read_idx(path: str) -> Bytes:
+    """The array of an idx file of unsigned bytes; memory-mapped to be read unless gzipped.
+
+    Raises IdxError where it is no such file or not whole, OSError where it cannot be read.
+    """
+    zipped = path.lower().endswith(".gz")
+    try:
+        with open_regular(path) as file, gzip.GzipFile(fileobj=file) if zipped else file as stream:
+            length = os.fstat(file.fileno()).st_size
+            start = stream.read(4)
+            if len(start) < 4 or start[:3] != b"\0\0\x08" or not 1 <= start[3] <= 4:
+                raise IdxError("it is not an idx file of unsigned bytes")
+            header = stream.read(4 * start[3])
+            if len(header) < 4 * start[3]:
+                raise IdxError("it ends within its header")
+            shape = struct.unpack(f">{start[3]}I", header)
+            expected = math.prod(shape)
+            if zipped:
+                if expected > MOST_UNZIPPED_BYTES:
+                    raise IdxError(f"it unpacks to {expected:,} bytes; unpack it with gunzip, to be read in parts")
+                # One byte more than announced, so that a longer file shows; in pieces, so as not to hold it twice.
+                content = bytearray()
+                while expected and (piece := stream.read(min(_PIECE_BYTES, expected + 1 - len(content)))):
+                    content += piece
+                _check_length(len(content), expected)
+                return np.frombuffer(content, np.uint8).reshape(shape)
+            _check_length(length - stream.tell(), expected)
+            return (
+                np.memmap(file, np.uint8, mode="r", offset=stream.tell(), shape=shape)
+                if expected
+                else np.empty(shape, np.uint8)
+            )
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise IdxError(f"its gzip stream is broken ({error})") from None
+    except MemoryError:
+        raise IdxError(
+            "it takes more memory than there is for it; unpack it with gunzip, to be read in parts"
+        ) from None
+
+
+def _check_length(found: int, expected: int) -> None:
+    if found < expected:
+        raise IdxError(f"it is truncated: {expected:,} bytes announced, {found:,} there")
+    if found > expected:
+        raise IdxError("it is longer than its header announces")

@@ -1,0 +1,71 @@
+"""Matlab's files of version 5, looked through before they are read: a few bytes may announce billions of cells. Torch-free.
+
+After MathWorks: MAT-File Format, "Level 5 MAT-File Format".
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from math import prod
+
+from engine.data.decoding.reading import MAX_PIXELS, Unfit
+
+MOST_BYTES = 256 << 20
+"""Of what a file holds once it is unpacked: eight people's edges in an image of 30 megapixels."""
+_HEADER_BYTES = 128
+_DIMENSIONS, _MATRIX, _COMPRESSED = 5, 14, 15
+_SPARSE = 5
+"""The class of an array of which only what is not zero is there."""
+_MOST_DEEP = 8
+
+
+def check_mat(content: bytes) -> None:
+    """Raises Unfit for a file that announces more than it holds, or that unpacks to more than `MOST_BYTES`."""
+    if len(content) < _HEADER_BYTES:
+        raise Unfit("it is not a file of Matlab's")
+    order = ">" if content[126:128] == b"MI" else "<"
+    room = MOST_BYTES
+    for kind, element in _elements(memoryview(content)[_HEADER_BYTES:], order):
+        if kind == _COMPRESSED:
+            unpacked = zlib.decompressobj().decompress(element, room + 1)
+            room -= len(unpacked)
+            if room < 0:
+                raise Unfit(f"it unpacks to more than {MOST_BYTES:,} bytes")
+            for inner_kind, inner in _elements(memoryview(unpacked), order):
+                _check(inner_kind, inner, order, 0)
+        else:
+            _check(kind, element, order, 0)
+
+
+def _check(kind: int, content: memoryview, order: str, depth: int) -> None:
+    if kind != _MATRIX:
+        return
+    if depth > _MOST_DEEP:
+        raise Unfit("it is nested too deeply")
+    most = len(content)  # no cell, struct or number takes less than a byte
+    for number, (inner_kind, inner) in enumerate(_elements(content, order)):
+        if number == 0 and len(inner) >= 4 and struct.unpack_from(f"{order}I", inner)[0] & 0xFF == _SPARSE:
+            most = MAX_PIXELS
+        if number == 1 and inner_kind == _DIMENSIONS:
+            shape = struct.unpack(f"{order}{len(inner) // 4}i", inner[: len(inner) // 4 * 4])
+            if min(shape, default=0) < 0 or prod(shape) > most:
+                raise Unfit(f"it announces an array of {' x '.join(map(str, shape))}")
+        _check(inner_kind, inner, order, depth + 1)
+
+
+def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
+    """The data elements that lie behind one another: the type and the content of each. Raises Unfit where one is cut."""
+    at = 0
+    while at + 8 <= len(content):
+        kind, length = struct.unpack_from(f"{order}II", content, at)
+        if small := kind >> 16:  # up to four bytes lie in the tag
+            kind, length, start, end = kind & 0xFFFF, small, at + 4, at + 8
+        else:
+            start = at + 8
+            end = start + length + (-length % 8 if kind != _COMPRESSED else 0)
+        if start + length > len(content):
+            raise Unfit("it is truncated")
+        yield kind, content[start : start + length]
+        at = end

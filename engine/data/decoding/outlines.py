@@ -1,0 +1,181 @@
+"""Outlines of things in pictures: polygons and run lengths, as COCO keeps them, and the pixels within. Torch-free."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.reading import MAX_PIXELS
+
+Points = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+MOST_CROSSINGS = 1 << 22
+"""Times that a polygon may cross the rows of its picture: outlines that people draw do so some thousand times."""
+_MOST_BITS = 40
+
+
+class OutlineError(ValueError):
+    """An outline cannot be used; the text says why."""
+
+
+class Window(NamedTuple):
+    """A part of a picture, and which of its pixels belong to a thing."""
+
+    top: int
+    left: int
+    pixels: Mask
+
+    @property
+    def part(self) -> tuple[slice, slice]:
+        """The rows and columns of the picture that it is."""
+        height, width = self.pixels.shape
+        return slice(self.top, self.top + height), slice(self.left, self.left + width)
+
+
+class _Runs(msgspec.Struct):
+    """COCO's RLE: the lengths of runs of pixels in and out of the thing, down one column after another, the first of those
+    out of it; `counts` as numbers or packed into text. `size` is height and width."""
+
+    size: tuple[int, int]
+    counts: list[int] | str
+
+
+_DECODER = msgspec.json.Decoder(list[list[float]] | _Runs)
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """The pixels within any of `polygons`, float64 [k, 2] of x and y, or those of `runs` in a picture of `size` (height,
+    width)."""
+
+    polygons: tuple[Points, ...] = ()
+    runs: npt.NDArray[np.int64] | None = None
+    size: tuple[int, int] = (0, 0)
+
+    def edges(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom of all of it; no numbers where there is nothing."""
+        if self.runs is None:
+            points = np.concatenate(self.polygons)
+            (left, top), (right, bottom) = points.min(0).tolist(), points.max(0).tolist()
+            return left, top, right, bottom
+        window = self.window(*self.size)
+        if window is None:
+            return (math.nan, math.nan, math.nan, math.nan)
+        height, width = window.pixels.shape
+        return window.left, window.top, window.left + width, window.top + height
+
+    def window(self, height: int, width: int) -> Window | None:
+        """The smallest part of a picture of that size that holds all of it; None where it holds no pixel.
+
+        A pixel is within a polygon where its middle is, by the even-odd rule. Raises OutlineError for runs of a picture of
+        another size.
+        """
+        if self.runs is None:
+            windows = [found for each in self.polygons if (found := fill(each, height, width)) is not None]
+            return _joined(windows)
+        if self.size != (height, width):
+            sizes = f"{self.size[1]} x {self.size[0]} pixels, the picture has {width} x {height}"
+            raise OutlineError(f"an outline in it is of another size ({sizes})")
+        inside = np.repeat(np.arange(len(self.runs)) % 2 == 1, self.runs)
+        return cut_out(inside.reshape(width, height).T)
+
+
+def read_outline(content: msgspec.Raw | bytes) -> Outline:
+    """An outline from COCO's `segmentation`, as JSON. Raises OutlineError for one that is none."""
+    try:
+        found = _DECODER.decode(content)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise OutlineError(f"an outline in it is not one of COCO's ({error})") from error
+    if isinstance(found, _Runs):
+        counts = found.counts if isinstance(found.counts, list) else _unpacked(found.counts)
+        pixels = found.size[0] * found.size[1]
+        if not 0 <= pixels <= MAX_PIXELS:
+            raise OutlineError(f"an outline in it is of {pixels:,} pixels, which is too large")
+        if any(not 0 <= run <= pixels for run in counts) or sum(counts) != pixels:
+            raise OutlineError("an outline in it has runs that do not fill its picture")
+        runs = np.array(counts, np.int64)
+        return Outline(runs=runs, size=found.size)
+    polygons = tuple(np.array(each[: len(each) // 2 * 2]).reshape(-1, 2) for each in found if len(each) >= 6)
+    if not polygons or not all(np.isfinite(each).all() for each in polygons):
+        raise OutlineError("an outline in it has no three points")
+    return Outline(polygons)
+
+
+def fill(polygon: Points, height: int, width: int) -> Window | None:
+    """The pixels whose middles lie within a polygon, by the even-odd rule; None where there are none."""
+    low, high = polygon.min(0), polygon.max(0)
+    left, top = (int(edge) for edge in np.clip(np.floor(low), 0, (width, height)))
+    right, bottom = (int(edge) for edge in np.clip(np.ceil(high), 0, (width, height)))
+    if right <= left or bottom <= top:
+        return None
+    (x0, y0), (x1, y1) = polygon.T, np.roll(polygon, -1, 0).T
+    # The rows whose middles each side crosses, its lower end counted and its upper not, so that none is met twice.
+    first_row, last_row = (
+        np.clip(np.ceil(edge - 0.5), top, bottom).astype(np.int64) for edge in (np.minimum(y0, y1), np.maximum(y0, y1))
+    )
+    counts = last_row - first_row
+    if counts.sum() > MOST_CROSSINGS:
+        raise OutlineError(f"an outline in it crosses the rows of its picture {counts.sum():,} times")
+    sides = np.repeat(np.arange(len(polygon)), counts)
+    rows = np.arange(len(sides)) - np.repeat(np.cumsum(counts) - counts, counts) + first_row[sides]
+    x = x0[sides] + (rows + 0.5 - y0[sides]) * (x1 - x0)[sides] / (y1 - y0)[sides]
+    columns = np.clip(np.ceil(x - 0.5), left, right).astype(np.int64)
+    crossings = np.zeros((bottom - top, right - left + 1), np.uint8)  # whether they are odd is all that is asked
+    np.add.at(crossings, (rows - top, columns - left), 1)
+    inside = (np.cumsum(crossings[:, :-1], 1, np.uint8) & 1).astype(bool)
+    found = cut_out(inside)
+    return None if found is None else Window(top + found.top, left + found.left, found.pixels)
+
+
+def cut_out(inside: Mask) -> Window | None:
+    """The smallest part of a picture, bool [h, w], that holds all its pixels; None where there are none."""
+    rows, columns = (np.flatnonzero(inside.any(axis)) for axis in (1, 0))
+    if not len(rows):
+        return None
+    top, left = int(rows[0]), int(columns[0])
+    return Window(top, left, inside[top : rows[-1] + 1, left : columns[-1] + 1])
+
+
+def _joined(windows: Iterable[Window]) -> Window | None:
+    there = list(windows)
+    if len(there) < 2:
+        return there[0] if there else None
+    top, left = min(each.top for each in there), min(each.left for each in there)
+    bottom = max(each.top + each.pixels.shape[0] for each in there)
+    right = max(each.left + each.pixels.shape[1] for each in there)
+    pixels = np.zeros((bottom - top, right - left), bool)
+    for each in there:
+        height, width = each.pixels.shape
+        pixels[each.top - top :, each.left - left :][:height, :width] |= each.pixels
+    return Window(top, left, pixels)
+
+
+def _unpacked(text: str) -> list[int]:
+    """Run lengths from COCO's text: six bits a character from "0" on, five of which are the number's next, lowest first; the
+    sixth says that there are more. The third and later numbers are the difference to the one before the last
+    (cocoapi, `rleFrString` in maskApi.c)."""
+    counts: list[int] = []
+    value = shift = 0
+    for character in text:
+        bits = ord(character) - 48
+        if not 0 <= bits < 64:
+            raise OutlineError("an outline in it holds text that is not of packed runs")
+        value |= (bits & 0x1F) << shift
+        shift += 5
+        if shift > _MOST_BITS:
+            raise OutlineError("an outline in it holds a run that is longer than any picture")
+        if bits & 0x20:
+            continue
+        if bits & 0x10:
+            value -= 1 << shift
+        counts.append(value + (counts[-2] if len(counts) > 2 else 0))
+        value = shift = 0
+    return counts

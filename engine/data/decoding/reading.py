@@ -1,0 +1,195 @@
+"""How the files of a dataset are opened, and what can be told of pictures without torch: whether they are grey, too large, or
+why they cannot be read.
+
+A dataset may come from anybody. So none of its files is opened but by `read_image`, `read_text` and `open_image` here, or by
+`open_regular`, which they stand on; and whatever is parsed is parsed within `judged`.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import logging
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from xml.etree import ElementTree
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from engine.data.memory_limit import allow_for_text
+from engine.data.splits import shown, spread_evenly
+from engine.system.regular_files import UnusableFile, open_regular, read_regular
+
+MAX_PIXELS = 178_956_970
+"""Larger pictures are passed over: it is where Pillow suspects a decompression bomb, twice its MAX_IMAGE_PIXELS."""
+
+MOST_IMAGE_BYTES = 2 << 30
+"""Of a file that holds one image: room for the largest that is decoded, with six bands of 16 bits."""
+MOST_TEXT_BYTES = 16 << 20
+"""Of a text file that tells of one image, or that names classes."""
+MOST_TABLE_BYTES = 512 << 20
+"""Of a text file that tells of all images: ten million lines of fifty letters."""
+
+HEADERS = 512
+"""Pictures of a split that are opened to tell grey from colour; where a million are grey, opening all takes a minute."""
+
+GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
+
+
+def quieten_pillow() -> None:
+    """Keeps Pillow's remarks on odd metadata and large pictures off the terminal, for the whole process.
+
+    Not `warnings.catch_warnings`: it is not safe with threads.
+    """
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
+
+
+class Unfit(ValueError):  # noqa: N818 - it describes the file
+    """A file is not to be decoded; the text says why."""
+
+
+def read_image(path: str) -> bytes:
+    """The whole content of a file that holds an image. Raises UnusableFile and OSError."""
+    return read_regular(path, MOST_IMAGE_BYTES)
+
+
+def read_text(path: str | os.PathLike[str], at_most: int = MOST_TEXT_BYTES) -> str:
+    """A text file's content, bytes that are not UTF-8 as surrogate escapes. Raises UnusableFile and OSError."""
+    with judged(path):
+        allow_for_text(path)
+        return read_regular(path, at_most).decode("utf-8", "surrogateescape")
+
+
+def read_xml(path: str) -> ElementTree.Element:
+    """The root of an XML file. Raises UnusableFile, OSError, and Unfit for what is no XML, or of an encoding that nobody
+    knows."""
+    with judged(path):
+        allow_for_text(path)
+        content = read_regular(path, MOST_TEXT_BYTES)
+        try:
+            return ElementTree.fromstring(content)
+        except (ElementTree.ParseError, ValueError, LookupError) as error:
+            raise Unfit(f"it is not XML that can be read ({shown(str(error))[:200]})") from None
+
+
+def read_number(word: str, line: int) -> float:
+    """The number in a line of a text file. Raises Unfit for a word that is none."""
+    number = finite(word)
+    if number is None:
+        raise Unfit(f"line {line} holds {shown(word)[:40]}, which is no number")
+    return number
+
+
+def finite(word: str) -> float | None:
+    """The number that `word` writes, None where it writes none or one that is not finite."""
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+@contextmanager
+def judged(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raises UnusableFile in the place of whatever shows within that the file at `path` was made to be too much."""
+    try:
+        yield
+    except MemoryError:
+        words, remedy = "takes more memory than there is for it", "Make it smaller, or remove it."
+        raise UnusableFile(path, words, remedy) from None
+    except RecursionError:
+        raise UnusableFile(path, "is nested too deeply", "Write it anew, or remove it.") from None
+    except csv.Error as error:
+        raise UnusableFile(path, f"is not a table that can be read ({error})", "Write it anew, or remove it.") from None
+
+
+@contextmanager
+def open_image(path: str) -> Iterator[Image.Image]:
+    """The image at `path`, its header read and no more. Raises UnusableFile, Unfit, and what Pillow raises."""
+    with open_regular(path) as stream, Image.open(stream) as image:
+        check_kind(image)
+        yield image
+
+
+def decode_header(content: bytes) -> Image.Image:
+    """The picture in `content`, its header read and no more. Raises Unfit, or what Pillow raises."""
+    if not content:
+        raise Unfit("it is empty")
+    image = Image.open(BytesIO(content))
+    check_kind(image)
+    check_size(image)
+    return image
+
+
+def check_kind(image: Image.Image) -> None:
+    """Raises Unfit for PostScript, which is a program: Pillow would have Ghostscript run it."""
+    if image.format == "EPS":
+        raise Unfit("it is PostScript, not a picture")
+
+
+def check_size(image: Image.Image) -> None:
+    """Raises Unfit for an opened picture that is too large to be decoded."""
+    if image.width * image.height > MAX_PIXELS:
+        raise Unfit(f"it is too large ({image.width:,} x {image.height:,} pixels)")
+
+
+def is_grey(image: Image.Image) -> bool:
+    """Whether an opened picture is grey by its header (and palette)."""
+    if image.mode == "P" and image.palette is not None:
+        levels = np.frombuffer(bytes(image.palette.palette), np.uint8)
+        bands = len(image.palette.mode)
+        levels = levels[: len(levels) // bands * bands].reshape(-1, bands)[:, :3]
+        return bool((levels == levels[:, :1]).all())
+    return image.mode in GREY_MODES
+
+
+_PLAIN_WORDS: tuple[tuple[type[BaseException], str], ...] = (
+    (Image.DecompressionBombError, f"it is too large (over {MAX_PIXELS:,} pixels)"),
+    (UnidentifiedImageError, "it is not a picture that can be read"),
+    (PermissionError, "it may not be read (permission denied)"),
+    (FileNotFoundError, "it is not there (a broken link, or removed meanwhile)"),
+    (MemoryError, "there is not enough memory to decode it"),
+    (RecursionError, "it is nested too deeply"),
+)
+_SIGNS_OF_DAMAGE = ("truncated", "incomplete", "end of file", "eof", "not enough", "broken")
+
+
+def describe_failure(error: BaseException) -> str:
+    """Why a picture cannot be read, in plain words."""
+    text = str(error)
+    if isinstance(error, Unfit | UnusableFile):
+        return text
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        return "it is a link that leads back to itself"
+    for kind, words in _PLAIN_WORDS:
+        if isinstance(error, kind):
+            return words
+    if any(sign in text.lower() for sign in _SIGNS_OF_DAMAGE):
+        return "it is truncated or damaged"
+    first = text.splitlines()[0] if text else type(error).__name__
+    return f"it is damaged ({shown(first)[:200]})"
+
+
+def folder_channels(*splits: Sequence[str]) -> int:
+    """1 if every picture that can be opened is grey, else 3; stops at the first that is not.
+
+    Of each split at most `HEADERS` pictures are opened, evenly spread.
+    """
+    quieten_pillow()
+    channels: int | None = None
+    for path in (files[place] for files in splits for place in spread_evenly(len(files), HEADERS)):
+        try:
+            with open_image(path) as image:
+                if not is_grey(image):
+                    return 3
+                channels = 1
+        except Exception:
+            continue  # a decoder may raise nearly anything; whoever decodes the picture will name it
+    return channels or 3

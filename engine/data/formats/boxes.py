@@ -1,0 +1,196 @@
+"""Pictures with boxes around what is in them, as every way of writing them down gives them. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import MAX_PIXELS, check_size, quieten_pillow
+from engine.data.decoding.tiff import open_to_show
+from engine.data.splits import Labels, counted, first, warn
+
+MOST_BOXES = 1000
+"""Boxes of one picture that are used; of more the largest. Every picture's row of targets is as long as the longest."""
+TOLERANCE = 1.0
+"""Pixels by which a box may reach out of its picture without its being told: some tools count edges from 1."""
+LEAST = 1e-3
+"""Sides of boxes are longer than this, in pixels, so that single precision tells their edges apart."""
+THREADS = 4
+ANY_CLASS = -1
+"""The class of a region in which nothing is to be judged, whatever class it may be of."""
+
+Boxes = npt.NDArray[np.float32]
+Sizes = npt.NDArray[np.int64]
+
+
+class Box(NamedTuple):
+    """A box: its edges from the left and the top of its picture, in pixels or in fractions of its sides.
+
+    `label` is its class. An `ignored` one (crowds, what is difficult) is neither learnt nor counted as missed.
+    """
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    label: int
+    ignored: bool = False
+
+
+@dataclass
+class Marked:
+    """One picture as its annotation tells of it. `size` is its height and width, None where that is not told; `fractions`
+    where boxes are given in fractions of it."""
+
+    path: str
+    boxes: list[Box] = field(default_factory=list)
+    size: tuple[int, int] | None = None
+    fractions: bool = False
+
+
+@dataclass
+class Annotations:
+    """What a folder's annotations hold: the pictures by "train", "val" and "test", or by "" where there are no splits."""
+
+    classes: tuple[str, ...]
+    splits: dict[str, list[Marked]]
+    problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxSplit:
+    """Pictures as files, with the boxes in each.
+
+    `sizes` is int64 [n, 2], heights and widths, 0 where a picture cannot be read. Those of picture i are rows `bounds[i]` to
+    `bounds[i + 1]` of `boxes`, float32 [k, 4] (x1, y1, x2, y2 in its pixels, within it and of some area), of `labels`, int64
+    [k], and of `ignored`, bool [k].
+    """
+
+    files: Sequence[str]
+    sizes: Sizes
+    bounds: Labels
+    boxes: Boxes
+    labels: Labels
+    ignored: npt.NDArray[np.bool_]
+    made: bool = False
+
+    def of(self, place: int) -> slice:
+        """The rows of a picture's boxes."""
+        return slice(int(self.bounds[place]), int(self.bounds[place + 1]))
+
+    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> BoxSplit:
+        """The pictures for which `which`, bool [n], is true."""
+        counts = np.diff(self.bounds)
+        rows = np.repeat(which, counts)
+        return BoxSplit(
+            [path for path, chosen in zip(self.files, which.tolist(), strict=True) if chosen],
+            self.sizes[which],
+            np.concatenate([[0], np.cumsum(counts[which])]),
+            self.boxes[rows],
+            self.labels[rows],
+            self.ignored[rows],
+            made,
+        )
+
+
+def gather(pictures: Sequence[Marked], classes: int, faults: BoxFaults) -> BoxSplit:
+    """The pictures of one split, their boxes within them and cleared of those that cannot be learnt from."""
+    sizes = picture_sizes(pictures)
+    paths = [picture.path for picture in pictures]
+    boxes = [box for picture in pictures for box in picture.boxes]
+    of = np.repeat(np.arange(len(paths)), [len(picture.boxes) for picture in pictures])
+    labels = np.array([box.label for box in boxes], np.int64)
+    ignored = np.array([box.ignored for box in boxes], bool)
+    drawn = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
+    sides = np.tile(sizes[of][:, ::-1], 2).astype(np.float64)
+    drawn *= np.where(np.array([picture.fractions for picture in pictures], bool)[of, None], sides, 1)
+    within = np.clip(drawn, 0, sides)
+    # Not as what is smaller: what is no number is not to pass either.
+    fine = (within[:, 2:] - within[:, :2] > LEAST).all(1)
+    beyond = np.concatenate([-drawn[:, :2], drawn[:, 2:] - sides[:, 2:]], 1).max(1, initial=0) > TOLERANCE
+    # A picture that cannot be read is told of by whoever tries.
+    readable = sides.all(1)
+    faults.empty += [paths[picture] for picture in of[~fine & readable].tolist()]
+    faults.outside += [paths[picture] for picture in of[fine & beyond].tolist()]
+    chosen = np.repeat(np.flatnonzero(fine), np.where(labels[fine] == ANY_CLASS, classes, 1))
+    firsts = np.flatnonzero(np.diff(chosen, prepend=-1))
+    places = np.arange(len(chosen)) - np.repeat(firsts, np.diff(firsts, append=len(chosen)))
+    labels = np.where(labels[chosen] == ANY_CLASS, places, labels[chosen])
+    of, within, ignored = of[chosen], within[chosen], ignored[chosen]
+    kept = _largest(of, within, paths, faults)
+    counts = np.bincount(of[kept], minlength=len(paths))
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    return BoxSplit(paths, sizes, bounds, within[kept].astype(np.float32), labels[kept], ignored[kept])
+
+
+def _largest(
+    of: Labels, boxes: npt.NDArray[np.float64], paths: Sequence[str], faults: BoxFaults
+) -> npt.NDArray[np.bool_]:
+    """Which boxes are used: of each picture the largest, by the picture that each is `of`."""
+    kept = np.ones(len(of), bool)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+    for picture in np.flatnonzero(np.bincount(of, minlength=len(paths)) > MOST_BOXES).tolist():
+        faults.crowded.append(paths[picture])
+        rows = np.flatnonzero(of == picture)
+        kept[rows[np.argsort(-areas[rows], kind="stable")[MOST_BOXES:]]] = False
+    return kept
+
+
+class BoxFaults:
+    """What is wrong with the boxes of a folder: counted, and told once for each kind with the first pictures' names."""
+
+    def __init__(self) -> None:
+        self.empty: list[str] = []
+        self.outside: list[str] = []
+        self.crowded: list[str] = []
+
+    def problems(self) -> list[Problem]:
+        found = []
+        if self.empty:
+            message = f"{counted(self.empty, 'box', 'boxes')} of no area, in {first(self.empty)}."
+            found.append(warn(message, "They are left out; draw them anew, or remove them from the annotations."))
+        if self.outside:
+            message = f"{counted(self.outside, 'box', 'boxes')} reaching out of the picture, in {first(self.outside)}."
+            found.append(warn(message, "They are cut at its edges; see whether the annotations are of other pictures."))
+        if self.crowded:
+            message = f"{counted(self.crowded, 'picture')} with more than {MOST_BOXES:,} boxes: {first(self.crowded)}."
+            found.append(warn(message, "The largest boxes are used; cut such pictures into tiles to learn from all."))
+        return found
+
+
+def picture_sizes(pictures: Sequence[Marked]) -> Sizes:
+    """Heights and widths, int64 [n, 2]: those that the annotations tell, else what the files' headers say; 0 where there is
+    neither."""
+    quieten_pillow()
+    told = [picture.size or (0, 0) for picture in pictures]
+    fit = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in told]
+    sizes = np.array(fit, np.int64).reshape(-1, 2)
+    untold = np.flatnonzero((sizes == 0).any(1)).tolist()
+    with ThreadPoolExecutor(THREADS, "sizes") as pool:
+        read = pool.map(upright_size, [pictures[place].path for place in untold])
+        for place, size in zip(untold, read, strict=True):
+            sizes[place] = size or (0, 0)
+    return sizes
+
+
+def upright_size(path: str) -> tuple[int, int] | None:
+    """Height and width of a picture when it is turned upright, from its header; None where it cannot be read."""
+    try:
+        with open_to_show(path) as image:
+            return size_upright(image)
+    except Exception:  # a broken file may raise nearly anything in a decoder
+        return None
+
+
+def size_upright(image: Image.Image) -> tuple[int, int]:
+    """Height and width of an opened picture when it is turned upright. Raises Unfit for one that is too large."""
+    check_size(image)
+    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    return image.size if turned else image.size[::-1]

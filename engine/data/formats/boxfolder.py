@@ -1,0 +1,49 @@
+"""Folders of pictures with boxes, in whatever way they are written down. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from engine.data.formats.boxes import Annotations, BoxFaults, gather
+from engine.data.formats.coco import find_coco
+from engine.data.formats.kitti import read_kitti
+from engine.data.formats.splitting import train_and_val
+from engine.data.formats.voc import read_voc
+from engine.data.formats.yolo import find_yolo
+from engine.data.splits import Recognised, shown, wrong
+
+LAYOUT = (
+    "Give a folder with pictures and their boxes: PASCAL VOC's XML, COCO's JSON, or the text files of YOLO or KITTI, as "
+    "ArcGIS and Roboflow export them, too."
+)
+
+
+def _read_coco(folder: str, folders: Sequence[str]) -> Annotations | None:
+    files = find_coco(folder, folders)
+    return None if files is None else files.boxes()
+
+
+def _read_yolo(folder: str, folders: Sequence[str]) -> Annotations | None:
+    files = find_yolo(folder, folders)
+    return None if files is None else files.boxes()
+
+
+READERS: tuple[Callable[[str, Sequence[str]], Annotations | None], ...] = (_read_coco, read_voc, read_kitti, _read_yolo)
+"""In the order in which they are tried; each gives None where a folder is not of its kind."""
+
+
+def recognise_boxes(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
+    """The pictures and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    found = next((each for read in READERS if (each := read(folder, folders)) is not None), None)
+    if found is None:
+        return None
+    problems = list(found.problems)
+    faults = BoxFaults()
+    splits = {name: gather(each, len(found.classes), faults) for name, each in found.splits.items() if each}
+    problems += faults.problems()
+    if not found.classes:
+        problems.append(wrong(f"{shown(folder)} holds annotations, but none of them tells of a box.", LAYOUT))
+        return Recognised("boxes", problems=tuple(problems))
+    halves = train_and_val(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT)
+    train, val = halves or (None, None)
+    return Recognised("boxes", found.classes, train, val, tuple(problems))

@@ -1,0 +1,107 @@
+"""MNIST's idx files as a dataset: training and validation, or one to divide. Torch-free."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from engine.contract.problems import Problem
+from engine.data.decoding.idx import Bytes, IdxError, IdxFiles, read_idx
+from engine.data.memory_limit import allow
+from engine.data.splits import IdxSplit, Recognised, draw_validation, shown, warn, wrong
+from engine.system.regular_files import UnusableFile
+
+MOST_LABELS = 20_000_000
+"""The largest of such datasets, infinite MNIST's, has eight million."""
+OF_LABEL_BYTES = 128
+"""What dividing them takes for each."""
+
+
+def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised:
+    if files.train_images is None or files.train_labels is None:
+        missing = "images" if files.train_images is None else "labels"
+        remedy = f"Add train-{missing}-idx{3 if missing == 'images' else 1}-ubyte (or its .gz)."
+        return Recognised("idx", problems=(wrong(f"The idx file with the training {missing} is missing.", remedy),))
+    if (files.val_images is None) != (files.val_labels is None):
+        missing = "images" if files.val_images is None else "labels"
+        remedy = (
+            f"Add t10k-{missing}-idx{3 if missing == 'images' else 1}-ubyte (or its .gz), or remove its other half."
+        )
+        return Recognised("idx", problems=(wrong(f"The idx file with the validation {missing} is missing.", remedy),))
+    problems: list[Problem] = []
+    train = _read_labels(files.train_labels, problems)
+    val = _read_labels(files.val_labels, problems) if files.val_labels else None
+    if train is None or (files.val_labels and val is None):
+        return Recognised("idx", problems=tuple(problems))
+    known = np.unique(train)
+    classes = tuple(str(label) for label in known.tolist())
+    if len(known) < 2:
+        problems.append(wrong(f"There are {len(known)} classes in the training labels.", "Two or more are needed."))
+        return Recognised("idx", classes, problems=tuple(problems))
+    labels = np.searchsorted(known, train).astype(np.int64)
+    if val is None or files.val_images is None:
+        keys = [place.to_bytes(8, "little") for place in range(len(labels))]
+        chosen = draw_validation(keys, labels, val_fraction, seed)
+        rows = np.arange(len(labels))
+        halves = (
+            IdxSplit(files.train_images, labels[~chosen], rows[~chosen]),
+            IdxSplit(files.train_images, labels[chosen], rows[chosen], made=True),
+        )
+        return Recognised("idx", classes, *halves, tuple(problems))
+    for label in np.setdiff1d(val, known).tolist():
+        remedy = "Use label files that belong together."
+        problems.append(wrong(f"Class {label} is in the validation labels, but training has none of it.", remedy))
+    for label in np.setdiff1d(known, val).tolist():
+        problems.append(warn(f"Class {label} has no pictures for validation, so it is never validated."))
+    val_labels = np.searchsorted(known, val).astype(np.int64)
+    halves = (IdxSplit(files.train_images, labels), IdxSplit(files.val_images, val_labels))
+    return Recognised("idx", classes, *halves, tuple(problems))
+
+
+def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
+    labels = _read_or_explain(path, 1, problems)
+    if labels is not None and len(labels) > MOST_LABELS:
+        message = f"{shown(os.path.basename(path))} holds {len(labels):,} labels; there may be {MOST_LABELS:,} at most."
+        problems.append(wrong(message, "Divide the dataset."))
+        return None
+    allow(OF_LABEL_BYTES * (0 if labels is None else len(labels)))
+    if labels is not None and not len(labels):
+        problems.append(wrong(f"{shown(os.path.basename(path))} holds no labels.", "Fetch the file again."))
+        return None
+    return labels
+
+
+def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Bytes | None:
+    """The array of the idx file, or None with the reason added to `problems`."""
+    name = shown(os.path.basename(path))
+    try:
+        array = read_idx(path)
+        if array.ndim != dimensions or 0 in array.shape[1:]:
+            shape = " x ".join(map(str, array.shape))
+            raise IdxError(f"its array is {shape}, not {'a list' if dimensions == 1 else 'pictures x rows x columns'}")
+    except IdxError as error:
+        problems.append(wrong(f"{name} cannot be used: {error}.", "Fetch the file again."))
+    except UnusableFile as error:
+        problems.append(wrong(f"{name} {error.words}.", error.remedy))
+    except PermissionError:
+        problems.append(wrong(f"{name} may not be read.", "Give yourself permission to read it."))
+    except OSError as error:
+        problems.append(wrong(f"{name} cannot be read: {error.strerror}.", "Check the disk, or fetch the file again."))
+    else:
+        return array
+    return None
+
+
+def open_idx_pictures(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
+    """The idx file's pictures, uint8 [N, rows, columns], or None with the reason added to `problems`."""
+    pixels = _read_or_explain(split.images, 3, problems)
+    if pixels is None:
+        return None
+    needed = len(split.labels) if split.rows is None else None
+    if needed is not None and len(pixels) != needed:
+        name = shown(os.path.basename(split.images))
+        message = f"{name} holds {len(pixels):,} pictures, but there are {needed:,} labels."
+        problems.append(wrong(message, "Use image and label files that belong together."))
+        return None
+    return pixels

@@ -1,0 +1,56 @@
+"""Masks and labels of points of which one value is to be of no class. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from engine.contract.problems import Problem, errors
+from engine.data.decoding.masks import NO_CLASS, Meaning, learn_meaning
+from engine.data.splits import MaskCode, MaskSplit, PointSplit, Recognised
+
+
+def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: int) -> Meaning | Problem:
+    """What the values in the masks of a training and a validation split mean where `value` is of no class; or what is wrong
+    with that."""
+    folders = {os.path.dirname(mask): None for masks in (train, val) for mask in masks[:1]}
+    places = [place for folder in folders for place in (os.path.dirname(folder), folder)]
+    meaning = learn_meaning(folder, train, places, ignored=value)
+    if meaning.code is not None and len(meaning.classes) >= 2:
+        return meaning
+    told = f"#{value:06x}" if value > NO_CLASS else str(value)
+    why = meaning.trouble.rstrip(".").lower() or f"the only class is {meaning.classes[0]}"
+    return _nothing_left(f"Without the mask value {told} there is nothing left to tell apart: {why}.")
+
+
+def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
+    """What the labels of points mean where `value` is of no class; or what is wrong with that."""
+    kept = [place for place, known in enumerate(code.values) if known != value]
+    if len(kept) < 2:
+        return _nothing_left(f"Without the label {value} there is nothing left to tell apart.")
+    others = tuple(known for known in code.values if known == value)
+    values = tuple(code.values[place] for place in kept)
+    return Meaning(
+        tuple(classes[place] for place in kept), replace(code, values=values, ignored=(*code.ignored, *others))
+    )
+
+
+def without_class(found: Recognised, folder: str, value: int | None) -> Recognised:
+    """What was found in `folder` where `value` is of no class; as it is where there are no masks or labels in it."""
+    if value is None or found.code is None or errors(found.problems):
+        return found
+    train, val = found.train, found.val
+    if isinstance(train, MaskSplit) and isinstance(val, MaskSplit):
+        meaning = masks_without(folder, train.masks, val.masks, value)
+    elif isinstance(train, PointSplit):
+        meaning = labels_without(found.classes, found.code, value)
+    else:
+        return found
+    if isinstance(meaning, Problem):
+        return replace(found, problems=(*found.problems, meaning))
+    return replace(found, classes=meaning.classes, code=meaning.code)
+
+
+def _nothing_left(message: str) -> Problem:
+    return Problem("ignore_value", message, "Give another value, or leave it empty.")

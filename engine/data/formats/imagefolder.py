@@ -1,0 +1,203 @@
+"""Folders of pictures, one folder per class, in the spellings in which people keep them. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.contract.problems import Problem
+from engine.data.files import Files, Listing
+from engine.data.formats.folders import subfolders, visible, walk
+from engine.data.splits import LAYOUT, FileSplit, Recognised, draw_validation, nothing, shown, warn, wrong
+
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"})
+SPLIT_NAMES = {
+    "train": ("train", "training", "trainset"),
+    "val": ("val", "valid", "validation", "valset", "validset"),
+    "test": ("test", "testing", "testset"),
+}
+
+
+def is_picture(name: str) -> bool:
+    return name[name.rfind(".") :].lower() in EXTENSIONS
+
+
+class _Class(NamedTuple):
+    """A class folder: its pictures, and what is no picture by its name, folder by folder."""
+
+    label: int
+    pictures: list[Listing]
+    strays: list[Listing]
+
+
+def _list_class(folder: str, label: int) -> _Class:
+    found = _Class(label, [], [])
+    for place, names in walk(folder):
+        pictures: list[str] = []
+        strays: list[str] = []
+        for name in names:
+            (pictures if is_picture(name) else strays).append(name)
+        found.pictures.append(Listing.of(place, pictures))
+        found.strays.append(Listing.of(place, strays))
+    return found
+
+
+def _split_folders(folder: str, folders: Sequence[str], problems: list[Problem]) -> dict[str, str]:
+    """The folders that are splits. One that holds pictures but no folders is a class of that name instead."""
+    found: dict[str, str] = {}
+    for split, names in SPLIT_NAMES.items():
+        fitting = [name for name in folders if name.lower() in names and subfolders(os.path.join(folder, name))]
+        fitting.sort(key=lambda name: names.index(name.lower()))
+        if fitting:
+            found[split] = fitting[0]
+        if len(fitting) > 1:
+            left = ", ".join(map(shown, fitting[1:]))
+            problems.append(warn(f"Beside {shown(fitting[0])} there is {left}, which is not used."))
+    return found
+
+
+def recognise_imagefolder(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised:
+    problems: list[Problem] = []
+    splits = _split_folders(folder, folders, problems)
+    if not splits:
+        return _without_split(folder, folders, val_fraction, seed)
+    if "train" not in splits:
+        have = ", ".join(map(shown, splits.values()))
+        return nothing(wrong(f"There is {have} but no train folder.", "Add a train folder with one folder per class."))
+    train_at = os.path.join(folder, splits["train"])
+    names = subfolders(train_at)
+    listed = _list_classes(train_at, names)
+    problems += _judge_classes(names, _without_pictures(listed, names), splits["train"])
+    classes = tuple(map(shown, names))
+    if "val" not in splits and "test" not in splits:
+        return _divided(listed, classes, folder, problems, val_fraction=val_fraction, seed=seed)
+    if "val" not in splits:
+        problems.append(
+            warn(
+                f"There is no validation folder; {shown(splits['test'])} serves as one.",
+                "Add a val folder to keep the test pictures for a last, independent look.",
+            )
+        )
+    name = splits.get("val") or splits["test"]
+    val_at = os.path.join(folder, name)
+    val_names = subfolders(val_at)
+    val_listed = _list_classes(val_at, names, only=val_names)
+    problems += _compare_classes(names, val_names, _without_pictures(val_listed, names), name)
+    return Recognised("imagefolder", classes, _as_split(listed), _as_split(val_listed), tuple(problems))
+
+
+def _without_split(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised:
+    if not folders:
+        return nothing(_no_folders(folder))
+    listed = _list_classes(folder, folders)
+    empty = _without_pictures(listed, folders)
+    if len(empty) == len(folders):
+        message = f"None of the {len(folders)} folders in {shown(folder)} holds a picture."
+        return nothing(wrong(message, f"Pictures are files ending in {', '.join(sorted(EXTENSIONS))}. {LAYOUT}"))
+    # A folder beside the classes that holds no pictures at all (notes, scripts) is no class.
+    names = [name for name in folders if name not in empty]
+    problems = [warn(f"Folder {shown(name)} holds no pictures and is not used as a class.") for name in empty]
+    kept = (each for each in listed if _has_pictures(each))
+    listed = [each._replace(label=label) for label, each in enumerate(kept)]
+    if len(names) == 1:
+        inside = os.path.join(folder, names[0])
+        deeper = subfolders(inside)
+        if len(deeper) > 1:
+            remedy = f"Choose {shown(inside)} instead, which holds {len(deeper)} folders."
+            return Recognised("", problems=(wrong("The folder holds a single folder.", remedy),))
+    problems += _judge_classes(names, [], "")
+    classes = tuple(map(shown, names))
+    return _divided(listed, classes, folder, problems, val_fraction=val_fraction, seed=seed)
+
+
+def _no_folders(folder: str) -> Problem:
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if visible(entry.name)]
+    pictures = sum(map(is_picture, names))
+    if not names:
+        return wrong(f"{shown(folder)} is empty.")
+    if pictures:
+        return wrong(f"{shown(folder)} holds pictures ({pictures}) but no folders that tell their classes.")
+    return wrong(f"{shown(folder)} holds neither folders of pictures nor idx files.")
+
+
+def _list_classes(folder: str, names: Sequence[str], only: list[str] | None = None) -> list[_Class]:
+    """The folders of the classes `names`, in their order."""
+    present = set(names if only is None else only)
+    return [_list_class(os.path.join(folder, name), label) for label, name in enumerate(names) if name in present]
+
+
+def _without_pictures(listed: list[_Class], names: Sequence[str]) -> list[str]:
+    return [names[each.label] for each in listed if not _has_pictures(each)]
+
+
+def _has_pictures(each: _Class) -> bool:
+    return any(listing.length for listing in each.pictures)
+
+
+def _as_split(listed: list[_Class]) -> FileSplit:
+    counts = [sum(listing.length for listing in each.pictures) for each in listed]
+    labels = np.repeat(np.array([each.label for each in listed], np.int64), counts)
+    files = Files.of(listing for each in listed for listing in each.pictures)
+    return FileSplit(files, labels, Files.of(listing for each in listed for listing in each.strays))
+
+
+def _judge_classes(names: Sequence[str], empty: list[str], place: str) -> list[Problem]:
+    where = f" in {shown(place)}" if place else ""
+    if len(empty) == len(names):
+        return [wrong(f"None of the {len(names)} folders{where} holds a picture.")]
+    found = [
+        wrong(f"The class folder {shown(name)}{where} holds no pictures.", "Add pictures to it, or remove it.")
+        for name in empty
+    ]
+    if len(names) == 1:
+        found.append(
+            wrong(
+                f"There is one class only ({shown(names[0])}){where}.", "Telling apart needs two or more: add a folder."
+            )
+        )
+    return found
+
+
+def _compare_classes(names: list[str], val_names: list[str], val_empty: list[str], place: str) -> list[Problem]:
+    known, validated = set(names), set(val_names) - set(val_empty)
+    found = []
+    for name in val_names:
+        if name not in known:
+            remedy = "Add pictures of it for training, or remove it."
+            found.append(wrong(f"Class {shown(name)} is in {shown(place)}, but training has none of it.", remedy))
+    for name in names:
+        if name not in validated:
+            found.append(warn(f"Class {shown(name)} has no pictures in {shown(place)}, so it is never validated."))
+    if not known & validated:
+        found.append(wrong(f"{shown(place)} holds no pictures of any class.", f"Add some, or remove {shown(place)}."))
+    return found
+
+
+def _divided(
+    listed: list[_Class],
+    classes: tuple[str, ...],
+    folder: str,
+    problems: list[Problem],
+    *,
+    val_fraction: float,
+    seed: int,
+) -> Recognised:
+    """The dataset with validation drawn from its only split."""
+    whole = _as_split(listed)
+    pictures = (listing for each in listed for listing in each.pictures if listing.length)
+    keys = (key for listing in pictures for key in listing.below(folder))
+    chosen = draw_validation(keys, whole.labels, val_fraction, seed)
+    if len(chosen) and not chosen.any():
+        message = "With one picture per class, none can be kept for validation."
+        problems = [*problems, wrong(message, "Add pictures, or a val folder.")]
+    return Recognised(
+        "imagefolder",
+        classes,
+        FileSplit(whole.files.select(~chosen), whole.labels[~chosen], whole.strays),
+        FileSplit(whole.files.select(chosen), whole.labels[chosen], Files.of(), made=True),
+        tuple(problems),
+    )

@@ -1,0 +1,183 @@
+"""Folders of pictures in which every single thing is outlined, in the ways in which people keep them. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.contract.problems import Problem
+from engine.data.decoding.masks import NO_CLASS, learn_meaning, read_values, values_in
+from engine.data.decoding.outlines import Points
+from engine.data.decoding.reading import read_image
+from engine.data.formats.coco import CocoFiles, find_coco
+from engine.data.formats.folders import subfolders
+from engine.data.formats.imagefolder import is_picture
+from engine.data.formats.instances import MOST_INSTANCES, ClassedMask, InstanceSplit, NumberedMasks, Outlines, Polygons
+from engine.data.formats.maskfolder import find_masks, join_masks
+from engine.data.formats.pairing import PICTURES, classes_of, named
+from engine.data.formats.splitting import train_and_val
+from engine.data.formats.yolo import BOX, Row, find_yolo
+from engine.data.splits import Recognised, counted, first, spread_evenly, warn, wrong
+
+LAYOUT = (
+    "Give a folder with pictures and COCO's JSON with outlines, or YOLO's text files with them; or with images and masks, in "
+    "which each thing has a number of its own; or ArcGIS's RCNN masks."
+)
+LOOKED_AT = 20
+"""Masks that are opened to see whether they number things."""
+
+Found = tuple[tuple[str, ...], dict[str, InstanceSplit], list[Problem]]
+
+
+def recognise_instances(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
+    """The pictures and outlines in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    coco = find_coco(folder, folders)
+    found = _classed(folder, folders) or (
+        _numbered(folder, folders, coco) or _outlined(coco) or _by_class(folder, folders) or _polygons(folder, folders)
+    )
+    if found is None:
+        return None
+    classes, splits, problems = found
+    if len(classes) >= NO_CLASS:
+        problems.append(wrong(f"There are {len(classes):,} classes; instances can be of up to {NO_CLASS - 1}.", LAYOUT))
+    halves = train_and_val(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT)
+    train, val = halves or (None, None)
+    return Recognised("instances", classes, train, val, tuple(problems))
+
+
+def _classed(folder: str, folders: Sequence[str]) -> Found | None:
+    """PASCAL VOC: what SegmentationObject numbers is of the class that SegmentationClass has there."""
+    if "SegmentationObject" not in folders:
+        return None
+    problems: list[Problem] = []
+    joined = {name: join_masks(pair, problems) for name, pair in find_masks(folder, folders).items()}
+    masks = [mask for split in joined.values() for mask in split.masks]
+    meaning = learn_meaning(folder, masks, [])
+    if meaning.code is None:
+        return None
+    numbers = os.path.join(folder, "SegmentationObject")
+    splits = {
+        name: InstanceSplit(
+            split.files,
+            [ClassedMask(os.path.join(numbers, os.path.basename(mask)), mask, meaning.code) for mask in split.masks],
+        )
+        for name, split in joined.items()
+    }
+    return meaning.classes[1:], splits, problems
+
+
+def _numbered(folder: str, folders: Sequence[str], coco: CocoFiles | None) -> Found | None:
+    """images and masks, in which things are numbered. Such masks tell every pixel, which polygons traced from them do not;
+    but only where there is one class are they preferred to COCO's files, which name it."""
+    pairs = find_masks(folder, folders)
+    if not pairs or (coco is not None and len(coco.classes) > 1):
+        return None
+    problems: list[Problem] = []
+    joined = {name: join_masks(pair, problems) for name, pair in pairs.items()}
+    masks = [mask for split in joined.values() for mask in split.masks]
+    most = _most_in_one([masks[place] for place in spread_evenly(len(masks), LOOKED_AT)])
+    if most < 2 and coco is not None:
+        return None
+    if most < 2:
+        problems.append(
+            warn(
+                "The masks hold one value at most beside 0, so each tells of a single thing.",
+                "If they tell where something is and not how many there are, choose the task Semantic segmentation.",
+            )
+        )
+    classes = coco.classes if coco is not None and coco.classes else ("object",)
+    splits = {
+        name: InstanceSplit(split.files, [NumberedMasks([(mask, 0)]) for mask in split.masks])
+        for name, split in joined.items()
+    }
+    return classes, splits, problems
+
+
+def _most_in_one(masks: Sequence[str]) -> int:
+    """How many values but 0 the mask with most of them holds."""
+    most = 0
+    for path in masks:
+        try:
+            values = values_in(read_values(read_image(path)))
+        except Exception:
+            continue  # a decoder may raise nearly anything; whoever loads the picture names it
+        most = max(most, int(np.count_nonzero(values)))
+    return most
+
+
+def _outlined(coco: CocoFiles | None) -> Found | None:
+    """COCO's files, where they hold outlines."""
+    if coco is None:
+        return None
+    outlined, problems = coco.outlines()
+    if not outlined:
+        return None
+    crowded = [each.path for split in outlined.values() for each in split if len(each.outlines) > MOST_INSTANCES]
+    problems += too_many(crowded)
+    splits = {
+        name: InstanceSplit([each.path for each in split], [Outlines(each.outlines, each.size) for each in split])
+        for name, split in outlined.items()
+    }
+    return coco.classes, splits, problems
+
+
+def too_many(crowded: Sequence[str]) -> list[Problem]:
+    """What is to be told of pictures with more instances than are used."""
+    if not crowded:
+        return []
+    message = f"{counted(crowded, 'picture')} with more than {MOST_INSTANCES} instances: {first(crowded)}."
+    return [warn(message, "The largest are used; cut such pictures into tiles to learn from all.")]
+
+
+def _by_class(folder: str, folders: Sequence[str]) -> Found | None:
+    """ArcGIS's RCNN masks: images, and in labels a folder for each class with a mask for each picture that shows it."""
+    inputs, labels = named(folders, PICTURES), named(folders, ("labels",))
+    if inputs is None or labels is None:
+        return None
+    inputs, labels = os.path.join(folder, inputs), os.path.join(folder, labels)
+    by_class = {name: _pictures(os.path.join(labels, name)) for name in subfolders(labels)}
+    by_class = {name: masks for name, masks in by_class.items() if masks}
+    pictures = _pictures(inputs)
+    if not any(stem in pictures for masks in by_class.values() for stem in masks):
+        return None
+    classes, places = classes_of(folder, by_class)
+    problems: list[Problem] = []
+    spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in pictures]
+    if spare:
+        message = f"{counted(spare, 'mask')} without a picture: {first(spare)}."
+        problems.append(warn(message, "They are not used; give picture and mask the same name."))
+    sources = [
+        NumberedMasks([(masks[stem], places[name]) for name, masks in by_class.items() if stem in masks])
+        for stem in pictures
+    ]
+    return classes, {"": InstanceSplit(list(pictures.values()), sources)}, problems
+
+
+def _polygons(folder: str, folders: Sequence[str]) -> Found | None:
+    """YOLO's text files, where they hold outlines; of a box the outline is a rectangle."""
+    files = find_yolo(folder, folders)
+    if files is None or not files.outlined:
+        return None
+    splits = {
+        name: InstanceSplit(
+            [path for path, _ in pictures], [Polygons([_polygon(row) for row in rows]) for _, rows in pictures]
+        )
+        for name, pictures in files.splits.items()
+    }
+    return files.classes, splits, list(files.problems)
+
+
+def _polygon(row: Row) -> tuple[int, Points]:
+    if len(row.values) > BOX:
+        return row.label, np.array(row.values).reshape(-1, 2)
+    left, top, right, bottom = row.box[:4]
+    return row.label, np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
+
+
+def _pictures(folder: str) -> dict[str, str]:
+    """The pictures in a folder by their names without endings, in their order."""
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if is_picture(entry.name) and not entry.name.startswith("."))
+    return {os.path.splitext(name)[0]: os.path.join(folder, name) for name in names}

@@ -1,0 +1,273 @@
+"""Pictures in which every single thing is outlined: where the outlines come from, and how they become planes. Torch-free."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS, Values, class_plane, read_values, values_in
+from engine.data.decoding.outlines import Points, Window, fill, read_outline
+from engine.data.decoding.reading import Unfit, open_image, read_image
+from engine.data.splits import MaskCode, shown
+
+MOST_INSTANCES = 255
+"""Instances of one picture that are used, as many as a byte can number; of more the largest."""
+
+MOST_PAINTED = 1 << 28
+MOST_LAYERS = 4
+"""So many pixels, or so many times those of the image, the rectangles around all things in it may have: each takes a byte."""
+
+MOST_NUMBERS = 0xFFFF
+"""Masks with larger values are numbered anew before each value is searched for."""
+
+
+class Instance(NamedTuple):
+    """One thing in a picture: its pixels and its class. An `ignored` one, of many things that nobody told apart, is neither
+    learnt nor counted as missed."""
+
+    window: Window
+    label: int
+    ignored: bool = False
+
+    @property
+    def area(self) -> int:
+        """In pixels."""
+        return int(np.count_nonzero(self.window.pixels))
+
+
+class Source(Protocol):
+    """Where the instances of one picture come from."""
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        """Those of the picture, which has that size. Raises Unfit, OutlineError, or what a decoder raises."""
+
+    def labels(self) -> list[int]:
+        """The class of each, but for those that are to be ignored; without what cannot be read."""
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """The heights and widths of the pictures that they are of, as far as they tell. May raise what a decoder raises."""
+
+    def state(self) -> bytes:
+        """What changes where the instances do."""
+
+
+class Outlines:
+    """Outlines as COCO's JSON has them, each a class, a `segmentation` and whether it is a crowd; `size` is the height and
+    the width that it tells of the picture."""
+
+    def __init__(self, outlines: Sequence[tuple[int, msgspec.Raw, bool]], size: tuple[int, int] | None) -> None:
+        self._outlines = tuple(outlines)
+        self._size = size
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        if self._size not in (None, (height, width)):
+            assert self._size is not None
+            raise Unfit(
+                f"its outlines are of another size ({self._size[1]} x {self._size[0]} pixels, the picture has {width} x {height})"
+            )
+        found = []
+        painted = 0
+        for label, content, crowd in self._outlines:
+            window = read_outline(content).window(height, width)
+            if window is not None:
+                found.append(Instance(window, label, crowd))
+                painted += window.pixels.size
+                _check_painted(painted, (height, width))
+        return found
+
+    def labels(self) -> list[int]:
+        return [label for label, _, crowd in self._outlines if not crowd]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return [] if self._size is None else [self._size]
+
+    def state(self) -> bytes:
+        return b"".join(b"%d %d %b;" % (label, crowd, bytes(content)) for label, content, crowd in self._outlines)
+
+
+class Polygons:
+    """Outlines as polygons, float64 [k, 2] of x and y in fractions of the picture, each of a class."""
+
+    def __init__(self, polygons: Sequence[tuple[int, Points]]) -> None:
+        self._polygons = tuple(polygons)
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        found = []
+        painted = 0
+        for label, points in self._polygons:
+            window = fill(points * (width, height), height, width)
+            if window is not None:
+                found.append(Instance(window, label))
+                painted += window.pixels.size
+                _check_painted(painted, (height, width))
+        return found
+
+    def labels(self) -> list[int]:
+        return [label for label, _ in self._polygons]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return []
+
+    def state(self) -> bytes:
+        return b"".join(b"%d %b;" % (label, points.tobytes()) for label, points in self._polygons)
+
+
+class NumberedMasks:
+    """Pictures of the same size in which each instance's pixels have a value of their own, 0 where there is none; one picture
+    for each class that there is."""
+
+    def __init__(self, masks: Sequence[tuple[str, int]]) -> None:
+        self._masks = tuple(masks)
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        return [
+            Instance(window, label) for path, label in self._masks for window in numbered_windows(path, (height, width))
+        ]
+
+    def labels(self) -> list[int]:
+        found = []
+        for path, label in self._masks:
+            try:
+                values = values_in(read_values(read_image(path)))
+            except Exception:
+                continue  # a decoder may raise nearly anything; whoever loads the picture names it
+            found += [label] * int(np.count_nonzero(values))
+        return found
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return _sizes([path for path, _ in self._masks])
+
+    def state(self) -> bytes:
+        return _state([path for path, _ in self._masks]) + repr([label for _, label in self._masks]).encode()
+
+
+class ClassedMask:
+    """A picture in which each instance has a value of its own, and a second one that tells the class of each pixel by `code`,
+    its first class being that of no instance; as PASCAL VOC's SegmentationObject and SegmentationClass are."""
+
+    def __init__(self, numbers: str, classes: str, code: MaskCode) -> None:
+        self._numbers = numbers
+        self._classes = classes
+        self._code = code
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        plane = class_plane(_values(self._classes, (height, width)), self._code)
+        found = []
+        for window in numbered_windows(self._numbers, (height, width)):
+            held = np.bincount(plane[window.part][window.pixels], minlength=NO_CLASS + 1)[1:NO_CLASS]
+            if held.any():  # else it is what VOC draws around things, which is of no class
+                found.append(Instance(window, int(held.argmax())))
+        return found
+
+    def labels(self) -> list[int]:
+        try:
+            return [each.label for each in self.instances(*self.sizes()[0])]
+        except Exception:
+            return []  # a decoder may raise nearly anything; whoever loads the picture names it
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return _sizes((self._numbers, self._classes))
+
+    def state(self) -> bytes:
+        return _state((self._numbers, self._classes)) + repr(self._code).encode()
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceSplit:
+    """Pictures as files, and where the instances in each come from."""
+
+    files: Sequence[str]
+    sources: Sequence[Source]
+    made: bool = False
+
+    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> InstanceSplit:
+        """The pictures for which `which`, bool [n], is true."""
+        places = np.flatnonzero(which).tolist()
+        return InstanceSplit([self.files[place] for place in places], [self.sources[place] for place in places], made)
+
+    def state(self) -> str:
+        """A text that changes where the instances of any picture do."""
+        digest = hashlib.blake2b(digest_size=12)
+        for source in self.sources:
+            digest.update(source.state())
+        return digest.hexdigest()
+
+
+def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
+    """Heights and widths by the files' headers. Raises what a decoder raises."""
+    found = []
+    for path in paths:
+        with open_image(path) as image:
+            found.append((image.height, image.width))
+    return found
+
+
+def _state(paths: Sequence[str]) -> bytes:
+    """What changes where one of the files does."""
+    words = []
+    for path in paths:
+        try:
+            info = os.stat(path)
+        except OSError:
+            continue
+        words.append(b"%b %d %d" % (os.fsencode(path), info.st_size, info.st_mtime_ns))
+    return b";".join(words)
+
+
+def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
+    """The pixels of each value but 0 in the mask at `path`. Raises Unfit where it is not of that size (height, width)."""
+    from scipy.ndimage import find_objects
+
+    values = _values(path, size)
+    if values.max(initial=0) > MOST_NUMBERS:  # as colours are
+        values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
+        if (count := int(values.max(initial=0))) > MOST_NUMBERS:
+            raise Unfit(f"its mask {shown(os.path.basename(path))} holds {count:,} values, as an image does")
+    objects = find_objects(values)
+    _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for found in objects if found for y, x in [found]), size)
+    return [
+        Window(found[0].start, found[1].start, values[found] == number)
+        for number, found in enumerate(objects, 1)
+        if found is not None
+    ]
+
+
+def _check_painted(pixels: int, size: tuple[int, int]) -> None:
+    """Raises Unfit where the rectangles around the things in an image of that size have more pixels than are looked into."""
+    if pixels > max(MOST_PAINTED, MOST_LAYERS * size[0] * size[1]):
+        raise Unfit(f"the rectangles around its things have {pixels:,} pixels and more, which is too much")
+
+
+def _values(path: str, size: tuple[int, int]) -> Values:
+    """What a mask holds. Raises Unfit where it is not of that size (height, width), or what a decoder raises."""
+    values = read_values(read_image(path))
+    if values.shape != size:
+        raise Unfit(
+            f"its mask {shown(os.path.basename(path))} is of another size ({values.shape[1]} x {values.shape[0]} pixels, the "
+            f"picture has {size[1]} x {size[0]})"
+        )
+    return values
+
+
+def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes, Bytes]:
+    """Two planes, uint8 [h, w]: the number of the instance at each pixel, from 1 on and 0 where there is none; and its class,
+    NO_CLASS where there is none or where it is ignored.
+
+    Larger ones are painted first, so that small ones before them stay whole; of more than `MOST_INSTANCES` the largest are
+    taken.
+    """
+    numbers = np.zeros((height, width), np.uint8)
+    classes = np.full((height, width), NO_CLASS, np.uint8)
+    order = sorted(instances, key=lambda each: -each.area)[:MOST_INSTANCES]
+    for number, each in enumerate(order, 1):
+        numbers[each.window.part][each.window.pixels] = number
+        classes[each.window.part][each.window.pixels] = NO_CLASS if each.ignored else each.label
+    return numbers, classes

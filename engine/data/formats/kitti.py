@@ -1,0 +1,110 @@
+"""Boxes in text files as KITTI keeps them (the readme of its object development kit), and ArcGIS's KITTI_rectangles after it: a
+line for each box with its class, its left, top, right and bottom in the fifth to the eighth place. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from engine.data.decoding.reading import Unfit, describe_failure, read_number, read_text
+from engine.data.formats.boxes import ANY_CLASS, Annotations, Box, Marked
+from engine.data.formats.folders import subfolders
+from engine.data.formats.pairing import (
+    TEXTS,
+    Pair,
+    by_lists,
+    classes_of,
+    endings,
+    find_pairs,
+    join,
+    named,
+    unreadable,
+    without_counterpart,
+)
+from engine.system.regular_files import UnusableFile
+
+LOOKED_AT = 20
+"""Files of a folder that are opened to see whether they are of this kind."""
+FIELDS = (15, 16)
+"""Words in a line; the last is how sure a detector was."""
+DO_NOT_CARE = "DontCare"
+"""The class of regions in which nothing was marked, and so nothing is to be judged."""
+
+Row = tuple[str, tuple[float, float, float, float]]
+
+
+def read_kitti(folder: str, folders: Sequence[str]) -> Annotations | None:
+    """The pictures and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    pairs = _as_published(folder, folders) or find_pairs(folder, folders, TEXTS)
+    if not any(_is_kitti(pair.annotations) for pair in pairs.values()):
+        return None
+    joined = {split: join(pair, TEXTS) for split, pair in pairs.items()}
+    problems = without_counterpart(joined.values(), alone_left_out=True)
+    faults: list[tuple[str, str]] = []
+    parsed: dict[str, list[tuple[str, list[Row]]]] = {}
+    for split, each in joined.items():
+        parsed[split] = []
+        for picture, path in each.both:
+            try:
+                parsed[split].append((picture, _parse(path)))
+            except (OSError, ValueError) as error:
+                faults.append((path, describe_failure(error)))
+    problems += unreadable(faults)
+    names = {name for pictures in parsed.values() for _, rows in pictures for name, _ in rows} - {DO_NOT_CARE}
+    classes, places = classes_of(folder, names)
+    places[DO_NOT_CARE] = ANY_CLASS
+    splits = {
+        split: [
+            Marked(picture, [Box(*edges, places[name], name == DO_NOT_CARE) for name, edges in rows])
+            for picture, rows in pictures
+        ]
+        for split, pictures in parsed.items()
+    }
+    return Annotations(classes, splits, problems)
+
+
+def _as_published(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
+    """image_2 and label_2, in the folder or in training, and the lists of names that many use to divide them."""
+    root = folder
+    if "training" in folders:
+        root = os.path.join(folder, "training")
+        folders = [*folders, *subfolders(root)]
+    pictures, about = named(folders, ("image_2",)), named(folders, ("label_2",))
+    if pictures is None or about is None:
+        return {}
+    pictures, about = os.path.join(root, pictures), os.path.join(root, about)
+    return by_lists(pictures, about, os.path.join(folder, "ImageSets"), ("train", "val"))
+
+
+def _is_kitti(folder: str) -> bool:
+    """Whether the first file with lines in it is of this kind. Raises UnusableFile where none but such are there."""
+    unusable = None
+    for name in endings(folder, ".txt")[:LOOKED_AT]:
+        try:
+            rows = _parse(os.path.join(folder, name))
+        except UnusableFile as error:
+            unusable = unusable or error
+            continue
+        except (OSError, ValueError):
+            return False
+        # Points of an outline in fractions may be as many.
+        if any(max(edges) > 1 for _, edges in rows):
+            return True
+    if unusable is not None:
+        raise unusable
+    return False
+
+
+def _parse(path: str) -> list[Row]:
+    """Class and edges of each box. Raises UnusableFile, OSError, or Unfit for lines that are of no such kind."""
+    rows = []
+    text = read_text(path)
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) not in FIELDS:
+            raise Unfit(f"line {number} has {len(words)} words; a box takes {FIELDS[0]}")
+        left, top, right, bottom = (read_number(word, number) for word in words[4:8])
+        rows.append((words[0], (left, top, right, bottom)))
+    return rows

@@ -1,0 +1,72 @@
+"""Folders of pictures and masks, in the spellings in which people keep them. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from engine.contract.problems import Problem
+from engine.data.decoding.masks import learn_meaning
+from engine.data.formats.imagefolder import EXTENSIONS
+from engine.data.formats.pairing import Kind, Pair, by_lists, find_pairs, join
+from engine.data.formats.splitting import train_and_val
+from engine.data.splits import MaskSplit, Recognised, counted, first, shown, warn, wrong
+
+KIND = Kind(
+    folders=("masks", "mask", "labels", "label", "annotations", "annotation", "gt", "segmentationclass", "targets"),
+    endings=tuple(sorted(EXTENSIONS)),
+    suffixes=("", "_mask", "_masks", "_label", "_labels", "_gt", "_seg", "_annotation", "_L", "-mask", "-label"),
+    beside=("annot", "_annot", "_labels", "_masks", "_mask", "masks", "labels"),
+)
+"""A split's folder of masks may also lie beside that of its pictures, as CamVid's trainannot."""
+LAYOUT = "Give a folder with images and masks, each with train and val folders if there are such, and masks as PNG."
+
+
+def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
+    """The pictures and masks in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    pairs = find_masks(folder, folders)
+    if not pairs:
+        return None
+    problems: list[Problem] = []
+    splits = {name: join_masks(pair, problems) for name, pair in pairs.items()}
+    nothing = f"{shown(folder)} has folders of pictures and of masks, but none of them belong together for training."
+    halves = train_and_val(
+        splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing
+    )
+    if halves is None:
+        return Recognised("masks", problems=tuple(problems))
+    train, val = halves
+    places = list(dict.fromkeys(os.path.dirname(pair.annotations) for pair in pairs.values()))
+    meaning = learn_meaning(folder, train.masks, [*places, *(pair.annotations for pair in pairs.values())])
+    if meaning.trouble:
+        problems.append(wrong(meaning.trouble, "Save masks as PNG with a number, or a colour, for each class."))
+    return Recognised("masks", meaning.classes, train, val, tuple(problems), meaning.code)
+
+
+def find_masks(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
+    """The folders of pictures and of masks in `folder`, whose folders are `folders`: by split, or by "" where there are
+    none. Those of PASCAL VOC are JPEGImages and SegmentationClass, with lists of names in ImageSets/Segmentation."""
+    if {"JPEGImages", "SegmentationClass"} <= set(folders):
+        pictures, masks = os.path.join(folder, "JPEGImages"), os.path.join(folder, "SegmentationClass")
+        return by_lists(pictures, masks, os.path.join(folder, "ImageSets", "Segmentation"), ("train", "val"))
+    return find_pairs(folder, folders, KIND)
+
+
+def join_masks(pair: Pair, problems: list[Problem]) -> MaskSplit:
+    """Each picture with its mask, in the order of the pictures' names. Adds what has no counterpart to `problems`."""
+    joined = join(pair, KIND)
+    if joined.alone:
+        problems.append(
+            warn(
+                f"{counted(joined.alone, 'picture')} in {shown(pair.pictures)} without a mask: {first(joined.alone)}.",
+                "They are left out; add their masks under the same names.",
+            )
+        )
+    if joined.spare:
+        problems.append(
+            warn(
+                f"{counted(joined.spare, 'mask')} in {shown(pair.annotations)} without a picture: {first(joined.spare)}.",
+                "They are not used; give picture and mask the same name.",
+            )
+        )
+    return MaskSplit([picture for picture, _ in joined.both], [mask for _, mask in joined.both])

@@ -1,0 +1,60 @@
+"""Training and validation pictures from whatever splits a folder has. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.contract.problems import Problem
+from engine.data.splits import draw_validation, warn, wrong
+
+
+class Divisible(Protocol):
+    """A split of pictures as files that can be divided."""
+
+    @property
+    def files(self) -> Sequence[str]: ...
+
+    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> Self:
+        """The pictures for which `which`, bool [n], is true; `made` where the folder has no such split."""
+
+
+Split = TypeVar("Split", bound=Divisible)
+
+
+def train_and_val(
+    splits: Mapping[str, Split],
+    folder: str,
+    problems: list[Problem],
+    *,
+    val_fraction: float,
+    seed: int,
+    layout: str,
+    nothing: str = "There are annotations, but none that belong to pictures for training.",
+) -> tuple[Split, Split] | None:
+    """What to train on and what to validate with, of the splits "train", "val" and "test", or "" where there are none; None
+    where there is nothing to train on, of which `nothing` tells. Adds what is to be told to `problems`."""
+    there = {name: split for name, split in splits.items() if len(split.files)}
+    if "val" not in there and "test" in there and "train" in there:
+        problems.append(
+            warn(
+                "There is no validation split; the test pictures serve as one.",
+                "Add one to keep the test pictures for a last, independent look.",
+            )
+        )
+        there["val"] = there["test"]
+    whole = there.get("train") or there.get("")
+    if whole is None:
+        problems.append(wrong(nothing, layout))
+        return None
+    if "val" in there:
+        return whole, there["val"]
+    keys = (os.fsencode(os.path.relpath(path, folder)) for path in whole.files)
+    chosen = draw_validation(keys, np.zeros(len(whole.files), np.int64), val_fraction, seed)
+    if not chosen.any():
+        problems.append(wrong("With so few pictures none can be kept for validation.", "Add some, or a val folder."))
+    return whole.select(~chosen, made=False), whole.select(chosen, made=True)

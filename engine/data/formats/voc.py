@@ -1,0 +1,138 @@
+"""Boxes in XML files, one for each picture, as PASCAL VOC keeps them (its development kit, section 4.1); so do labelImg, CVAT,
+Roboflow and ArcGIS's PASCAL_VOC_rectangles. Torch-free.
+
+Edges are taken as they stand, counted from the picture's left and top. PASCAL's own count pixels from 1, most tools since do
+not; the difference is a pixel on two sides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from engine.data.decoding.reading import Unfit, describe_failure, finite, read_xml
+from engine.data.formats.boxes import Annotations, Box, Marked
+from engine.data.formats.pairing import (
+    XML,
+    Pair,
+    by_lists,
+    classes_of,
+    endings,
+    find_pairs,
+    join,
+    named,
+    unreadable,
+    without_counterpart,
+)
+from engine.data.splits import counted, first, warn
+from engine.system.regular_files import UnusableFile
+
+LOOKED_AT = 20
+"""Files of a folder that are opened to see whether they are of this kind."""
+
+
+class _Object(NamedTuple):
+    name: str
+    edges: tuple[float, float, float, float]
+    difficult: bool
+
+
+class _Parsed(NamedTuple):
+    size: tuple[int, int] | None
+    objects: list[_Object]
+    boxless: int
+
+
+def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
+    """The pictures and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    pairs = _by_lists(folder, folders) or find_pairs(folder, folders, XML)
+    if not any(_is_voc(pair.annotations) for pair in pairs.values()):
+        return None
+    joined = {split: join(pair, XML) for split, pair in pairs.items()}
+    problems = without_counterpart(joined.values(), alone_left_out=True)
+    parsed: dict[str, list[tuple[str, _Parsed]]] = {}
+    faults: list[tuple[str, str]] = []
+    boxless: list[str] = []
+    for split, each in joined.items():
+        parsed[split] = []
+        for picture, path in each.both:
+            try:
+                content = _parse(path)
+            except (OSError, ValueError) as error:
+                faults.append((path, describe_failure(error)))
+                continue
+            parsed[split].append((picture, content))
+            boxless += [path] * content.boxless
+    problems += unreadable(faults)
+    if boxless:
+        message = f"{counted(boxless, 'object')} without a box (bndbox), in {first(boxless)}."
+        problems.append(warn(message, "They are left out; save them as upright boxes."))
+    names = {each.name for contents in parsed.values() for _, content in contents for each in content.objects}
+    classes, places = classes_of(folder, names)
+    splits = {
+        split: [
+            Marked(
+                picture,
+                [Box(*each.edges, places[each.name], each.difficult) for each in content.objects],
+                content.size,
+            )
+            for picture, content in contents
+        ]
+        for split, contents in parsed.items()
+    }
+    return Annotations(classes, splits, problems)
+
+
+def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
+    """JPEGImages, Annotations, and lists of names in ImageSets/Main."""
+    pictures, about = named(folders, ("jpegimages",)), named(folders, ("annotations",))
+    if pictures is None or about is None:
+        return {}
+    pictures, about = os.path.join(folder, pictures), os.path.join(folder, about)
+    return by_lists(pictures, about, os.path.join(folder, "ImageSets", "Main"), ("train", "val", "test"))
+
+
+def _is_voc(folder: str) -> bool:
+    """Whether the first file that is XML is of this kind. Raises UnusableFile where there is none, but such."""
+    unusable = None
+    for name in endings(folder, ".xml")[:LOOKED_AT]:
+        try:
+            root = read_xml(os.path.join(folder, name))
+        except UnusableFile as error:
+            unusable = unusable or error
+            continue
+        except (OSError, ValueError):
+            continue
+        return root.tag == "annotation"
+    if unusable is not None:
+        raise unusable
+    return False
+
+
+def _parse(path: str) -> _Parsed:
+    """What a file tells. Raises as `read_xml`, and Unfit for numbers that are none."""
+    root = read_xml(path)
+    height, width = (_number(root, f"size/{side}") for side in ("height", "width"))
+    objects = []
+    boxless = 0
+    for each in root.iterfind("object"):
+        edges = [_number(each, f"bndbox/{edge}") for edge in ("xmin", "ymin", "xmax", "ymax")]
+        left, top, right, bottom = edges
+        if left is None or top is None or right is None or bottom is None:
+            boxless += 1
+            continue
+        name = (each.findtext("name") or "").strip() or "unnamed"
+        objects.append(_Object(name, (left, top, right, bottom), _number(each, "difficult") == 1))
+    return _Parsed((int(height), int(width)) if height and width else None, objects, boxless)
+
+
+def _number(element: ElementTree.Element, path: str) -> float | None:
+    text = element.findtext(path)
+    if text is None or not text.strip():
+        return None
+    number = finite(text)
+    if number is None:
+        raise Unfit(f"{path} is {text.strip()[:40]}, which is no number")
+    return number

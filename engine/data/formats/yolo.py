@@ -1,0 +1,323 @@
+"""Boxes in text files as YOLO keeps them (docs.ultralytics.com, "Detection datasets"): a line for each box with the number of
+its class, its middle and its sides in fractions of the picture; or, for outlines, their points. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, describe_failure, judged, read_number, read_text
+from engine.data.formats.boxes import Annotations, Box, Marked
+from engine.data.formats.imagefolder import is_picture
+from engine.data.formats.pairing import (
+    TEXTS,
+    Joined,
+    Pair,
+    endings,
+    find_pairs,
+    join,
+    read_list,
+    unreadable,
+    without_counterpart,
+)
+from engine.data.splits import shown, wrong
+from engine.system.regular_files import UnusableFile
+
+LOOKED_AT = 20
+"""Files of a folder that are opened to see whether they are of this kind."""
+NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", "predefined_classes.txt")
+BESIDE = 0.01
+"""How far out of the picture a fraction may lie before the file is taken for one of another kind."""
+NOT_ANNOTATIONS = frozenset(
+    {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "test.txt", "readme.txt"}
+)
+
+MOST_CLASSES = 100_000
+"""Larger numbers are of no class."""
+MOST_YAML_BYTES = 1 << 20
+"""Thirty thousand names take less; PyYAML takes seconds for it."""
+MOST_DEEP = 50
+_BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
+BOX, LEAST_OUTLINE = 4, 6
+"""Fractions in a line that tells of a box, and in one that tells of the smallest outline."""
+
+Lines = list[list[str]]
+
+
+class Row(NamedTuple):
+    """A line: a class, and 4 fractions of a box's middle and sides or as many as an outline's points have."""
+
+    label: int
+    values: list[float]
+
+    @property
+    def box(self) -> Box:
+        if len(self.values) == BOX:
+            across, down, width, height = self.values
+            return Box(across - width / 2, down - height / 2, across + width / 2, down + height / 2, self.label)
+        x, y = self.values[::2], self.values[1::2]
+        return Box(min(x), min(y), max(x), max(y), self.label)
+
+
+@dataclass(frozen=True)
+class YoloFiles:
+    """What a folder's files hold: classes, the rows of each picture by split, and what is to be told."""
+
+    classes: tuple[str, ...]
+    splits: dict[str, list[tuple[str, list[Row]]]]
+    problems: list[Problem]
+
+    def boxes(self) -> Annotations:
+        """The boxes, and those around outlines."""
+        splits = {
+            split: [Marked(path, [row.box for row in rows], fractions=True) for path, rows in pictures]
+            for split, pictures in self.splits.items()
+        }
+        return Annotations(self.classes, splits, list(self.problems))
+
+    @property
+    def outlined(self) -> bool:
+        """Whether there are outlines among the rows."""
+        return any(len(row.values) > BOX for pictures in self.splits.values() for _, rows in pictures for row in rows)
+
+
+def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
+    """The pictures and their rows in `folder`, whose folders are `folders`; None where it is not of that kind. Pictures
+    without a file hold nothing."""
+    about = _definition(folder)
+    pairs = _by_definition(folder, about) or find_pairs(folder, folders, TEXTS) or _darknet(folder, folders)
+    if not any(_is_yolo(pair.annotations) for pair in pairs.values()):
+        return None
+    joined = {split: _without_others(join(pair, TEXTS)) for split, pair in pairs.items()}
+    problems = without_counterpart(joined.values(), alone_left_out=False)
+    faults: list[tuple[str, str]] = []
+    splits: dict[str, list[tuple[str, list[Row]]]] = {}
+    most = -1
+    for split, each in joined.items():
+        splits[split] = [(path, []) for path in each.alone]
+        for picture, path in each.both:
+            try:
+                with judged(path):
+                    rows = parse(_lines(path))
+            except (OSError, ValueError) as error:
+                faults.append((path, describe_failure(error)))
+                continue
+            most = max([most, *(row.label for row in rows)])
+            splits[split].append((picture, rows))
+        splits[split].sort(key=lambda pair: pair[0])
+    problems += unreadable(faults)
+    names = _names(folder, pairs, about)
+    if names is None:
+        names = [f"class {number}" for number in range(most + 1)]
+    elif most >= len(names):
+        message = f"The annotations hold the class {most}, but only {len(names)} classes are named."
+        problems.append(wrong(message, "Name all of them in data.yaml or classes.txt; the first has the number 0."))
+    return YoloFiles(tuple(names), splits, problems)
+
+
+def parse(lines: Lines) -> list[Row]:
+    """The rows of a file. Raises Unfit for lines that are of no such kind."""
+    rows = []
+    for number, words in enumerate(lines, 1):
+        label, values = _number(words[0], number), [_fraction(word, number) for word in words[1:]]
+        if len(values) == BOX + 1:
+            values.pop()  # how sure a detector was
+        elif len(values) != BOX and (len(values) < LEAST_OUTLINE or len(values) % 2):
+            raise Unfit(f"line {number} has {len(words)} numbers; a box takes 5")
+        rows.append(Row(label, values))
+    return rows
+
+
+def _number(word: str, line: int) -> int:
+    number = read_number(word, line)
+    if not 0 <= number < MOST_CLASSES or number != int(number):
+        raise Unfit(f"line {line} begins with {word[:40]}, not with the number of a class")
+    return int(number)
+
+
+def _fraction(word: str, line: int) -> float:
+    value = read_number(word, line)
+    if not -1 <= value <= 2:
+        raise Unfit(f"line {line} holds {word[:40]}, which is no fraction of the picture")
+    return value
+
+
+def _lines(path: str) -> Lines:
+    text = read_text(path)
+    return [words for line in text.splitlines() if (words := line.split())]
+
+
+def _is_yolo(folder: str) -> bool:
+    """Whether the first file with lines in it is of this kind. Raises UnusableFile where there is none, but such."""
+    unusable = None
+    names = [name for name in endings(folder, ".txt") if name.lower() not in NOT_ANNOTATIONS]
+    for name in names[:LOOKED_AT]:
+        try:
+            lines = _lines(os.path.join(folder, name))
+            if not lines:
+                continue
+            values = [float(word) for words in lines for word in words[1:]]
+            rows = parse(lines)
+        except UnusableFile as error:
+            unusable = unusable or error  # beside others, whoever reads all of them tells it
+            continue
+        except ValueError:
+            return False
+        return bool(rows) and max(values) <= 1 + BESIDE
+    if unusable is not None:
+        raise unusable
+    return False
+
+
+def _without_others(joined: Joined) -> Joined:
+    """Lists and names that lie among the annotations are none of them."""
+    joined.spare = [path for path in joined.spare if os.path.basename(path).lower() not in NOT_ANNOTATIONS]
+    return joined
+
+
+# What data.yaml says
+
+
+def _definition(folder: str) -> dict[str, Any]:
+    """data.yaml, or another YAML file that names classes; empty where there is none."""
+    for name in sorted(
+        endings(folder, ".yaml") + endings(folder, ".yml"), key=lambda name: not name.startswith("data.")
+    ):
+        path = os.path.join(folder, name)
+        try:
+            content = _read_yaml(path)
+        except OSError:
+            continue
+        if isinstance(content, dict) and "names" in content:
+            return {**content, "names": _judged_names(content["names"], path)}
+    return {}
+
+
+def _read_yaml(path: str) -> Any:
+    """What a YAML file says, None for one that is none. Raises UnusableFile for one in which aliases stand for more than
+    single words: by a few lines of such a billion words can be meant."""
+    import yaml
+
+    text = read_text(path, MOST_YAML_BYTES)
+    with judged(path):
+        if max(accumulate(_BRACKETS.get(letter, 0) for letter in text), default=0) > MOST_DEEP:
+            raise RecursionError  # which PyYAML would come to in the square of the time
+        try:
+            loader = yaml.SafeLoader(text)
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _no_node_twice(node, path, set())
+            return loader.construct_document(node)
+        except UnusableFile:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError):
+            return None
+
+
+def _no_node_twice(node: Any, path: str, seen: set[int]) -> None:
+    if isinstance(node.value, str):
+        return
+    if id(node) in seen:
+        raise UnusableFile(path, "holds aliases of lists or of mappings", "Write out what they stand for.")
+    seen.add(id(node))
+    for part in node.value:
+        for each in part if isinstance(part, tuple) else (part,):
+            _no_node_twice(each, path, seen)
+
+
+def _judged_names(names: Any, path: str) -> Any:
+    """`names` as they are. Raises UnusableFile where one is none, or has a number beyond all classes."""
+    listed = names.values() if isinstance(names, dict) else names if isinstance(names, list) else ()
+    if any(isinstance(each, dict | list | set) for each in listed):
+        raise UnusableFile(path, "gives a class a list for its name", "Give each class a single name.")
+    beyond = [key for key in names if isinstance(key, int) and key >= MOST_CLASSES] if isinstance(names, dict) else []
+    if beyond:
+        words = f"names the class {max(beyond):,}; numbers of classes go up to {MOST_CLASSES - 1:,}"
+        raise UnusableFile(path, words, "Number the classes from 0 on.")
+    return names
+
+
+def _by_definition(folder: str, about: dict[str, Any]) -> dict[str, Pair]:
+    """Where data.yaml says that the pictures are; their labels lie where `images` in the path is `labels`."""
+    found = {}
+    for split, key in (("train", "train"), ("val", "val"), ("test", "test")):
+        value = about.get(key)
+        if not isinstance(value, str):
+            continue
+        base = str(about.get("path") or "")
+        # Paths are often of another machine, or begin with a step too many upwards, as Roboflow's do.
+        places = [
+            os.path.join(folder, base, value),
+            os.path.join(folder, value),
+            os.path.join(folder, value.lstrip("./")),
+        ]
+        place = next((os.path.normpath(place) for place in places if os.path.exists(place)), None)
+        if place is None:
+            continue
+        names = None if os.path.isdir(place) else read_list(place)
+        pictures = _folder_of_list(place, folder) if names is not None else place
+        if pictures is None:
+            continue
+        inner = os.path.join(pictures, "images")
+        pictures = inner if os.path.isdir(inner) else pictures
+        labels = _labels_of(pictures)
+        if labels is not None:
+            found[split] = Pair(pictures, labels, names)
+    return found if "train" in found else {}
+
+
+def _labels_of(pictures: str) -> str | None:
+    """The folder of labels: that of the same path with the last `images` in it replaced, else the same folder."""
+    head, found, tail = pictures.rpartition(f"{os.sep}images")
+    if found and os.path.isdir(f"{head}{os.sep}labels{tail}"):
+        return f"{head}{os.sep}labels{tail}"
+    return pictures if os.path.isdir(pictures) else None
+
+
+def _folder_of_list(path: str, folder: str) -> str | None:
+    """The folder of the pictures that a list names, where they all lie in one."""
+    for words in map(str.split, read_text(path, MOST_TABLE_BYTES).splitlines()):
+        if not words:
+            continue
+        for base in (os.path.dirname(path), folder):
+            place = os.path.normpath(os.path.join(base, os.path.dirname(words[0])))
+            if os.path.isdir(place) and is_picture(words[0]):
+                return place
+    return None
+
+
+def _darknet(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
+    """Darknet's and CVAT's: obj_train_data, with lists of its pictures beside it."""
+    place = next((name for name in folders if name.lower() in ("obj_train_data", "data", "obj")), None)
+    if place is None:
+        return {}
+    inside = os.path.join(folder, place)
+    lists = {split: read_list(os.path.join(folder, f"{split}.txt")) for split in ("train", "val", "test")}
+    lists["val"] = lists["val"] or read_list(os.path.join(folder, "valid.txt"))
+    found = {split: Pair(inside, inside, names) for split, names in lists.items() if names is not None}
+    return found if "val" in found else {"": Pair(inside, inside)}
+
+
+def _names(folder: str, pairs: dict[str, Pair], about: dict[str, Any]) -> list[str] | None:
+    """The classes' names, from data.yaml or from a list with one in each line."""
+    names = about.get("names")
+    if isinstance(names, dict) and all(isinstance(key, int) and key >= 0 for key in names):
+        return [shown(str(names.get(number, f"class {number}"))) for number in range(max(names, default=-1) + 1)]
+    if isinstance(names, list):
+        return [shown(str(name)) for name in names]
+    places = [folder, *(os.path.dirname(pair.annotations) for pair in pairs.values())]
+    for place in dict.fromkeys([*places, *(pair.annotations for pair in pairs.values())]):
+        for name in NAME_FILES:
+            try:
+                text = read_text(os.path.join(place, name))
+            except OSError:
+                continue
+            lines = [shown(line.strip()) for line in text.splitlines() if line.strip()]
+            if lines:
+                return lines
+    return None

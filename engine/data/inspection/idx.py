@@ -1,0 +1,37 @@
+"""Looks pictures in idx files through. Torch-free."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from engine.contract.dataset import Example, SplitReport
+from engine.data.decoding.idx import Bytes
+from engine.data.formats.idx import open_idx_pictures
+from engine.data.inspection.base import LeaveOut, Looked, Progress, splits_of, spread_by_class, thumbnail
+from engine.data.splits import IdxSplit, Recognised
+
+
+def look_through_idx(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
+    """Counts the pictures in idx files, of which none can be unreadable."""
+    looked = Looked(channels=1)
+    opened: dict[str, Bytes | None] = {}
+    splits = splits_of(found, IdxSplit)
+    total = sum(len(split.labels) for _, split in splits)
+    done = 0
+    for name, split in splits:
+        if split.images not in opened:
+            opened[split.images] = open_idx_pictures(split, looked.problems)
+        pixels = opened[split.images]
+        if pixels is None:
+            continue
+        counts = np.bincount(split.labels, minlength=len(found.classes))
+        looked.splits.append(SplitReport(name, dict(zip(found.classes, counts.tolist(), strict=True)), split.made))
+        done += len(split.labels)
+        progress(done, total)
+        if name == "train":
+            for place in spread_by_class(split.labels, np.arange(min(len(split.labels), 4096))):
+                row = place if split.rows is None else int(split.rows[place])
+                png = thumbnail(Image.fromarray(np.array(pixels[row])))
+                looked.examples.append(Example(found.classes[split.labels[place]], name, png, int(place)))
+    return looked

@@ -1,0 +1,33 @@
+"""Classes of which there is far more than of others. Torch-free."""
+
+from __future__ import annotations
+
+from engine.contract.dataset import SplitReport
+from engine.contract.problems import Problem
+from engine.data.splits import warn
+
+STRONG = 10
+"""From so many samples of the largest class for each one of another on, that is told: of two such classes, a model that
+never finds the smaller one is right in 10 of 11 cases."""
+
+
+def imbalance(train: SplitReport) -> list[Problem]:
+    """Says which classes are rare beside the largest. Classes of which there is nothing are not told of, and neither are
+    those of pixels, of which the background always has most."""
+    counts = {name: count for name, count in train.counts.items() if count}
+    if len(counts) < 2 or train.shares:
+        return []
+    largest = max(counts, key=lambda name: counts[name])
+    rare = sorted((name for name in counts if counts[largest] >= STRONG * counts[name]), key=lambda name: counts[name])
+    if not rare:
+        return []
+    told = ", ".join(f"{name} ({counts[name]:,})" for name in rare[:5])
+    told += f" and {len(rare) - 5} more" if len(rare) > 5 else ""
+    message = (
+        f"Class {largest} has {counts[largest]:,} training samples, {STRONG} times as many, or more, as {told}: a model that "
+        "ignores these looks accurate all the same."
+    )
+    remedy = (
+        "Add samples of the rare classes, balance the class weights, or oversample; and look at each class's measures."
+    )
+    return [warn(message, remedy)]

@@ -1,0 +1,164 @@
+"""Looks a dataset folder through and reports what is there and what is wrong. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from engine.contract.dataset import DatasetReport, Unreadable
+from engine.contract.legend import LegendEntry
+from engine.contract.problems import Problem, errors
+from engine.data.decoding.reading import quieten_pillow
+from engine.data.decoding.tiff import learn_bands
+from engine.data.drawing import frame_legend, mask_legend
+from engine.data.formats.boxes import BoxSplit
+from engine.data.formats.edges import EdgeSplit
+from engine.data.formats.ignored_class import without_class
+from engine.data.formats.instances import InstanceSplit
+from engine.data.formats.labels_table import LabelSplit
+from engine.data.formats.registry import PICTURES_BY_CLASS, recognise, why_not
+from engine.data.inspection.any_files import look_through_any
+from engine.data.inspection.base import LeaveOut, Looked, Progress
+from engine.data.inspection.boxes import look_through_boxes
+from engine.data.inspection.edges import look_through_edges
+from engine.data.inspection.idx import look_through_idx
+from engine.data.inspection.image_sizes import picture_sizes
+from engine.data.inspection.imagefolder import look_through_files
+from engine.data.inspection.imbalance import imbalance
+from engine.data.inspection.instance_numbers import told_of_numbers
+from engine.data.inspection.instances import look_through_instances
+from engine.data.inspection.labels_table import look_through_labels
+from engine.data.inspection.leaks import leaks
+from engine.data.inspection.masks import look_through_masks
+from engine.data.inspection.points import look_through_points
+from engine.data.point_drawing import point_legend
+from engine.data.splits import AnySplit, FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, warn
+from engine.system.plain_text import brief
+from engine.system.regular_files import UnusableFile
+
+UNREADABLE_SHOWN = 1000
+
+LOOKS: dict[type, Callable[[Recognised, Progress, LeaveOut, int], Looked]] = {
+    FileSplit: look_through_files,
+    MaskSplit: look_through_masks,
+    BoxSplit: look_through_boxes,
+    InstanceSplit: look_through_instances,
+    EdgeSplit: look_through_edges,
+    LabelSplit: look_through_labels,
+    IdxSplit: look_through_idx,
+    PointSplit: look_through_points,
+    AnySplit: look_through_any,
+}
+"""What looks a recognised folder through, with so many threads, by the type of its splits."""
+
+
+@dataclass
+class _LeftOut:
+    """The files that cannot be used."""
+
+    folder: str
+    unreadable: list[Unreadable] = field(default_factory=list)
+    unreadable_count: int = 0
+
+    def leave_out(self, path: str, reason: str) -> None:
+        self.unreadable_count += 1
+        if len(self.unreadable) < UNREADABLE_SHOWN:
+            self.unreadable.append(Unreadable(shown(os.path.relpath(path, self.folder)), reason))
+
+    def judged(self) -> list[Problem]:
+        """What is to be said of them."""
+        count = self.unreadable_count
+        if not count:
+            return []
+        named = "; ".join(f"{each.path}: {each.reason}" for each in self.unreadable[:3])
+        more = f"; and {count - 3:,} more" if count > 3 else ""
+        files = "1 file is" if count == 1 else f"{count:,} files are"
+        message = f"{files} left out ({named}{more})."
+        return [warn(message, "Replace or remove what should not be there; training goes on without.")]
+
+
+def inspect(
+    folder: str,
+    *,
+    val_fraction: float,
+    seed: int,
+    progress: Progress,
+    formats: Sequence[str] = PICTURES_BY_CLASS,
+    ignored: int | None = None,
+    threads: int | None = None,
+) -> DatasetReport:
+    """Looks through `folder`, which is to be of one of `formats`, and of whose masks or labels the value `ignored` is to be of
+    no class. Never raises for what may be wrong with it: that is in the report's problems."""
+    begun = time.perf_counter()
+    quieten_pillow()
+    folder = os.path.abspath(os.path.expanduser(folder))
+    progress(0, 0)
+    try:
+        report = _inspected(
+            folder,
+            val_fraction=val_fraction,
+            seed=seed,
+            progress=progress,
+            formats=formats,
+            ignored=ignored,
+            threads=threads,
+        )
+    except (UnusableFile, MemoryError) as error:
+        report = DatasetReport(folder=shown(folder), format="", problems=(why_not(error, folder),))
+    return msgspec.structs.replace(brief(report), seconds=time.perf_counter() - begun)
+
+
+def _inspected(
+    folder: str,
+    *,
+    val_fraction: float,
+    seed: int,
+    progress: Progress,
+    formats: Sequence[str],
+    ignored: int | None,
+    threads: int | None,
+) -> DatasetReport:
+    found = without_class(recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats), folder, ignored)
+    left_out = _LeftOut(folder)
+    numbered = (
+        told_of_numbers(found.train.masks) if formats[0] == "masks" and isinstance(found.train, MaskSplit) else []
+    )
+    looked = Looked()
+    if not errors(found.problems) and found.train is not None:
+        look = LOOKS[type(found.train)]
+        looked = look(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
+        if numbered:  # how rare the classes are says nothing where they are none
+            looked.problems = errors(looked.problems)
+        looked.problems += [problem for split in looked.splits[:1] for problem in imbalance(split)]
+        looked.problems += leaks(found, folder) if not errors(looked.problems) else []
+        bands = learn_bands(folder, getattr(found.train, "files", ()))
+        looked.channels = looked.channels if bands is None else bands.count
+    looked.problems[:0] = [*numbered, *found.problems]
+    looked.problems += left_out.judged()
+    return DatasetReport(
+        folder=shown(folder),
+        format=found.format,
+        other=found.other,
+        classes=found.classes,
+        splits=tuple(looked.splits),
+        channels=looked.channels or 3,
+        unreadable=tuple(left_out.unreadable),
+        unreadable_count=left_out.unreadable_count,
+        examples=tuple(looked.examples),
+        legend=_legend(found),
+        sizes=picture_sizes(getattr(found.train, "files", ())),
+        problems=tuple(looked.problems),
+    )
+
+
+def _legend(found: Recognised) -> tuple[LegendEntry, ...]:
+    """What the colours in the examples of a folder stand for: of instances each has its own."""
+    if isinstance(found.train, MaskSplit):
+        return mask_legend(found.classes)
+    if isinstance(found.train, PointSplit) and found.classes:
+        return point_legend(found.classes)
+    return frame_legend(found.classes) if isinstance(found.train, BoxSplit) else ()

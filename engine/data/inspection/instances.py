@@ -1,0 +1,102 @@
+"""Looks folders of pictures with outlined things through: which pictures cannot be used, how many things of each class there
+are and how large, and what the pictures look like with them. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from engine.contract.dataset import Example
+from engine.data.decoding.reading import folder_channels
+from engine.data.drawing import lay_mask, png
+from engine.data.formats.boxes import upright_size
+from engine.data.formats.instancefolder import too_many
+from engine.data.formats.instances import MOST_INSTANCES, InstanceSplit, Outlines, paint
+from engine.data.inspection.base import EXAMPLE_SIDE, LeaveOut, Looked, Progress, Tally, splits_of
+from engine.data.inspection.objects import (
+    Objects,
+    decoded_places,
+    example_places,
+    judge,
+    look_at,
+    needs_decoding,
+    only_class,
+    report,
+    shrunk,
+)
+from engine.data.splits import Recognised
+
+
+class _Seen(NamedTuple):
+    """The class and the area of each thing in a picture, and its longer side."""
+
+    things: list[tuple[int, int]]
+    longer: int
+
+
+def look_through_instances(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
+    """Looks at every picture of `found`, whose splits are of instances; into the outlines of some hundred."""
+    splits = splits_of(found, InstanceSplit)
+    looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
+    tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
+    crowded: list[str] = []
+    for name, split in splits:
+        sampled = decoded_places(len(split.files))
+        usable = tally.seen(split.files, partial(_see, split, sampled), threads)
+        into = {place: each for place, each in usable.items() if each is not None}
+        # Of outlines that are too many, whoever recognised the folder has told.
+        crowded += [
+            split.files[place]
+            for place, each in into.items()
+            if len(each.things) > MOST_INSTANCES and not isinstance(split.sources[place], Outlines)
+        ]
+        objects = _objects(into)
+        of_split = report(name, found.classes, objects, len(usable), made=split.made)
+        looked.splits.append(of_split)
+        looked.problems += judge(name, of_split, objects, len(into), "outlined things")
+        if name == "train":
+            looked.examples += _examples(name, found.classes, split, example_places(objects.pictures, list(usable)))
+    looked.problems += too_many(crowded)
+    return looked
+
+
+def _see(split: InstanceSplit, sampled: set[int], place: int) -> _Seen | None:
+    """What is in a picture, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be used."""
+    path, source = split.files[place], split.sources[place]
+    decode = needs_decoding(path, place, len(split.files), sampled)
+    height, width = look_at(path, source.sizes(), "outlines", decode=decode)
+    if place not in sampled:
+        return None
+    things = [(each.label, each.area) for each in source.instances(height, width) if not each.ignored]
+    return _Seen(things, max(height, width))
+
+
+def _objects(into: dict[int, _Seen]) -> Objects:
+    rows = [(label, area, each.longer, place) for place, each in into.items() for label, area in each.things]
+    labels, areas, longer, pictures = np.array(rows, np.int64).reshape(-1, 4).T
+    sides = np.sqrt(areas)
+    return Objects(labels, sides, sides / longer, pictures)
+
+
+def _examples(name: str, classes: Sequence[str], split: InstanceSplit, places: Sequence[int]) -> list[Example]:
+    """Pictures with a colour of its own over each thing."""
+    found = []
+    for place in places:
+        path = split.files[place]
+        try:
+            size = upright_size(path)
+            assert size is not None
+            things = split.sources[place].instances(*size)
+            numbers, _ = paint(things, *size)
+            picture = shrunk(path, EXAMPLE_SIDE)
+        except Exception:
+            continue  # it could be read a moment ago; a picture fewer is shown
+        plane = np.asarray(Image.fromarray(numbers).resize(picture.shape[1::-1], Image.Resampling.NEAREST))
+        # The last number would be shown as none.
+        laid = lay_mask(picture, np.minimum(plane, MOST_INSTANCES - 1))
+        found.append(Example(only_class(classes, [each.label for each in things]), name, png(laid), place))
+    return found

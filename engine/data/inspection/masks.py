@@ -1,0 +1,109 @@
+"""Looks folders of pictures and masks through: sizes that differ, values without a meaning, classes that are rare or never
+occur, and what the pictures look like with their masks. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from engine.contract.dataset import Example, SplitReport
+from engine.contract.problems import Problem
+from engine.data.decoding.masks import NO_CLASS, class_plane, read_values
+from engine.data.decoding.reading import Unfit, folder_channels, open_image, read_image
+from engine.data.decoding.tiff import open_to_show
+from engine.data.drawing import lay_mask, png
+from engine.data.formats.boxes import size_upright
+from engine.data.inspection.base import (
+    EXAMPLE_SIDE,
+    EXAMPLES,
+    LeaveOut,
+    Looked,
+    Progress,
+    Tally,
+    shares_of_classes,
+    splits_of,
+)
+from engine.data.splits import Labels, MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
+
+DECODED = 512
+"""About so many masks of a split are decoded, evenly spread, for the share of each class; of the others the sizes are read."""
+RARE = 0.001
+"""A class with a smaller share of the pixels is told of: cross entropy learns it late or never."""
+
+
+def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
+    """Looks at every picture and mask of `found`, whose splits are of masks. `leave_out(path, reason)` is told of those that
+    cannot be used."""
+    splits = splits_of(found, MaskSplit)
+    looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
+    tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
+    code = found.code
+    assert code is not None
+    for name, split in splits:
+        sampled = set(spread_evenly(len(split.files), DECODED))
+        seen = tally.seen(split.files, partial(_see, split, code, sampled), threads)
+        counted, shares = shares_of_classes(found.classes, seen.values())
+        looked.splits.append(SplitReport(name, counted, split.made, total=len(seen), shares=shares))
+        looked.problems += _judge_classes(name, shares, bool(seen))
+        if name == "train":
+            looked.examples += _examples(name, split, list(seen), code)
+    return looked
+
+
+def _see(split: MaskSplit, code: MaskCode, sampled: set[int], place: int) -> Labels | None:
+    """A mask's pixels by class, where it is `sampled`. Raises what a decoder raises, or Unfit, for a pair that cannot be
+    used."""
+    with open_to_show(split.files[place]) as picture:
+        height, width = size_upright(picture)
+    with open_image(split.masks[place]) as mask:
+        wide, high = mask.size
+    if (width, height) != (wide, high):
+        raise Unfit(f"its mask is of another size ({wide} x {high} pixels, the picture has {width} x {height})")
+    if place not in sampled:
+        return None
+    plane = class_plane(read_values(read_image(split.masks[place])), code)
+    return np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
+
+
+def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
+    title = "training" if name == "train" else "validation"
+    if not usable:
+        return [wrong(f"None of the {title} pictures can be used.", "Choose a folder of whole pictures and masks.")]
+    never = [class_name for class_name, share in shares.items() if not share]
+    rare = [f"{class_name} ({100 * share:.2f} %)" for class_name, share in shares.items() if 0 < share < RARE]
+    found = []
+    if never:
+        what = "never learnt" if name == "train" else "never validated"
+        found.append(warn(f"{_listed(never)} do not occur in the {title} masks, and are {what}."))
+    if rare and name == "train":
+        found.append(
+            warn(
+                f"{_listed(rare)} take less than {100 * RARE:.1f} % of the pixels.",
+                "Choose the loss Cross entropy and Dice, or Focal, for which that matters less.",
+            )
+        )
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:
+    """Some pictures with their masks laid over them."""
+    found = []
+    for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
+        place = usable[row]
+        try:
+            with open_to_show(split.files[place]) as opened:
+                image = ImageOps.exif_transpose(opened).convert("RGB")
+            plane = class_plane(read_values(read_image(split.masks[place])), code)
+        except Exception:
+            continue  # it could be read a moment ago; a picture fewer is shown
+        image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+        mask = np.asarray(Image.fromarray(plane).resize(image.size, Image.Resampling.NEAREST))
+        found.append(Example("", name, png(lay_mask(np.asarray(image), mask)), place))
+    return found

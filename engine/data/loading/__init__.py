@@ -1,0 +1,1 @@
+"""From samples to batches on the device, in time for the step."""

@@ -1,0 +1,200 @@
+"""Pictures of one split at one size, decoded by threads, and kept where the job says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from engine.data.cache.cache_policy import OnChosen, open_store
+from engine.data.cache.store import Store
+from engine.data.datasets.images import DatasetError, PictureSet, UnreadablePicture
+from engine.data.decoding.idx import Bytes
+from engine.data.splits import Labels, wrong
+
+_UNKNOWN, _READABLE, _KEPT, _BAD = 0, 1, 2, 3
+
+
+class PictureSource:
+    """Hands out blocks of decoded pictures, uint8 [n, C, s, s] of their channels and planes, and knows which cannot be read.
+
+    `keep` says where decoded pictures stay (`Job.picture_cache`), `on_chosen(choice, why)` is told what came of it.
+    `on_unreadable(path, reason)` is called once for each picture that cannot be read. Both are called from whatever
+    thread finds it. One thread at a time may take, read and close; all else may be asked from any.
+
+    `decoded` and `decode_seconds` count the pictures decoded so far and what the threads have spent on it.
+    """
+
+    def __init__(
+        self,
+        pictures: PictureSet,
+        size: int,
+        channels: int,
+        threads: int,
+        on_unreadable: Callable[[str, str], None],
+        *,
+        keep: str = "auto",
+        on_chosen: OnChosen = lambda choice, why: None,
+    ) -> None:
+        self.decoded = 0
+        self.decode_seconds = 0.0
+        self._pictures = pictures
+        self._channels = channels
+        self._shape = (channels + pictures.planes, size, size)
+        self._on_unreadable = on_unreadable
+        self._keep = keep
+        self._on_chosen = on_chosen
+        self._state = np.zeros(len(pictures), np.uint8)
+        self._settled = 0
+        self._counting = threading.Lock()
+        self._opened = False
+        self._store: Store | None = None
+        self._block: dict[int, Bytes] = {}
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_threads = 0
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether no picture has to be decoded any more, so that taking and reading a block is but a copy."""
+        return self._settled == len(self._state)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether pictures that are decoded stay, as far as is known by now."""
+        return self._store is not None
+
+    def open(self) -> None:
+        """Finds the place for the pictures, which may take a moment; the first `take` does it otherwise."""
+        if not self._opened:
+            self._opened = True
+            self._store = open_store(self._pictures, self._shape[1], self._channels, self._keep, self._on_chosen)
+            if self._store is not None and self._store.complete:
+                self._state[:] = _KEPT
+                self._settled = len(self._state)
+
+    def resize_threads(self, threads: int) -> None:
+        """Decodes with so many threads from the next block on; with none or one in the thread that takes."""
+        self._threads = threads
+
+    def close(self) -> None:
+        """Ends the threads and gives the pictures' place back."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def take(self, samples: Labels, *, replace: bool) -> Labels:
+        """Which samples to use in place of `samples`: the readable ones among them, and where `replace`
+        is set the next readable one of the split for each of the others. Decodes what is not decoded yet.
+
+        Raises DatasetError where a replacement is needed and no picture of the split is readable.
+        """
+        self._decode(samples)
+        bad = self._state[samples] == _BAD
+        if not bad.any():
+            return samples
+        if not replace:
+            return samples[~bad]
+        return np.array([self._next_readable(int(sample)) for sample in samples], np.int64)
+
+    def pixels(self, samples: Labels, out: Bytes | None = None) -> Bytes:
+        """uint8 [n, C, size, size] of samples that `take` has answered, in `out` where that is given."""
+        if out is None:
+            out = np.empty((len(samples), *self._shape), np.uint8)
+        if not self._block:
+            if self._store is not None and len(samples):
+                self._store.gather(samples, out)
+            return out
+        for row, sample in enumerate(samples.tolist()):
+            if sample in self._block:
+                out[row] = self._block[sample]
+            elif self._store is not None:
+                self._store.gather(samples[row : row + 1], out[row : row + 1])
+        self._block.clear()
+        return out
+
+    def _decode(self, samples: Labels) -> None:
+        self.open()
+        if self.at_hand:
+            return
+        wanted = samples[self._state[samples] < _KEPT].tolist()
+        missing = [sample for sample in dict.fromkeys(wanted) if sample not in self._block]
+        if not missing or self._load_together(missing):
+            return
+        pool = self._sized_pool()
+        if pool is None or len(missing) == 1:
+            self._load(iter(missing))
+        else:
+            # Every thread takes the next one, so that none waits long for the slowest.
+            line = iter(missing)
+            list(pool.map(self._load, [line] * min(self._pool_threads, len(missing))))
+
+    def _sized_pool(self) -> ThreadPoolExecutor | None:
+        if self._threads != self._pool_threads:
+            if self._pool is not None:
+                self._pool.shutdown()
+            self._pool_threads = self._threads
+            self._pool = ThreadPoolExecutor(self._threads, "decode") if self._threads > 1 else None
+        return self._pool
+
+    def _load_together(self, samples: list[int]) -> bool:
+        begun = time.perf_counter()
+        together = self._pictures.load_together(np.array(samples), self._shape[1], self._channels)
+        if together is None:
+            return False
+        for sample, pixels in zip(samples, together, strict=True):
+            self._settle(sample, pixels)
+        self._count(len(samples), begun)
+        return True
+
+    def _load(self, line: Iterator[int]) -> None:
+        for sample in line:
+            if self._store is not None and self._store.find(sample):
+                self._become(sample, _KEPT)
+            else:
+                self._load_one(sample)
+
+    def _load_one(self, sample: int) -> None:
+        begun = time.perf_counter()
+        try:
+            pixels = self._pictures.load(sample, self._shape[1], self._channels).numpy()
+        except UnreadablePicture as problem:
+            if self._state[sample] != _BAD:
+                self._become(sample, _BAD)
+                self._on_unreadable(problem.path, problem.reason)
+            return
+        self._settle(sample, pixels)
+        self._count(1, begun)
+
+    def _settle(self, sample: int, pixels: Bytes) -> None:
+        if self._store is not None and self._store.put(sample, pixels):
+            self._become(sample, _KEPT)
+        else:
+            self._block[sample] = pixels
+            self._become(sample, _READABLE)
+
+    def _become(self, sample: int, state: int) -> None:
+        self._state[sample] = state
+        if state != _READABLE:
+            with self._counting:
+                self._settled += 1
+
+    def _count(self, pictures: int, begun: float) -> None:
+        with self._counting:
+            self.decoded += pictures
+            self.decode_seconds += time.perf_counter() - begun
+
+    def _next_readable(self, sample: int) -> int:
+        count = len(self._state)
+        for step in range(count):
+            place = (sample + step) % count
+            if self._state[place] != _BAD:
+                self._decode(np.array([place], np.int64))
+                if self._state[place] != _BAD:
+                    return place
+        raise DatasetError([wrong("No picture of the training set can be read.", "Choose a folder of whole pictures.")])

@@ -1,0 +1,169 @@
+"""What recognising a dataset folder gives, and what every format needs for it. Torch-free.
+
+Paths are str with surrogate escapes for names that are not UTF-8; `shown` makes them fit to print.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.contract.problems import Problem
+from engine.data.files import Files
+
+LAYOUT = "Give a folder with one folder of pictures per class, or with train and val folders of such."
+
+Labels = npt.NDArray[np.int64]
+_HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Lone surrogates but those that stand for bytes of a name (PEP 383)."""
+
+
+class Split(Protocol):
+    """What a format knows of one split; each has a type of its own. `made` where the folder has no such split, and it is
+    drawn from the training pictures."""
+
+    @property
+    def made(self) -> bool: ...
+
+
+@dataclass(frozen=True, eq=False)
+class FileSplit:
+    """Pictures as files. `labels[i]` is the class of `files[i]`; `strays` are files that are no pictures by name."""
+
+    files: Files
+    labels: Labels
+    strays: Files
+    made: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class IdxSplit:
+    """Pictures in idx files. `rows` are those of the file that belong to the split, None for all."""
+
+    images: str
+    labels: Labels
+    rows: Labels | None = None
+    made: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class MaskSplit:
+    """Pictures and their masks as files: `masks[i]` tells the class of every pixel of `files[i]`."""
+
+    files: Sequence[str]
+    masks: Sequence[str]
+    made: bool = False
+
+    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> MaskSplit:
+        """The pairs for which `which`, bool [n], is true; `made` where the folder has no such split."""
+        rows = np.flatnonzero(which).tolist()
+        return MaskSplit([self.files[row] for row in rows], [self.masks[row] for row in rows], made)
+
+
+@dataclass(frozen=True, eq=False)
+class PointSplit:
+    """Point clouds as files, whose points have the `features` besides their places."""
+
+    files: Sequence[str]
+    features: tuple[str, ...] = ()
+    made: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class AnySplit:
+    """Files of whatever kind, of which the user's own program makes the splits."""
+
+    files: Sequence[str]
+    made: bool = False
+
+
+@dataclass(frozen=True)
+class MaskCode:
+    """What the values of masks, or the labels of points, mean. `values[i]` is the value of class i, in masks of colours
+    0xRRGGBB; values of `ignored`, and what lies outside of a picture, are of no class."""
+
+    values: tuple[int, ...]
+    colours: bool = False
+    ignored: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Recognised:
+    """What a folder is. `format` is one of `registry.FORMATS` or ""; without an error in `problems` both splits are there, and
+    of masks and points the `code`. `other` is the format that the folder is of instead of those asked for, "" where of none.
+
+    `classes` are in torchvision's order (sorted names), those of masks in the order of their values, and fit to print.
+    """
+
+    format: str
+    classes: tuple[str, ...] = ()
+    train: Split | None = None
+    val: Split | None = None
+    problems: tuple[Problem, ...] = ()
+    code: MaskCode | None = None
+    other: str = ""
+
+
+def shown(path: str) -> str:
+    r"""`path` as valid Unicode: bytes that are not UTF-8 appear as \xNN, and half characters, which JSON can hold, as \uNNNN."""
+    if path.isascii():
+        return path
+    path = _HALF.sub(lambda found: f"\\u{ord(found[0]):04x}", path)
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def wrong(message: str, remedy: str = LAYOUT) -> Problem:
+    return Problem("dataset", message, remedy)
+
+
+def warn(message: str, remedy: str = "") -> Problem:
+    return Problem("dataset", message, remedy, "warning")
+
+
+def nothing(problem: Problem, other: str = "") -> Recognised:
+    return Recognised("", problems=(problem,), other=other)
+
+
+def counted(names: Sequence[str], noun: str, plural: str = "") -> str:
+    """ "There is 1 picture" or "There are 1,204 pictures"."""
+    return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural or noun + 's'}"
+
+
+def first(paths: Sequence[str]) -> str:
+    """The first few files' names."""
+    names = list(dict.fromkeys(os.path.basename(path) for path in paths))
+    return ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
+
+
+def spread_evenly(length: int, count: int) -> list[int]:
+    """Up to `count` places in a sequence of `length`, evenly spread from its first on."""
+    return list(range(0, length, max(-(-length // count), 1)))
+
+
+def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Which samples go to validation: of each class the given share, at least one where it has two.
+
+    The order is that of a hash of seed and name, so it is the same on every machine and hardly
+    changes when pictures are added.
+    """
+    salted = hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little", signed=True))
+    digests = bytearray()
+    for key in keys:
+        # A copy of what is salted already takes half as long as a new one.
+        own = salted.copy()
+        own.update(key)
+        digests += own.digest()
+    order = np.lexsort((np.frombuffer(digests, ">u8").astype(np.uint64), labels))
+    counts = np.bincount(labels)
+    chosen = np.zeros(len(labels), bool)
+    for end, count in zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True):
+        kept = min(max(round(count * val_fraction), 1), count - 1)
+        chosen[order[end - count : end - count + max(kept, 0)]] = True
+    return chosen

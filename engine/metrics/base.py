@@ -1,0 +1,35 @@
+"""What collects a validation's measures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+
+class Measures(ABC):
+    """Collects a validation's measures batch by batch.
+
+    Both are float64: `counters` are summed over the ranks, which gives the counters of the whole whatever the order;
+    `rows` [k, w], for what cannot be counted, are put one after another, by rank.
+    """
+
+    counters: Tensor
+    rows: Tensor = torch.empty((0, 0), dtype=torch.float64)
+
+    @abstractmethod
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Adds one batch, on whatever device it is."""
+
+    @abstractmethod
+    def compute(self) -> dict[str, float]:
+        """The measures by id; empty where nothing was added."""
+
+    def per_class(self) -> dict[str, tuple[float | None, ...]]:
+        """Measures of each class by their titles, shares in the order of the classes, None for one that does not occur."""
+        return {}
+
+    def confusion(self) -> tuple[tuple[int, ...], ...]:
+        """A row for each true class of how often each class was found."""
+        return ()

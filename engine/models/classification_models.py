@@ -1,0 +1,202 @@
+"""The models of classification: torchvision's, timm's, the small MNIST network, and the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from torchvision.ops import StochasticDepth
+
+from engine.contract.catalogue import did_you_mean
+from engine.contract.job import TIMM, Job
+from engine.data.transforms.device_transforms import Statistics
+from engine.models import timm_models, torchvision_models, user_file, weights
+from engine.models.base import TaskError
+from engine.models.model_surgery import adapt_first_conv, begin_small, find_head, set_heads
+from engine.models.networks.mnist_cnn import MIN_SIZE, MnistCnn
+
+MNIST_CNN = "mnist_cnn"
+FILE_IMAGE_SIZE = 224
+"""What a model file's pictures measure where the user does not say, as for most of torchvision's."""
+
+
+def names() -> tuple[str, ...]:
+    """The ids of all models that come with Footplate or torchvision; timm's are apart (`timm_models.names`)."""
+    return (MNIST_CNN, *torchvision_models.names())
+
+
+def default_image_size(model: str) -> int:
+    """The side of the pictures, in pixels, where the job leaves it open."""
+    if model == MNIST_CNN:
+        return 28
+    if timm_models.is_timm(model):
+        return timm_models.image_size(model)
+    if model not in torchvision_models.names():
+        return FILE_IMAGE_SIZE
+    return torchvision_models.image_size(model)
+
+
+def min_image_size(model: str) -> int:
+    """The least side of the pictures that the model takes, in pixels."""
+    if timm_models.is_timm(model):
+        return timm_models.min_image_size(model)
+    return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)
+
+
+def title_and_family(model: str) -> tuple[str, str]:
+    if timm_models.is_timm(model):
+        return timm_models.title_and_family(model)
+    return ("MNIST CNN", "Footplate") if model == MNIST_CNN else torchvision_models.title_and_family(model)
+
+
+def statistics(model: str) -> Statistics | None:
+    """The statistics of the colours that the model is made for, or None where it is made for none."""
+    if timm_models.is_timm(model):
+        return timm_models.statistics(model)
+    return torchvision_models.statistics(model) if model in torchvision_models.names() else None
+
+
+def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    """The job's model, on the CPU, in training mode; its fresh weights depend on the job's seed alone.
+
+    Raises TaskError.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.seed)
+        model = _construct(job, classes, channels, size)
+        head = find_head(model, classes)
+        if head is not None and not job.model_is_file:
+            begin_small(model, head)
+    _load_weights(job, model, head, channels, size)
+    if job.model_is_file:
+        what = f"Let its last layer give {classes} values per picture."
+        user_file.try_out(job.model, model, (channels, size, size), (classes,), what)
+    if job.freeze_epochs and head is None:
+        message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
+        raise TaskError("freeze_epochs", message, "Train all layers.")
+    set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
+    return model
+
+
+def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    if job.model_is_file:
+        model = user_file.build(job.model, job.model_file_sha256, classes)
+        adapt_first_conv(model, channels)
+        return model.cpu().train()
+    of_timm = timm_models.is_timm(job.model)
+    if not of_timm and job.model not in names():
+        known = list(names())
+        raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known))
+    if size < min_image_size(job.model):
+        least = min_image_size(job.model)
+        message = f"{title_and_family(job.model)[0]} needs pictures of at least {least} px."
+        raise TaskError("image_size", message, f"Set {least} or more, or leave it empty.")
+    if job.progressive_from is not None and _has_one_size(job.model):
+        message = f"{title_and_family(job.model)[0]} is built for images of one size."
+        raise TaskError("progressive_from", message, "Empty it, or choose a convolutional network.")
+    dropped = {name: getattr(job, name) for name in _TITLES if getattr(job, name) is not None}
+    if job.model == MNIST_CNN:
+        for name in dropped:
+            raise _without(job.model, name)
+        return MnistCnn(classes, channels)
+    if of_timm:
+        return _of_timm(job, classes, channels, size, dropped)
+    patch = torchvision_models.PATCH_SIZES.get(job.model, 1)
+    if size % patch:
+        message = f"{title_and_family(job.model)[0]} takes sides that are a multiple of {patch} px; {size} is not."
+        nearest = max(patch, round(size / patch) * patch)
+        raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
+    model = _of_torchvision(job, classes, size, dropped)
+    adapt_first_conv(model, channels)
+    return model
+
+
+_TITLES = {"dropout": "dropout", "stochastic_depth": "stochastic depth"}
+_OF_TIMM = {"dropout": "drop_rate", "stochastic_depth": "drop_path_rate"}
+"""The job's fields of what is dropped in training, and what timm's builders call them."""
+
+
+def _of_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
+    given = {_OF_TIMM[name]: rate for name, rate in dropped.items()}
+    try:
+        model = timm_models.construct(job.model, classes, channels, size, **given)
+    except TypeError as error:
+        for name in dropped:
+            if _OF_TIMM[name] in str(error):
+                raise _without(job.model, name) from error
+        raise
+    for name, rate in dropped.items():  # many builders pass over what their model does not have
+        if rate and not _drops(model, name, rate):
+            raise _without(job.model, name)
+    return model
+
+
+def _drops(model: nn.Module, name: str, rate: float) -> bool:
+    """Whether a layer goes by the job's field; the rate of stochastic depth rises up to the last block."""
+    if name == "dropout":
+        return any(
+            vars(module).get("p" if isinstance(module, nn.Dropout) else "drop_rate") == rate
+            for module in model.modules()
+        )
+    return any(vars(module).get("drop_prob") for module in model.modules())
+
+
+def _of_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
+    """As built by torchvision, of whose builders not all take the rate of stochastic depth."""
+    arguments = torchvision_models.arguments(job.model, classes, size)
+    if "dropout" in dropped:
+        arguments["dropout"] = dropped["dropout"]
+    try:
+        model = torchvision_models.construct(job.model, arguments)
+    except TypeError as error:
+        if "dropout" in str(error):
+            raise _without(job.model, "dropout") from error
+        raise
+    if dropped.get("dropout") and not _drops(model, "dropout", dropped["dropout"]):  # ConvNeXt's builder passes over it
+        raise _without(job.model, "dropout")
+    if "stochastic_depth" in dropped:
+        layers = [module for module in model.modules() if isinstance(module, StochasticDepth)]
+        most = max((layer.p for layer in layers), default=0.0)
+        if not most:
+            raise _without(job.model, "stochastic_depth")
+        for layer in layers:
+            layer.p *= dropped["stochastic_depth"] / most
+    return model
+
+
+def _without(model: str, name: str) -> TaskError:
+    message = f"{title_and_family(model)[0]} has no {_TITLES[name]}."
+    return TaskError(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
+
+
+def _has_one_size(model: str) -> bool:
+    if timm_models.is_timm(model):
+        return timm_models.has_one_size(model)
+    return model in {"maxvit_t", *torchvision_models.PATCH_SIZES}
+
+
+def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, size: int) -> None:
+    if job.weights_file:
+        state = weights.from_file(job.weights_file)
+        field, source = "weights_file", job.weights_file
+    elif job.pretrained:
+        state = weights.pretrained(job, job.model if job.model_is_file else title_and_family(job.model)[0])
+        field, source = "pretrained", weights.SOURCE
+    else:
+        return
+    if timm_models.is_timm(job.model):
+        state = _as_timm_has_them(job, state, size)
+    else:
+        state = weights.resize_positions(job.model, state, size)
+    weights.load(model, state, head=head, channels=channels, field=field, source=source)
+
+
+def _as_timm_has_them(job: Job, state: weights.State, size: int) -> weights.State:
+    """timm's own weights by its model's names and for its size; those of a model with another head, which only a file has,
+    are taken as they are."""
+    name = job.model.removeprefix(TIMM)
+    try:
+        return timm_models.by_own_names(name, state, **timm_models.sized(job.model, size))
+    except Exception:  # what does not fit fails in as many ways as there are models; loading it tells what is lacking
+        return state

@@ -1,0 +1,1 @@
+"""Networks of Footplate's own, after their papers."""

@@ -1,0 +1,55 @@
+"""Holistically-nested edge detection: Xie and Tu, ICCV 2015."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.models.networks.vgg_stages import WIDTHS, activations, vgg16_stages
+
+
+class HedHead(nn.Module):
+    """What turns the stages into edges: a side output for each and their weighted fusion (section 2.2, "Formulation")."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sides = [nn.Conv2d(width, 1, 1) for width in WIDTHS]
+        for side in sides:
+            nn.init.normal_(side.weight, std=0.01)
+            nn.init.zeros_(side.bias)  # type: ignore[arg-type]
+        self.side = nn.ModuleList(sides)
+        self.fuse = nn.Conv2d(len(WIDTHS), 1, 1)
+        # Section 4.1, "Model parameters": the fusion begins as the mean of the side outputs.
+        nn.init.constant_(self.fuse.weight, 1 / len(WIDTHS))
+        nn.init.zeros_(self.fuse.bias)  # type: ignore[arg-type]
+
+
+class Hed(nn.Module):
+    """Pictures [n, C, H, W] to the logits of edges [n, 6, H, W]: the five side outputs, from the finest on, and their fusion.
+
+    `features` is VGG16 without its last pooling and its fully connected layers (section 3.1, "Trimmed network for edge
+    detection"); the side outputs hang on the last layer of each stage. They are brought to the size of the picture by
+    bilinear interpolation (section 4.1, "In-network bilinear interpolation").
+    """
+
+    def __init__(self, *, batch_norm: bool = False) -> None:
+        super().__init__()
+        self.features = vgg16_stages(batch_norm=batch_norm)
+        self.head = HedHead()
+        self._ends = tuple(stage[-1] for stage in activations(self.features))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        maps: list[Tensor] = []
+        for place, layer in enumerate(self.features):
+            inputs = layer(inputs)
+            if place in self._ends:
+                side = self.head.side[len(maps)](inputs)
+                maps.append(enlarged(side, maps[0]) if maps else side)
+        sides = torch.cat(maps, 1)
+        return torch.cat([sides, self.head.fuse(sides)], 1)
+
+
+def enlarged(values: Tensor, like: Tensor) -> Tensor:
+    """`values` at the height and width of `like`."""
+    return functional.interpolate(values, size=like.shape[-2:], mode="bilinear", align_corners=False)

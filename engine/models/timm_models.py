@@ -1,0 +1,226 @@
+"""timm's classification models: one of each kind that torchvision lacks, and any other by its name."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor, nn
+
+from engine.contract.catalogue import did_you_mean
+from engine.contract.job import TIMM
+from engine.contract.weights import Weights
+from engine.data.transforms.device_transforms import Statistics
+from engine.models.base import TaskError
+
+_LISTED = {
+    "beit_base_patch16_224": ("BEiT-B/16", "ViT"),
+    "caformer_s18": ("CAFormer-S18", "MetaFormer"),
+    "cait_xxs24_224": ("CaiT-XXS24", "ViT"),
+    "coat_lite_mini": ("CoaT-Lite Mini", "CoaT"),
+    "coatnet_0_rw_224": ("CoAtNet-0", "CoAtNet"),
+    "convformer_s18": ("ConvFormer-S18", "MetaFormer"),
+    "convnextv2_atto": ("ConvNeXt V2-Atto", "ConvNeXt"),
+    "convnextv2_nano": ("ConvNeXt V2-Nano", "ConvNeXt"),
+    "convnextv2_tiny": ("ConvNeXt V2-Tiny", "ConvNeXt"),
+    "convnextv2_base": ("ConvNeXt V2-Base", "ConvNeXt"),
+    "cspdarknet53": ("CSPDarknet-53", "CSPNet"),
+    "davit_tiny": ("DaViT-T", "DaViT"),
+    "deit3_small_patch16_224": ("DeiT III-S/16", "ViT"),
+    "dla34": ("DLA-34", "DLA"),
+    "dm_nfnet_f0": ("NFNet-F0", "NFNet"),
+    "dpn68": ("DPN-68", "DPN"),
+    "edgenext_small": ("EdgeNeXt-S", "EdgeNeXt"),
+    "efficientvit_b0": ("EfficientViT-B0", "EfficientViT"),
+    "ese_vovnet19b_dw": ("VoVNet-19b", "VoVNet"),
+    "eva02_tiny_patch14_224": ("EVA-02-Ti/14", "ViT"),
+    "fastvit_t8": ("FastViT-T8", "FastViT"),
+    "focalnet_tiny_srf": ("FocalNet-T", "FocalNet"),
+    "gcvit_xxtiny": ("GC ViT-XXT", "GC ViT"),
+    "ghostnetv2_100": ("GhostNetV2 1.0", "GhostNet"),
+    "hgnetv2_b0": ("HGNetV2-B0", "HGNet"),
+    "hiera_tiny_224": ("Hiera-T", "Hiera"),
+    "hrnet_w18": ("HRNet-W18", "HRNet"),
+    "inception_next_tiny": ("InceptionNeXt-T", "Inception"),
+    "inception_v4": ("Inception v4", "Inception"),
+    "mambaout_tiny": ("MambaOut-T", "MambaOut"),
+    "mixer_b16_224": ("MLP-Mixer-B/16", "MLP-Mixer"),
+    "mobilenetv4_conv_small": ("MobileNetV4 Conv Small", "MobileNet"),
+    "mobilenetv4_conv_medium": ("MobileNetV4 Conv Medium", "MobileNet"),
+    "mobilevit_s": ("MobileViT-S", "MobileViT"),
+    "mobilevitv2_100": ("MobileViTv2 1.0", "MobileViT"),
+    "mvitv2_tiny": ("MViTv2-T", "MViT"),
+    "poolformerv2_s12": ("PoolFormerV2-S12", "MetaFormer"),
+    "pvt_v2_b0": ("PVT v2-B0", "PVT"),
+    "repvgg_a0": ("RepVGG-A0", "RepVGG"),
+    "res2net50_26w_4s": ("Res2Net-50 26w 4s", "ResNet"),
+    "resnest14d": ("ResNeSt-14", "ResNet"),
+    "resnetv2_50": ("ResNetV2-50", "ResNet"),
+    "rexnet_100": ("ReXNet 1.0", "ReXNet"),
+    "seresnext50_32x4d": ("SE-ResNeXt-50 32x4d", "ResNet"),
+    "skresnet18": ("SK-ResNet-18", "ResNet"),
+    "starnet_s1": ("StarNet-S1", "StarNet"),
+    "tf_efficientnet_lite0": ("EfficientNet-Lite0", "EfficientNet"),
+    "tiny_vit_5m_224": ("TinyViT-5M", "TinyViT"),
+    "tresnet_m": ("TResNet-M", "TResNet"),
+    "twins_svt_small": ("Twins-SVT-S", "Twins"),
+    "vit_tiny_patch16_224": ("ViT-Ti/16", "ViT"),
+    "vit_small_patch16_224": ("ViT-S/16", "ViT"),
+    "xception41": ("Xception-41", "Xception"),
+    "xcit_tiny_12_p16_224": ("XCiT-T12/16", "XCiT"),
+}
+"""What the catalogue lists, by timm's names: a small form or two of each kind. Kinds with a second classifier for
+distillation are left out, since only one would be trained."""
+MIN_SIZE = 32
+"""The least side in pixels: most halve their input five times."""
+
+
+def names() -> tuple[str, ...]:
+    """The ids of those that the catalogue lists."""
+    return tuple(f"{TIMM}{name}" for name in _LISTED)
+
+
+def is_timm(model: str) -> bool:
+    return model.startswith(TIMM)
+
+
+def is_known(name: str) -> bool:
+    """Whether the timm that is installed has a model of this name."""
+    import timm
+
+    return bool(timm.is_model(name))
+
+
+def title_and_family(model: str) -> tuple[str, str]:
+    name = model.removeprefix(TIMM)
+    return _LISTED.get(name, (name, "timm"))
+
+
+def image_size(model: str) -> int:
+    """The side in pixels that the model is made for; timm's usual one for a name that it does not know."""
+    return int(max(_config(model).get("input_size", (3, 224, 224))[1:]))
+
+
+def min_image_size(model: str) -> int:
+    """The least side in pixels: one patch for a model that is built for one size."""
+    patch = re.search(r"patch(\d+)", model)
+    return int(patch[1]) if patch else MIN_SIZE
+
+
+def statistics(model: str) -> Statistics | None:
+    """Mean and standard deviation of the colours with which its weights were trained."""
+    config = _config(model)
+    return (tuple(config["mean"]), tuple(config["std"])) if config else None
+
+
+def tags() -> dict[str, tuple[str, ...]]:
+    """The tags of the weights that timm has for each of its models, the default first, "" for one without a name."""
+    import timm
+
+    found: dict[str, tuple[str, ...]] = {}
+    for name in timm.list_models():
+        default = timm.get_pretrained_cfg(name)
+        if default is not None and default.has_weights:
+            listed = (each.partition(".")[2] for each in timm.list_pretrained(name))
+            found[name] = tuple(dict.fromkeys((default.tag or "", *listed)))
+    return found
+
+
+def weights() -> dict[str, Weights]:
+    """Where all of timm's weights come from, by the model's name and tag."""
+    import timm
+
+    names = [f"{name}.{tag}" for name, all_tags in tags().items() for tag in all_tags]
+    configs = {name: timm.get_pretrained_cfg(name.removesuffix(".")) for name in names}
+    return {name: _source(config) for name, config in configs.items() if config is not None}
+
+
+def _source(config: Any) -> Weights:
+    crop = min(1.0, config.crop_pct)  # a few are measured on more than the image, beyond its edges
+    licence = "" if config.license in (None, "unknown") else config.license
+    if config.hf_hub_id:
+        repository, _, revision = config.hf_hub_id.partition("@")
+        return Weights(repository=repository, revision=revision or "main", licence=licence, crop=crop)
+    return Weights(url=config.url, licence=licence, crop=crop)
+
+
+def by_own_names(name: str, state: dict[str, Tensor], **given: Any) -> dict[str, Tensor]:
+    """Pretrained weights of a model of timm's as `timm.create_model(name, **given)` has them: by today's names, and with
+    positions resampled where `img_size` is given. Raises what timm does where they are not those of the whole model."""
+    import timm
+
+    with _quietly():
+        whole: nn.Module = timm.create_model(
+            name, pretrained=True, pretrained_cfg_overlay={"state_dict": dict(state)}, **given
+        )
+    return whole.state_dict()
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """timm logs what it does with weights and sizes, which is what it was asked for."""
+    logger = logging.getLogger("timm")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def sized(model: str, size: int) -> dict[str, Any]:
+    """What a model that is built for one size is told of it."""
+    return {"img_size": size} if has_one_size(model) else {}
+
+
+def has_one_size(model: str) -> bool:
+    """Whether the model is built for images of one size."""
+    return bool(_config(model).get("fixed_input_size"))
+
+
+@lru_cache(maxsize=256)
+def _config(model: str) -> dict[str, Any]:
+    """timm's description of the model's weights; empty for a name that it does not know."""
+    import timm
+
+    name = model.removeprefix(TIMM)
+    if not timm.is_model(name):
+        return {}
+    found = timm.get_pretrained_cfg(name)
+    return found.to_dict() if found is not None else {}
+
+
+def construct(model: str, classes: int, channels: int, size: int, **dropped: Any) -> nn.Module:
+    """The model with random weights; `dropped` are its builder's rates of dropout. Raises TaskError, and TypeError for a rate
+    that the builder does not take."""
+    import timm
+
+    name = model.removeprefix(TIMM)
+    if not timm.is_model(name):
+        message = f"timm {timm.__version__} has no model “{name}”."
+        raise TaskError("model", message, did_you_mean(name, timm.list_models()))
+    given: dict[str, Any] = sized(model, size)
+    try:
+        with _quietly():
+            made: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **given, **dropped)
+    except Exception as error:  # a size may be refused in as many ways as there are models
+        if dropped and isinstance(error, TypeError):
+            raise
+        field = "image_size" if given else "model"
+        message = f"{title_and_family(model)[0]} cannot be built for pictures of {size} px ({_line(error)})."
+        raise TaskError(field, message, f"Set {image_size(model)}, or leave it empty.") from error
+    patches = getattr(getattr(made, "patch_embed", None), "patch_size", None) or ()
+    patch = max(patches if isinstance(patches, tuple) else (patches,), default=1)
+    if given and size % patch:
+        message = f"{title_and_family(model)[0]} takes sides that are a multiple of {patch} px; {size} is not."
+        raise TaskError("image_size", message, f"Set {max(patch, round(size / patch) * patch)}, or leave it empty.")
+    return made
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:200] if text else type(error).__name__

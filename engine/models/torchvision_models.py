@@ -1,0 +1,128 @@
+"""torchvision's classification models: their names, sizes and how each is constructed."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from torch import nn
+from torchvision import models
+from torchvision.models import WeightsEnum
+
+from engine.data.transforms.device_transforms import Statistics
+
+_TITLES = (
+    (r"alexnet", "AlexNet", "AlexNet"),
+    (r"convnext_(\w+)", "ConvNeXt-{1}", "ConvNeXt"),
+    (r"densenet(\d+)", "DenseNet-{1}", "DenseNet"),
+    (r"efficientnet_(b\d)", "EfficientNet-{1}", "EfficientNet"),
+    (r"efficientnet_v2_(\w)", "EfficientNetV2-{1}", "EfficientNet"),
+    (r"googlenet", "GoogLeNet", "Inception"),
+    (r"inception_v3", "Inception v3", "Inception"),
+    (r"maxvit_(t)", "MaxViT-{1}", "MaxViT"),
+    (r"mnasnet(\d)_(\d+)", "MNASNet {1}.{2}", "MNASNet"),
+    (r"mobilenet_v2", "MobileNetV2", "MobileNet"),
+    (r"mobilenet_v3_(\w+)", "MobileNetV3 {1}", "MobileNet"),
+    (r"regnet_([xy])_(\d+)_(\d)(gf)", "RegNet{1} {2}.{3} {4}", "RegNet"),
+    (r"regnet_([xy])_(\d+)([mg]f)", "RegNet{1} {2} {3}", "RegNet"),
+    (r"resnet(\d+)", "ResNet-{1}", "ResNet"),
+    (r"resnext(\d+)_(\w+)", "ResNeXt-{1} {2}", "ResNet"),
+    (r"wide_resnet(\d+)_2", "Wide ResNet-{1}-2", "ResNet"),
+    (r"shufflenet_v2_x(\d)_(\d)", "ShuffleNetV2 x{1}.{2}", "ShuffleNet"),
+    (r"squeezenet(\d)_(\d)", "SqueezeNet {1}.{2}", "SqueezeNet"),
+    (r"swin_(\w)", "Swin-{1}", "Swin"),
+    (r"swin_v2_(\w)", "Swin V2-{1}", "Swin"),
+    (r"vgg(\d+)", "VGG-{1}", "VGG"),
+    (r"vgg(\d+)_bn", "VGG-{1} BN", "VGG"),
+    (r"vit_(\w)_(\d+)", "ViT-{1}/{2}", "ViT"),
+)
+
+PATCH_SIZES = {"vit_b_16": 16, "vit_b_32": 32, "vit_h_14": 14, "vit_l_16": 16, "vit_l_32": 32}
+"""Vision transformers take only sides that are a multiple of their patch, and are built for one size."""
+
+INCEPTION_FAMILY = frozenset({"googlenet", "inception_v3"})
+"""Built without their auxiliary heads, so that they give plain logits in training, too."""
+
+_FEATURES_ONLY = frozenset({"IMAGENET1K_FEATURES"})
+"""Weights without a classifier, meant for other tasks."""
+
+
+@lru_cache(maxsize=1)
+def names() -> tuple[str, ...]:
+    """Every classification model of torchvision."""
+    return tuple(models.list_models(module=models))
+
+
+def title_and_family(name: str) -> tuple[str, str]:
+    """A name for people, and the family that the model belongs to; the id itself for a model newer than this list."""
+    for pattern, title, family in _TITLES:
+        match = re.fullmatch(pattern, name)
+        if match:
+            return title.format(name, *map(_capitals, match.groups())), family
+    return name, "Other"
+
+
+def _capitals(part: str) -> str:
+    """Words get one capital, letters and sizes are capitals, and the x of "32x8d" stays."""
+    if "x" in part and len(part) > 1:
+        return part
+    return part.capitalize() if part.isalpha() and len(part) > 2 else part.upper()
+
+
+def weights(name: str) -> tuple[WeightsEnum, ...]:
+    """The pretrained weights of a model, torchvision's default first."""
+    known = models.get_model_weights(name)
+    default = known.DEFAULT if "DEFAULT" in known.__members__ else None
+    rest = [each for each in known if each is not default and each.name not in _FEATURES_ONLY]
+    return (default, *rest) if default is not None else tuple(rest)
+
+
+def image_size(name: str) -> int:
+    """The side in pixels that the default weights were measured with; 224 for a model without weights."""
+    known = weights(name)
+    return int(known[0].transforms.keywords["crop_size"]) if known else 224
+
+
+def min_image_size(name: str) -> int:
+    """The least side in pixels: one patch for a vision transformer, else as torchvision's weights state.
+
+    Those of Swin state the size that they were trained with, but the model pads what is smaller.
+    """
+    if name in PATCH_SIZES:
+        return PATCH_SIZES[name]
+    if name.startswith("swin_"):
+        return 32
+    known = weights(name)
+    return max(known[0].meta["min_size"]) if known else 1
+
+
+def statistics(name: str) -> Statistics | None:
+    """Mean and standard deviation of the colours with which the default weights were trained; None without weights."""
+    if name in INCEPTION_FAMILY:
+        # torchvision feeds these ImageNet's statistics and turns them into this in the model (`transform_input`),
+        # which a model that is built without pretrained weights does not do.
+        return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+    known = weights(name)
+    if not known:
+        return None
+    transforms = known[0].transforms()
+    return tuple(transforms.mean), tuple(transforms.std)
+
+
+def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
+    """What the model's builder in torchvision is called with."""
+    given: dict[str, Any] = {"num_classes": classes}
+    if name in INCEPTION_FAMILY:
+        given["aux_logits"] = False
+    if name in PATCH_SIZES:
+        given["image_size"] = size
+    return given
+
+
+def construct(name: str, given: dict[str, Any]) -> nn.Module:
+    """The model with random weights."""
+    if name in INCEPTION_FAMILY:
+        given = {**given, "init_weights": True}
+    model: nn.Module = models.get_model(name, weights=None, **given)
+    return model

@@ -1,0 +1,106 @@
+"""A model from the user's own Python file, run only with consent that is bound to its content."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.checks.disk import MODEL_FILE_BYTES
+from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.models.base import TaskError
+from engine.runs.consent import is_agreed
+from engine.system.format import counted
+from engine.system.regular_files import UnusableFile, read_regular
+
+MODULE = "footplate_model_file"
+"""The name under which the file's module is known while it runs."""
+
+
+def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
+    """What `build_model(classes)` of the file returns. Raises TaskError."""
+    file, module = opened(path, agreed_sha256)
+    function = getattr(module, "build_model", None)
+    if not callable(function):
+        remedy = "Define build_model(num_classes), returning a torch.nn.Module."
+        raise TaskError("model", f"{file.name} has no function build_model.", remedy)
+    model = guarded(file, "in build_model", function, classes)
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        message = f"build_model of {file.name} returned {'nothing' if model is None else f'a {kind}'}, not a model."
+        raise TaskError("model", message, "Return a torch.nn.Module from build_model.")
+    return model
+
+
+def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
+    """The file and what it defines, once it has run. Raises TaskError where its contents are not those that the job was made
+    with, or the user has not agreed to run them.
+
+    The file is read once, and what runs is what was hashed.
+    """
+    file = Path(path).expanduser()
+    try:
+        source = read_regular(file, MODEL_FILE_BYTES)
+    except UnusableFile as error:
+        raise TaskError("model", f"The model file {path} {error.words}.", "Give a Python file.") from error
+    except OSError as error:
+        message = f"The model file {path} cannot be read ({error.strerror})."
+        raise TaskError("model", message, "Check the path and its permissions.") from error
+    sha256 = hashlib.sha256(source).hexdigest()
+    if sha256 != agreed_sha256 or not is_agreed(path, sha256):
+        changed = " It has changed since you agreed to run it." if agreed_sha256 not in ("", sha256) else ""
+        message = f"{file.name} is a program that has not been allowed to run yet.{changed}"
+        raise TaskError("model", message, "Read it, then allow it again.")
+    return file, _run(file, source)
+
+
+def try_out(path: str, model: nn.Module, picture: tuple[int, int, int], wanted: tuple[int, ...], remedy: str) -> None:
+    """Gives the file's model two empty pictures of [channels, height, width], so that a wrong shape is told before the
+    training starts: of each it is to make a tensor of the shape `wanted`. Raises TaskError."""
+    channels, size = picture[:2]
+    asked = f"pictures of {size} px with {counted(channels, 'channel')}"
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = model(torch.zeros(2, *picture))
+    except Exception as error:
+        message = f"The model of {path} fails on {asked}: {type(error).__name__}: {error}."
+        raise TaskError("model", message, "Correct the file, or set another image size.") from error
+    finally:
+        model.train()
+    if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (2, *wanted):
+        got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
+        message = f"For two {asked}, the model of {path} gives {got}; a tensor of {[2, *wanted]} is needed."
+        raise TaskError("model", message, remedy)
+
+
+def _run(file: Path, source: bytes) -> types.ModuleType:
+    module = types.ModuleType(MODULE)
+    module.__file__ = str(file)
+    sys.modules[MODULE] = module  # dataclasses and pickling look the module up by its name
+    guarded(file, "when it is imported", lambda: exec(compile(source, str(file), "exec"), module.__dict__))
+    return module
+
+
+def guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
+    """What `function` of the file's returns for `given`. Raises TaskError with the file's line at which it fails, and lets
+    those through that tell already what is wrong with a dataset or the file."""
+    try:
+        return function(*given)
+    except (TaskError, DatasetError, UnreadablePicture):
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SyntaxError) and error.filename == str(file):
+            message = f"{file.name}, line {error.lineno}: {error.msg}."
+        else:
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+            where = f", line {lines[-1]}" if lines else ""
+            told = f": {error}" if str(error) else ""
+            message = f"{file.name}{where}, fails {when}: {type(error).__name__}{told}."
+        raise TaskError("model", message, "Correct the file, then allow it again.") from error

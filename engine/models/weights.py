@@ -1,0 +1,147 @@
+"""Weights to start from: pretrained ones, which lie in a library's cache, or a file's."""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchvision.models import WeightsEnum
+from torchvision.models.vision_transformer import interpolate_embeddings
+from torchvision.transforms._presets import ImageClassification
+
+from engine.contract.catalogue import load_catalogue, weights_of
+from engine.contract.job import Job
+from engine.contract.weights import Weights, find, place
+from engine.models import torchvision_models
+from engine.models.base import TaskError
+from engine.models.model_surgery import find_first_conv, match_channels
+from engine.system.regular_files import UnusableFile, open_regular
+
+State = dict[str, Tensor]
+
+SCRATCH = "Train from scratch (pretrained weights off), or give a weights file."
+SOURCE = "The file of pretrained weights"
+_SWAG = "SWAG"
+"""What torchvision's README and the licence it names have under CC-BY-NC 4.0."""
+_STATES = ("model", "state_dict_ema", "state_dict")
+"""Under what files keep their weights beside other things: our own checkpoints and those of timm's authors."""
+
+
+def of_torchvision(known: WeightsEnum) -> Weights:
+    """What torchvision says of weights of its own: licences of the data they were trained on it leaves to the user."""
+    licence = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
+    measured = known.transforms()
+    crop = {}
+    if isinstance(measured, ImageClassification):
+        crop["crop"] = round(measured.crop_size[0] / measured.resize_size[0], 3)
+    return Weights(url=known.url, licence=licence, bytes=round(known.meta["_file_size"] * 2**20), **crop)
+
+
+def pretrained(job: Job, title: str) -> State:
+    """The pretrained weights of the job's model, or of its encoder, from the cache that `engine.models.fetch` has put them
+    into. Raises TaskError."""
+    known = weights_of(job, load_catalogue())
+    if known is None:
+        raise TaskError("pretrained", f"There are no pretrained weights for {title}.", SCRATCH)
+    path = find(known).path
+    if not path:
+        message = f"The pretrained weights of {title} are not on this machine: there is no {place(known)}."
+        raise TaskError("pretrained", message, f"Put {known.title} there. {SCRATCH}")
+    try:
+        return _read(Path(path))
+    except OSError as error:
+        message = f"The pretrained weights in {path} cannot be read ({_first_line(error)})."
+        raise TaskError("pretrained", message, f"Check the file's permissions. {SCRATCH}") from error
+    except Exception as error:  # torch.load raises many things for what it does not take
+        message = f"The pretrained weights in {path} are damaged ({_first_line(error)})."
+        raise TaskError("pretrained", message, f"Remove that file. {SCRATCH}") from error
+
+
+def from_file(path: str) -> State:
+    """The weights in a local file: a plain state dict, or a checkpoint that holds one as "model". Raises TaskError."""
+    try:
+        return _read(Path(path).expanduser())
+    except FileNotFoundError:
+        raise TaskError("weights_file", f"There is no file {path}.", "Check the spelling, or browse for it.") from None
+    except PermissionError:
+        raise TaskError("weights_file", f"{path} may not be read.", "Give yourself permission to read it.") from None
+    except UnusableFile as error:
+        raise TaskError("weights_file", f"{path} {error.words}.", "Give a file of weights.") from None
+    except NoWeightsError:
+        message = f"{path} holds no weights (a dict of tensors by name)."
+        raise TaskError("weights_file", message, "Give a file made by torch.save of a model's state dict.") from None
+    except Exception as error:  # torch.load raises many things for what is no file of its own
+        message = f"{path} cannot be read as weights ({_first_line(error)})."
+        remedy = (
+            "Give a file made by torch.save of a state dict, or a .safetensors; files that hold code are not opened."
+        )
+        raise TaskError("weights_file", message, remedy) from error
+
+
+class NoWeightsError(ValueError):
+    """A file can be read, but holds something other than tensors by name."""
+
+
+def _read(file: Path) -> State:
+    """The weights in a file, which is never unpickled. Raises NoWeightsError, and what the libraries raise."""
+    from safetensors.torch import load_file
+
+    open_regular(file).close()
+    if file.suffix == ".safetensors":
+        content: Any = load_file(file)
+    else:
+        with torch.serialization.safe_globals([argparse.Namespace]):  # options, which timm's authors keep with theirs
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    for key in _STATES:
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not content or not all(isinstance(each, Tensor) for each in content.values()):
+        raise NoWeightsError("it holds no dict of tensors by name")
+    return {name.removeprefix("module."): tensor for name, tensor in content.items()}
+
+
+def load(model: nn.Module, state: State, *, head: str | None, channels: int, field: str, source: str) -> None:
+    """Puts `state` into the model. The head is taken over where its shape fits and left as it is otherwise.
+
+    Raises TaskError (at `field`) where anything else of the model is missing in `state` or has another shape.
+    """
+    state = dict(state)
+    first = find_first_conv(model)
+    if first is not None and f"{first}.weight" in state and state[f"{first}.weight"].ndim == 4:
+        state[f"{first}.weight"] = match_channels(state[f"{first}.weight"], channels)
+    own = model.state_dict()
+    fitting = {name: state[name] for name, tensor in own.items() if name in state and state[name].shape == tensor.shape}
+    head_names = {name for name in own if head is not None and name.startswith(head + ".")}
+    if not head_names <= fitting.keys():
+        fitting = {name: tensor for name, tensor in fitting.items() if name not in head_names}
+    # Counters of batches were not kept by early versions of torch, and change nothing.
+    lacking = [
+        name for name in own if name not in fitting | dict.fromkeys(head_names) and "num_batches_tracked" not in name
+    ]
+    if lacking:
+        named = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+        message = f"{source} does not fit the model: {named} missing or of another shape."
+        raise TaskError(field, message, "Give the weights of this very model.")
+    model.load_state_dict(fitting, strict=False)
+
+
+def resize_positions(name: str, state: State, size: int) -> State:
+    """A vision transformer's weights for pictures of another size, their positions interpolated as torchvision does."""
+    if name not in torchvision_models.PATCH_SIZES or "encoder.pos_embedding" not in state:
+        return state
+    patch = torchvision_models.PATCH_SIZES[name]
+    if state["encoder.pos_embedding"].shape[1] == (size // patch) ** 2 + 1:
+        return state
+    resized: State = interpolate_embeddings(size, patch, dict(state))
+    return resized
+
+
+def _first_line(error: BaseException) -> str:
+    if isinstance(error, pickle.UnpicklingError):  # whose text advises to set weights_only=False
+        return "it is no file of torch's, or holds something else than tensors and plain values"
+    text = str(error).strip()
+    return text.splitlines()[0][:200] if text else type(error).__name__

@@ -1,0 +1,46 @@
+"""The loss scale of fp16, on which all ranks agree."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from engine.torch_compat import begin_scaling, note_unscaled, scale_of, unscale_all
+
+
+class AgreedScaler(GradScaler):
+    """A GradScaler for gradients that several ranks hold together.
+
+    Where any rank's gradients overflow, all leave the step out and lower the scale: whether they do is added up by
+    `sum_over_shards` (`Strategy.sum_over_shards`). A rank takes part even if it has no gradients or never scales a loss, as
+    the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same over one process group.
+    """
+
+    def __init__(self, device: torch.device, sum_over_shards: Callable[[Tensor], Tensor], *, enabled: bool) -> None:
+        super().__init__(device.type, enabled=enabled)
+        self._sum_over_shards = sum_over_shards
+        if enabled:
+            begin_scaling(self, device)
+
+    @torch.no_grad()
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Divides the gradients by the scale and finds out, together with the others, whether all are finite."""
+        scale = scale_of(self)
+        inverse = scale.double().reciprocal().float()
+        overflows = torch.zeros_like(scale)
+        gradients: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    gradients[parameter.grad.device, parameter.grad.dtype].append(parameter.grad)
+        for (device, _), held in gradients.items():
+            found = torch.zeros((), device=device)
+            unscale_all(held, found, inverse.to(device))
+            overflows += found.to(scale.device)
+        # A 1 for yes: the scale is updated by whether it is above 0, optimizers skip where it is 1.
+        note_unscaled(self, optimizer, self._sum_over_shards(overflows).clamp(max=1.0))

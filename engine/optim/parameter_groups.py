@@ -1,0 +1,50 @@
+"""Which parameters decay, and at which share of the learning rate each is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from engine.contract.job import Job
+from engine.models.blocks import blocks
+from engine.models.model_surgery import heads_of
+from engine.optim.optimizer_step import Group
+
+_TOKENS = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embed", "pos_embedding", "_bias_table")
+"""How the names of those parameters end that are no weights of a layer, though they have several dimensions: timm's and
+torchvision's tokens and positions."""
+
+
+def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
+    """The group of each parameter of the plain `model`; by name, so that it holds however the model is cut or sharded.
+
+    Norms, biases and tokens, which are what has fewer than two dimensions and what is named as a token, are spared the
+    decay unless the job says otherwise. Each layer's rate is `layer_decay` times the next one's (Clark et al. 2020,
+    ELECTRA; Bao et al. 2022, BEiT), and the head has the full one times `head_rate`.
+    """
+    depths, head = _depths(model), tuple(f"{name}." for name in heads_of(model))
+    last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
+    told: Any = getattr(model, "no_weight_decay", set)  # timm's models know theirs
+    spared = set(told())
+    groups = {}
+    for name, parameter in model.named_parameters():
+        rate = job.head_rate if name.startswith(head) else job.layer_decay ** (last - depths[name])
+        decays = job.decay_norms or not (parameter.ndim < 2 or name in spared or name.endswith(_TOKENS))
+        groups[name] = Group(rate, decays)
+    return groups
+
+
+def _depths(model: nn.Module) -> dict[str, int]:
+    """How many layers lie before each parameter, in the order of the model's definition: blocks where it is built of such,
+    else modules with weights of their own. What lies between blocks belongs to the one before it."""
+    layers = [f"{name}." for name, _ in blocks(model)] or [
+        f"{name}." for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))
+    ]
+    depths, depth, current = {}, 0, ""
+    for name, _ in model.named_parameters():
+        layer = next((prefix for prefix in layers if name.startswith(prefix)), current)
+        if layer != current:
+            depth, current = depth + 1, layer
+        depths[name] = depth
+    return depths

@@ -1,0 +1,242 @@
+"""How a model is cut into stages: what each part between two places costs, and where the cuts are.
+
+Pure data and arithmetic, so that the window can show a cut and move it without torch. The engine measures
+(`engine.strategies.pipelining.stage_costs`); here it is decided.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from engine.contract.cut import Cut
+from engine.contract.devices import CPU
+from engine.parallel.balancing import Question, divide
+
+
+class CannotCut(ValueError):  # noqa: N818 - it is an answer about a model, not a fault
+    """The model cannot be cut into stages; the text is the reason, a clause in plain words.
+
+    `field` is the job's field that it belongs to, and `remedy` a sentence on what to do.
+    """
+
+    def __init__(
+        self, reason: str, *, field: str = "strategy", remedy: str = "Choose another model or strategy."
+    ) -> None:
+        super().__init__(reason)
+        self.field = field
+        self.remedy = remedy
+
+
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one stage holds and costs. Seconds are of one microbatch, forward and backward together."""
+
+    place: int
+    device: str
+    first_module: str
+    last_module: str
+    layers: int
+    parameters: int
+    seconds: float
+    share: float
+    """Of the time of all stages."""
+    memory_bytes: int
+    """Parameters' state and the activations of all microbatches in flight."""
+    over_memory: bool
+    sent_bytes: int
+    """Sent on to the next stage per microbatch; as much comes back as its gradient. 0 for the last stage."""
+
+
+class _Ledger:
+    """What stages of a cut would cost, as differences of running sums over its segments."""
+
+    def __init__(self, cut: Cut) -> None:
+        self.cut = cut
+        backwards = 2 if cut.recomputed else 1  # what is not kept is computed once more
+        places = range(len(cut.devices))
+        self._forward = [_running(each.forward_s[place] for each in cut.segments) for place in places]
+        self._backward = [
+            _running((backwards - 1) * each.forward_s[place] + each.backward_s[place] for each in cut.segments)
+            for place in places
+        ]
+        self._activations = _running(each.activation_bytes for each in cut.segments)
+        self._parameters = _running(each.parameters for each in cut.segments)
+        self._layers = _running(each.layers for each in cut.segments)
+
+    def computing_s(self, stage: int, begin: int, end: int) -> float:
+        place = self.cut.stage_places[stage]
+        return sum(running[place][end] - running[place][begin] for running in (self._forward, self._backward))
+
+    def forward_s(self, stage: int, begin: int, end: int) -> float:
+        """Computing, and waiting for activations from before."""
+        forward = self._forward[self.cut.stage_places[stage]]
+        return forward[end] - forward[begin] + self._received(stage, begin) * self.cut.seconds_per_byte
+
+    def backward_s(self, stage: int, begin: int, end: int) -> float:
+        """Computing, and waiting for gradients from behind."""
+        backward = self._backward[self.cut.stage_places[stage]]
+        arriving = self._received(stage + 1, end) if end < self.segments else 0
+        return backward[end] - backward[begin] + arriving * self.cut.seconds_per_byte
+
+    def seconds(self, stage: int, begin: int, end: int) -> float:
+        return self.forward_s(stage, begin, end) + self.backward_s(stage, begin, end)
+
+    def memory_bytes(self, stage: int, begin: int, end: int) -> int:
+        """The parameters' state, and what is kept of the microbatches in flight."""
+        state = self.parameters(begin, end) * self.cut.state_bytes
+        kept = self._activations[end] - self._activations[begin]
+        arrived = self.cut.segments[begin - 1].output_bytes if begin else 0
+        if self.cut.recomputed:
+            return int(state + arrived * self.cut.in_flight[stage] + kept)
+        return int(state + (arrived + kept) * self.cut.in_flight[stage])
+
+    def parameters(self, begin: int, end: int) -> int:
+        return int(self._parameters[end] - self._parameters[begin])
+
+    def layers(self, begin: int, end: int) -> int:
+        return int(self._layers[end] - self._layers[begin])
+
+    @property
+    def segments(self) -> int:
+        return len(self.cut.segments)
+
+    def _received(self, stage: int, begin: int) -> int:
+        """The bytes that travel to `stage` if it begins there: none between two stages of one place."""
+        places = self.cut.stage_places
+        stays = begin == 0 or stage == 0 or stage >= len(places) or places[stage - 1] == places[stage]
+        return 0 if stays else self.cut.segments[begin - 1].output_bytes
+
+
+def _running(values: Iterable[float]) -> list[float]:
+    """The sums of the first none, one, two, … of `values`."""
+    return list(itertools.accumulate(values, initial=0.0))
+
+
+def stages(cut: Cut) -> tuple[Stage, ...]:
+    """What each stage of `cut` holds and costs, in the order of the computation.
+
+    Raises ValueError where its cuts are no places of the model, not in order, or not as many as stages need.
+    """
+    ledger = _Ledger(cut)
+    limits = _limits(cut)
+    spans = list(itertools.pairwise((0, *_ends(cut), ledger.segments)))
+    seconds = [ledger.seconds(stage, *span) for stage, span in enumerate(spans)]
+    memory = [ledger.memory_bytes(stage, *span) for stage, span in enumerate(spans)]
+    held = [0] * len(cut.devices)
+    for place, needed in zip(cut.stage_places, memory, strict=True):
+        held[place] += needed
+    return tuple(
+        Stage(
+            place=place,
+            device=cut.devices[place],
+            first_module=cut.segments[begin].first_module or cut.segments[begin].module,
+            last_module=cut.segments[end - 1].module,
+            layers=ledger.layers(begin, end),
+            parameters=ledger.parameters(begin, end),
+            seconds=seconds[stage],
+            share=seconds[stage] / sum(seconds) if sum(seconds) else 1 / len(spans),
+            memory_bytes=memory[stage],
+            over_memory=held[place] > limits[place],
+            sent_bytes=cut.segments[end - 1].output_bytes if end < ledger.segments else 0,
+        )
+        for stage, ((begin, end), place) in enumerate(zip(spans, cut.stage_places, strict=True))
+    )
+
+
+def best_cuts(cut: Cut) -> tuple[str, ...]:
+    """The places that make the slowest of the group's places fastest, within every device's memory.
+
+    Where the cut is `phased`, those are meant whose slowest forward and slowest backward passes together take least.
+    The cuts that `cut` has are of no matter. See `balancing.divide` on where it is the best of all. Raises
+    CannotCut where there are too few places, or where nothing fits into memory; the text then tells the numbers.
+    """
+    needed, places = len(cut.stage_places) - 1, len(cut.segments) - 1
+    if places < needed:
+        has = "1 place" if places == 1 else f"{places} places"
+        raise CannotCut(
+            f"it has {has} to cut, and {needed + 1} stages need {needed}",
+            field="devices",
+            remedy="Take fewer devices, or choose another model or strategy.",
+        )
+    ledger = _Ledger(cut)
+    division = divide(
+        Question(
+            segments=len(cut.segments),
+            stage_places=cut.stage_places,
+            seconds=ledger.seconds,
+            least_seconds=ledger.computing_s,
+            memory=ledger.memory_bytes,
+            limits=_limits(cut),
+            phases=(ledger.forward_s, ledger.backward_s) if cut.phased else (),
+        )
+    )
+    cuts = tuple(cut.segments[end - 1].place for end in division.ends)
+    if division.excess:
+        raise _too_large(msgspec.structs.replace(cut, cuts=cuts))
+    return cuts
+
+
+def automatic(cut: Cut) -> Cut:
+    """`cut` with its best cuts, as `chosen`. Raises CannotCut."""
+    return msgspec.structs.replace(cut, cuts=best_cuts(cut), chosen=True)
+
+
+def moved(cut: Cut, number: int, place: str) -> Cut:
+    """`cut` with its cut `number` (from 0) at `place`, no longer `chosen`.
+
+    Raises ValueError where that place is not one that is `reachable`.
+    """
+    if place not in reachable(cut, number):
+        raise ValueError(f"cut {number} cannot stand at {place}")
+    cuts = (*cut.cuts[:number], place, *cut.cuts[number + 1 :])
+    return msgspec.structs.replace(cut, cuts=cuts, chosen=False)
+
+
+def reachable(cut: Cut, number: int) -> tuple[str, ...]:
+    """The places where cut `number` (from 0) may stand between its neighbours, in order; where it is among them."""
+    fences = (0, *_ends(cut), len(cut.segments))
+    return tuple(segment.place for segment in cut.segments[fences[number] : fences[number + 2] - 1])
+
+
+def _ends(cut: Cut) -> tuple[int, ...]:
+    """How many segments there are up to each cut."""
+    numbers = {segment.place: number for number, segment in enumerate(cut.segments[:-1], start=1)}
+    unknown = [place for place in cut.cuts if place not in numbers]
+    if unknown:
+        raise ValueError(f"the model cannot be cut at {', '.join(unknown)}")
+    ends = tuple(numbers[place] for place in cut.cuts)
+    if len(ends) != len(cut.stage_places) - 1:
+        raise ValueError(f"{len(cut.stage_places)} stages need {len(cut.stage_places) - 1} cuts, not {len(ends)}")
+    if any(after <= before for before, after in itertools.pairwise(ends)):
+        raise ValueError("the cuts are not in the order of the computation")
+    return ends
+
+
+def _limits(cut: Cut) -> tuple[float, ...]:
+    return tuple(math.inf if limit is None else max(limit, 1) for limit in cut.memory_bytes)
+
+
+def _too_large(cut: Cut) -> CannotCut:
+    """Why even `cut`, which comes nearest to it, does not fit."""
+    needed = [0] * len(cut.devices)
+    for stage in stages(cut):
+        needed[stage.place] += stage.memory_bytes
+    limits = _limits(cut)
+    place = max(range(len(needed)), key=lambda each: needed[each] / limits[each])
+    name = f"CPU worker {place}" if cut.devices[place] == CPU else cut.devices[place]
+    remedies = "Use more devices, a smaller batch size or smaller pictures"
+    if not cut.recomputed:
+        remedies += ", or turn activation checkpointing on"
+    return CannotCut(
+        f"its stages do not fit into memory however it is cut: {name} would need at least "
+        f"{_gib(needed[place])} and has {_gib(limits[place])} free",
+        field="devices",
+        remedy=remedies + ".",
+    )
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:,.2f} GiB"

@@ -1,0 +1,413 @@
+"""A run's folder: what is in it, and what can be said of a run from it alone.
+
+job.toml           the job, as resolved
+notes.json         what its user says of it: its name, tags, notes (see `notes`)
+supervisor.json    who runs it and where it listens (`SupervisorFile`)
+events.jsonl       everything that the run said (see `events`)
+worker-<rank>.log  what the rank's process printed
+supervisor.log     what the supervisor's process printed
+checkpoints/       last.pt, best.pt, and older ones (epoch-2-step-345.pt)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+
+from engine.contract.events import (
+    ENCODE,
+    EVENT,
+    AnyEvent,
+    Event,
+    Outcome,
+    PhaseChanged,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+    Validation,
+    Waiting,
+)
+from engine.contract.job import Job, load_job, save_job
+from engine.runs.notes import read_notes
+from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
+from engine.system.plain_text import shortened
+
+State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
+
+ENDED: tuple[State, ...] = ("completed", "paused", "stopped", "failed", "unsaved", "interrupted")
+"""States of a run that nobody runs any more; it can be gone on with, but for what is completed."""
+
+OLDER_CHECKPOINT = re.compile(r"epoch-(?P<epoch>\d+)-step-(?P<step>\d+)\.pt")
+"""What a checkpoint is called that went before last.pt."""
+
+START_GRACE_S = 30.0
+"""How long after its making a run without a supervisor counts as starting rather than interrupted."""
+
+
+class UnreadableJob(ValueError):  # noqa: N818 - it is the file's fault
+    """A run's job cannot be read; the text is why."""
+
+
+_END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
+"""How much of a log's end is read for its last event, and for where a run stands that has not finished."""
+
+
+class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who runs a run. `start_time` is the process's own as `process_start` gives it, so that a pid used
+    again is not taken for it. `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`."""
+
+    pid: Annotated[int, msgspec.Meta(gt=0)]
+    start_time: float
+    endpoint: str
+    execution: int = 1
+
+    def alive(self) -> bool:
+        return process_alive(self.pid, self.start_time)
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the list of runs. `phase`, `epoch` and `step` are where a run stands that has not finished, as far as
+    the end of its log tells. `set_aside` is whether its user has seen that it was interrupted and lets it rest."""
+
+    run_id: str
+    folder: str
+    name: str
+    model: str
+    strategy: str
+    devices: tuple[str, ...]
+    dataset: str
+    state: State
+    started: float
+    seconds: float | None
+    best: dict[str, float]
+    cause: str = ""
+    epochs: int = 0
+    phase: str = ""
+    epoch: int | None = None
+    step: int | None = None
+    resume_from: str = ""
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    favourite: bool = False
+    set_aside: bool = False
+
+
+def process_start(pid: int) -> float:
+    """When a process was started, by a clock that nobody sets: of use for nothing but to tell it from others of its pid.
+
+    On Linux what other programs show follows from the clock on the wall, and changes whenever that is put right (proc(5):
+    `starttime`, and `btime` of /proc/stat). Seconds since the boot do not; which boot it was is added as a number that is
+    far larger. Raises psutil.Error where there is no such process.
+    """
+    import psutil  # which takes a while to import
+
+    process = psutil.Process(pid)
+    if sys.platform != "linux":
+        return process.create_time()
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        raise psutil.NoSuchProcess(pid) from None
+    ticks = int(stat.rpartition(b")")[2].split()[19])
+    return ticks / os.sysconf("SC_CLK_TCK") + _boot() * _LONGER_THAN_A_BOOT_S
+
+
+_LONGER_THAN_A_BOOT_S = float(1 << 31)
+
+
+@cache
+def _boot() -> int:
+    """One of 4,096 numbers, another for nearly every boot, so that hundredths of seconds are still told apart."""
+    try:
+        return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:3], 16)
+    except (OSError, ValueError):
+        return 0
+
+
+def started_before_this_boot(start_time: float) -> bool:
+    """Whether a process with that `process_start` ran before the machine was started last; False where that can't be told."""
+    return sys.platform == "linux" and int(start_time // _LONGER_THAN_A_BOOT_S) != _boot()
+
+
+def process_alive(pid: int, start_time: float) -> bool:
+    """Whether the process that had `pid` and was started at `start_time` still runs (a zombie does not)."""
+    import psutil
+
+    try:
+        return abs(process_start(pid) - start_time) < 1.0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+class RunFolder:
+    """One run's folder. Nothing is cached: every property reads the disk."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def job_file(self) -> Path:
+        return self.path / "job.toml"
+
+    @property
+    def events_file(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def supervisor_file(self) -> Path:
+        return self.path / "supervisor.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def worker_log(self, rank: int) -> Path:
+        return self.path / f"worker-{rank}.log"
+
+    def job(self) -> Job | None:
+        return load_job(self.job_file)[0]
+
+    def _readable_job(self) -> Job:
+        job, problems = load_job(self.job_file)
+        if job is None:
+            self.job_file.open("rb").close()  # raises OSError where it is gone, or not ours to read
+            raise UnreadableJob(problems[0].message.removesuffix("."))
+        return job
+
+    def supervisor(self) -> SupervisorFile | None:
+        """Who runs this run, or None where none has begun or the file cannot be understood."""
+        try:
+            return msgspec.json.decode(self.supervisor_file.read_bytes(), type=SupervisorFile)
+        except (OSError, *NOT_DECODED):
+            return None
+
+    def write_supervisor(self, content: SupervisorFile) -> None:
+        temporary = self.supervisor_file.with_suffix(".part")
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "wb", opener=paths.for_the_user_alone) as stream:  # it may hold a token
+            stream.write(ENCODE.encode(content))
+        os.replace(temporary, self.supervisor_file)
+
+    def events(self) -> Iterator[AnyEvent]:
+        """The events on disk, in order. A torn last line, damaged ones and those of a newer Footplate are passed over."""
+        try:
+            stream = self.events_file.open("rb")
+        except OSError:
+            return
+        with stream:
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield EVENT.decode(line)
+                except NOT_DECODED:
+                    continue
+
+    def last_event(self) -> AnyEvent | None:
+        """The last whole event, read from the end of the file."""
+        return next(_backwards(_tail(self.events_file, _END_BYTES)), None)
+
+    def state(self) -> State:
+        """What is true of the run now: never a stored status, always the log and the process table."""
+        last = self.last_event()
+        supervisor = self.supervisor()
+        if isinstance(last, RunFinished):
+            goes_on = supervisor is not None and supervisor.execution > last.execution and supervisor.alive()
+            return "starting" if goes_on else last.outcome
+        if supervisor is not None and supervisor.alive():
+            return "waiting" if isinstance(last, Waiting) else "running"
+        if supervisor is None and self._age_s() < START_GRACE_S:
+            return "starting"
+        # The last event may have been written between the two looks.
+        last = self.last_event()
+        return last.outcome if isinstance(last, RunFinished) else "interrupted"
+
+    def _age_s(self) -> float:
+        try:
+            return time.time() - self.job_file.stat().st_mtime
+        except OSError:
+            return float("inf")
+
+    def summary(self) -> RunSummary:
+        """The run in one line. Raises UnreadableJob, OSError.
+
+        Read from the first and the last events alone, since logs may be long and a list looks at all of them. The
+        measures of a run that has not finished are those of its last validation.
+        """
+        first, last = self._first_event(), self.last_event()
+        finished = last if isinstance(last, RunFinished) else None
+        once = finished is not None and finished.execution == 1 and first is not None
+        # A run that goes on may do so with another job, which stands in its folder and takes longer to read.
+        job = first.job if once and first is not None else self._readable_job()
+        begun = first.time if first is not None else self.job_file.stat().st_mtime
+        state: State = finished.outcome if finished is not None else self.state()
+        standing = _Standing() if finished is not None else _standing(_tail(self.events_file, _TAIL_BYTES))
+        notes = read_notes(self.path)
+        return RunSummary(
+            run_id=self.run_id,
+            folder=str(self.path),
+            name=shortened(job.name if notes.name is None else notes.name),
+            model=job.model,
+            strategy=job.strategy,
+            devices=job.devices,
+            dataset=job.dataset,
+            state=state,
+            started=begun,
+            seconds=self.worked_s(None if state in ENDED else time.time()),
+            best=finished.best if finished is not None else standing.measures,
+            cause=shortened(finished.cause) if finished is not None else "",
+            epochs=job.epochs,
+            phase=standing.phase,
+            epoch=standing.epoch,
+            step=standing.step,
+            resume_from=job.resume_from,
+            tags=notes.tags,
+            notes=notes.text,
+            favourite=notes.favourite,
+            set_aside=notes.set_aside,
+        )
+
+    def worked_s(self, now: float | None = None) -> float:
+        """How long all its executions have gone on together, in line and at work, the present one up to `now`, or where
+        that is None up to its last event; the time between two of them does not count."""
+        last, first = self.last_event(), self._first_event()
+        if last is None or first is None:
+            return 0.0
+        once = isinstance(last, RunFinished) and last.execution == 1
+        latest = first if once else _last_of(_tail(self.events_file, _TAIL_BYTES), RunStarted) or first
+        return max(0.0, latest.worked_s + (last.time if now is None else now) - latest.time)
+
+    def _first_event(self) -> RunStarted | None:
+        try:
+            with self.events_file.open("rb") as stream:
+                event = _decoded(stream.readline())
+        except OSError:
+            return None
+        return event if isinstance(event, RunStarted) else None
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """Where a run stands by the end of its log; what that does not tell is empty."""
+
+    phase: str = ""
+    epoch: int | None = None
+    step: int | None = None
+    measures: dict[str, float] = field(default_factory=dict)
+
+
+def _standing(tail: bytes) -> _Standing:
+    phase = _last_of(tail, PhaseChanged)
+    validation = _last_of(tail, Validation)
+    at = [event for event in (_last_of(tail, StepMetrics), validation) if event is not None]
+    latest = max(at, key=lambda event: event.n, default=None)
+    return _Standing(
+        phase=phase.phase if phase is not None else "",
+        epoch=latest.epoch if latest is not None else None,
+        step=latest.step if latest is not None else None,
+        measures=validation.measures if validation is not None else {},
+    )
+
+
+def _tail(file: Path, count: int) -> bytes:
+    """The last `count` bytes of a file at most; none where it cannot be read."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - count))
+            return stream.read()
+    except OSError:
+        return b""
+
+
+def _backwards(tail: bytes) -> Iterator[AnyEvent]:
+    """The events of the end of a log, the last first. A torn last line and lines not understood are passed over."""
+    end = tail.rfind(b"\n")
+    while end >= 0:
+        begin = tail.rfind(b"\n", 0, end)
+        event = _decoded(tail[begin + 1 : end])
+        if event is not None:
+            yield event
+        end = begin
+
+
+_Kind = TypeVar("_Kind", bound=Event)
+
+
+def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
+    """The last event of a kind in the end of a log. The encoder writes the tag first, so that it is searched for
+    without decoding what lies between."""
+    mark = b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
+    begin = tail.rfind(mark)
+    end = tail.find(b"\n", begin)
+    event = _decoded(tail[begin:end]) if 0 <= begin < end else None
+    return event if isinstance(event, kind) else None
+
+
+def _decoded(line: bytes) -> AnyEvent | None:
+    try:
+        return EVENT.decode(line)
+    except NOT_DECODED:
+        return None
+
+
+def create_run(job: Job) -> RunFolder:
+    """Makes the folder of a new run, for its user alone, and writes its job. Raises OSError where that cannot be done."""
+    stem = re.sub(r"[^a-z0-9]+", "-", Path(job.model).stem.lower()).strip("-") or "run"
+    paths.make_home()
+    runs = paths.private_folder(paths.runs_folder())
+    while True:
+        folder = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}-{os.urandom(2).hex()}"
+        with suppress(FileExistsError):  # another of the same second has drawn the same
+            folder.mkdir(mode=0o700)
+            break
+    run = RunFolder(folder)
+    run.checkpoints.mkdir(mode=0o700)
+    save_job(job, run.job_file)
+    return run
+
+
+def list_runs(most: int | None = None) -> list[RunFolder]:
+    """All runs there are, newest first; the newest `most` of them where that is given."""
+    root = paths.runs_folder()
+    found = (RunFolder(root / name) for name in run_names() if os.path.isfile(f"{root}/{name}/job.toml"))
+    return list(islice(found, most))
+
+
+def run_names() -> list[str]:
+    """What the runs' folder holds, the newest first, whether it is a run or not."""
+    try:
+        return sorted(os.listdir(paths.runs_folder()), reverse=True)
+    except FileNotFoundError:
+        return []
+
+
+__all__ = [
+    "ENDED",
+    "OLDER_CHECKPOINT",
+    "Outcome",
+    "RunFolder",
+    "RunSummary",
+    "State",
+    "SupervisorFile",
+    "create_run",
+    "list_runs",
+    "process_alive",
+    "process_start",
+    "run_names",
+]

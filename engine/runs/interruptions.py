@@ -1,0 +1,77 @@
+"""Why a run was interrupted: how its supervisor ended, as far as its folder tells.
+
+A supervisor that a signal ends cannot tell of it in the run's log. Of one that comes from a fault of its own (SIGSEGV, SIGABRT,
+…) Python's faulthandler leaves word in supervisor.log; of any other, who started the supervisor does, while it lives.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from engine.runs.folder import RunFolder, started_before_this_boot
+
+TOLD_BY_ITSELF = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, getattr(signal, "SIGBUS", 0))
+"""The signals that faulthandler tells of."""
+_TAIL_LINES = 5
+_TAIL_BYTES = 1 << 16
+_FATAL, _DUMPS_END = "Fatal Python error: ", "Extension modules: "
+"""How the first and the last line begin of what faulthandler writes."""
+
+
+def why_interrupted(run: RunFolder) -> str:
+    """Why a run has ended without its last word: the end of a sentence."""
+    log = run.path / "supervisor.log"
+    supervisor = run.supervisor()
+    words = last_words(log)
+    if supervisor is None:
+        return f"the run did not start. {words} See {log}."
+    if started_before_this_boot(supervisor.start_time):
+        return "the machine went down, or was started anew."
+    who = f"its supervisor (pid {supervisor.pid})"
+    if not words or _is_older(log, run.supervisor_file):  # else it is of an execution before
+        return f"{who} ended without a word in {log.name}, as one that is killed (SIGKILL) or whose disk is full."
+    return f"{who} ended early. Its last words, in {log.name}: {words}"
+
+
+def signal_words(number: int) -> str:
+    """ "SIGKILL (signal 9)", and what that may mean."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    memory = "; where nobody sent it, the system was out of memory" if number == 9 else ""
+    return f"{name} (signal {number}){memory}"
+
+
+def note_end(folder: Path, exit_code: int) -> None:
+    """Leaves word in supervisor.log of the signal that has ended the supervisor of the run in `folder`, if one has that it
+    cannot have told of."""
+    if exit_code < 0 and -exit_code not in TOLD_BY_ITSELF:
+        try:
+            with (folder / "supervisor.log").open("a", encoding="utf-8") as log:
+                log.write(f"The supervisor was ended by {signal_words(-exit_code)}.\n")
+        except OSError:
+            return  # the folder is gone, or its disk is full
+
+
+def _is_older(file: Path, other: Path) -> bool:
+    try:
+        return file.stat().st_mtime_ns < other.stat().st_mtime_ns
+    except OSError:
+        return False
+
+
+def last_words(log: Path) -> str:
+    """The last lines of what a process printed, on one line; of a fatal error's dump the one that names it."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[-1].startswith(_DUMPS_END):
+        fatal = [place for place, line in enumerate(lines) if line.startswith(_FATAL)]
+        lines = lines[: fatal[-1] + 1] if fatal else lines[:-1]
+    return " · ".join(lines[-_TAIL_LINES:])

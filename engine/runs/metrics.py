@@ -1,0 +1,32 @@
+"""Measures as they are written wherever a run is told of."""
+
+from __future__ import annotations
+
+from engine.contract.catalogue import Measure, load_catalogue
+from engine.runs.folder import RunSummary
+
+
+def find_measure(task: str, name: str) -> Measure | None:
+    """The task's measure of that id, of any task's where none is named; None where the catalogue does not know it."""
+    tasks = [entry for entry in load_catalogue().tasks if task in ("", entry.id)]
+    return next((measure for entry in tasks for measure in entry.measures if measure.id == name), None)
+
+
+def measure_words(task: str, name: str, value: float) -> str:
+    """ "Top-1 accuracy 93.4 %" or "Validation loss 0.2134"."""
+    measure = find_measure(task, name)
+    title = measure.title if measure is not None else name
+    return f"{title} {100 * value:.1f} %" if measure is not None and measure.percent else f"{title} {value:.4f}"
+
+
+def best_measure(run: RunSummary) -> tuple[str, float] | None:
+    """The first of the run's best measures that is an accuracy, else the first of all."""
+    chosen = next((name for name in run.best if (m := find_measure("", name)) and m.percent), None)
+    chosen = chosen or next(iter(run.best), None)
+    return (chosen, run.best[chosen]) if chosen is not None else None
+
+
+def best_words(run: RunSummary) -> str:
+    """ "Top-1 93.4 %"; "–" where nothing has been measured yet."""
+    best = best_measure(run)
+    return measure_words("", *best).replace(" accuracy", "") if best is not None else "–"

@@ -1,0 +1,118 @@
+"""Going on with a run in its own folder: which of its fields may change, with what job, and from which checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from engine.contract.events import RunFinished
+from engine.contract.job import FIELDS, Job, job_from_values, load_job, save_job
+from engine.contract.problems import Problem
+from engine.runs.folder import ENDED, OLDER_CHECKPOINT, RunFolder, State
+from engine.runs.notes import change_notes, read_notes
+from engine.system.format import counted
+
+CHANGEABLE: frozenset[str] = frozenset(name for name, field in FIELDS.items() if field.resume)
+"""The fields that a run may be resumed with changed."""
+
+_NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A run's job, and what it is about, as they are now; `problems` say why the job is None."""
+
+    run_id: str
+    job: Job | None
+    problems: tuple[Problem, ...]
+    state: State
+
+
+def standing(run: RunFolder) -> Standing:
+    """Reads the run's folder."""
+    job, problems = load_job(run.job_file)
+    return Standing(run.run_id, job, tuple(problems), run.state())
+
+
+def job_to_go_on(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tuple[Job | None, list[Problem]]:
+    """As `changed_job`, of a run as it stands now."""
+    return changed_job(standing(run), changes)
+
+
+def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
+    """The job of `run` with `changes`, which are plain values by field, and all that keeps the run from going on with it.
+
+    The job is None if there is such a problem. Whether the job can run here is for `job_checks.problems` to tell, of the job
+    with `checkpoint_of` as its `resume_from`.
+    """
+    before, problems, state = run.job, list(run.problems), run.state
+    if state not in ENDED:
+        message = f"{run.run_id} has not ended: it is {state}."
+        problems.append(Problem("run", message, "Pause or stop it first."))
+    if before is None:
+        return None, problems
+    values = msgspec.to_builtins(before)
+    job, wrong = job_from_values(values | dict(changes))
+    bad = {problem.field for problem in wrong}
+    problems += wrong
+    for name in changes:
+        if name in FIELDS and name not in CHANGEABLE | bad and not _same(values[name], changes[name]):
+            problems.append(_other_training(name))
+    epochs = changes.get("epochs", before.epochs)
+    if state == "completed" and "epochs" not in bad and epochs <= before.epochs:
+        done = f"{counted(before.epochs, 'epoch')}"
+        message = f"{run.run_id} is completed: all of its {done} are behind it."
+        problems.append(Problem("epochs", message, f"Set more than {before.epochs} epochs to train it further."))
+    return (None if problems else job), problems
+
+
+def go_on(run: RunFolder, job: Job) -> None:
+    """Has the next execution of `run` go by `job`; starting its supervisor is left to the caller. Raises OSError."""
+    if read_notes(run.path).set_aside:
+        change_notes(run.path, set_aside=False)  # should it be interrupted again, that is news
+    save_job(job, run.job_file)
+
+
+def checkpoint_of(run: RunFolder) -> Path | None:
+    """What `run` would go on from: its own last.pt, else what its job continues from; None for the very start."""
+    last = run.checkpoints / "last.pt"
+    if last.exists():  # even where it is no file, which its reader is to tell
+        return last
+    # A file system without hard links lacks last.pt for a moment whenever it is replaced.
+    older = {int(m["step"]): path for path in _listed(run.checkpoints) if (m := OLDER_CHECKPOINT.fullmatch(path.name))}
+    if older:
+        return older[max(older)]
+    job = run.job()
+    return Path(job.resume_from).expanduser() if job is not None and job.resume_from else None
+
+
+def last_execution(run: RunFolder) -> int:
+    """The number of the execution that `run` is in, or was in last; 0 before its first."""
+    supervisor, last = run.supervisor(), run.last_event()
+    begun = supervisor.execution if supervisor is not None else 0
+    return max(begun, last.execution) if isinstance(last, RunFinished) else begun
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _same(before: Any, after: Any) -> bool:
+    return list(before) == list(after) if isinstance(before, list | tuple) else bool(before == after)
+
+
+def _other_training(name: str) -> Problem:
+    label = FIELDS[name].label
+    return Problem(
+        name,
+        f"{label} cannot be changed of a run that goes on: it would be another training.",
+        "Leave it as it is, or make a new run that continues from this one's checkpoint.",
+    )

@@ -1,0 +1,74 @@
+"""What the ranks of a run tell each other on the CPU, apart from the traffic of the training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from engine.tasks.base import Measures
+
+
+class Collectives:
+    """Those of a rank that is alone. All ranks call each method together, and get the same but for `gather_objects`."""
+
+    def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
+        """The largest of each flag over all ranks."""
+        return list(flags)
+
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        """The sum of each value over all ranks, on the CPU."""
+        return values.cpu()
+
+    def all_gather_rows(self, rows: Tensor) -> Tensor:
+        """The float64 `rows` [k, w] of all ranks, one rank's after another's, on the CPU; narrower ones are padded with 0."""
+        return rows.cpu()
+
+    def gather_objects(self, value: Any) -> list[Any] | None:
+        """Every rank's `value`, by rank, on rank 0; None elsewhere."""
+        return [value]
+
+
+class GroupCollectives(Collectives):
+    """Those of the ranks of `group`, a gloo group of all ranks of the run."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+
+    def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
+        shared = torch.tensor(flags, dtype=torch.int64)
+        dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.group)
+        return shared.tolist()
+
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        summed = values.to("cpu", copy=True)
+        dist.all_reduce(summed, group=self.group)
+        return summed
+
+    def all_gather_rows(self, rows: Tensor) -> Tensor:
+        world_size = dist.get_world_size(self.group)
+        counts = [torch.zeros(2, dtype=torch.int64) for _ in range(world_size)]
+        dist.all_gather(counts, torch.tensor(rows.shape), group=self.group)
+        longest, width = torch.stack(counts).max(0).values.tolist()
+        if not longest:
+            return rows.cpu()
+        padded = torch.zeros((longest, width), dtype=torch.float64)
+        padded[: len(rows), : rows.shape[1]] = rows.cpu()
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded, group=self.group)
+        return torch.cat([part[: int(count[0])] for part, count in zip(parts, counts, strict=True)])
+
+    def gather_objects(self, value: Any) -> list[Any] | None:
+        values: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
+        dist.gather_object(value, values, 0, group=self.group)
+        return values
+
+
+def sync_metrics(measures: Measures, collectives: Collectives) -> None:
+    """Has `measures` hold what was measured on all ranks, which call it together."""
+    measures.counters = collectives.all_reduce_sum(measures.counters)
+    measures.rows = collectives.all_gather_rows(measures.rows)

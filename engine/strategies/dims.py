@@ -1,0 +1,34 @@
+"""In how many ways the ranks of a run divide its work: the dimensions of their mesh, of which hybrids have two."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.contract.catalogue import StrategyEntry
+from engine.parallel.layout import Layout
+
+
+class ParallelDims(NamedTuple):
+    """How many ranks each dimension has, or, of one rank, where it is along each of them.
+
+    Along `replicate` are copies of the model, along `shard` are parts of each parameter, and along `pipeline` are stages.
+    Ranks along the first two take shares of every batch; those along the last work on the same share.
+    """
+
+    replicate: int
+    shard: int
+    pipeline: int
+
+    @classmethod
+    def of(cls, strategy: StrategyEntry, layout: Layout) -> ParallelDims:
+        """Those of a job of that `layout`."""
+        if not strategy.process_per_device:
+            return cls(1, 1, 1)
+        if strategy.cuts_model:
+            return cls(layout.replicas, 1, layout.group)
+        return cls(layout.replicas, layout.group, 1) if strategy.shards else cls(layout.group, 1, 1)
+
+    def coordinate(self, rank: int) -> ParallelDims:
+        """Where `rank` is along each."""
+        data, pipeline = divmod(rank, self.pipeline)
+        return ParallelDims(*divmod(data, self.shard), pipeline)

@@ -1,0 +1,1 @@
+"""What strategies need that cut a model into stages."""

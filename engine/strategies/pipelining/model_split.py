@@ -1,0 +1,263 @@
+"""Where a model may be cut into pipeline stages, and the stages themselves.
+
+A model is traced with torch.fx, once in training and once in evaluation mode, because functional calls
+bake `training=self.training` into the graph. A place is the output of a node after which the graph may
+be cut. It has to keep these rules, each of which gave wrong or failing stages when ignored:
+
+- a single tensor crosses, so that nothing but activations travels between stages;
+- that tensor is no view, and nothing after the cut changes it in place (it arrives as a leaf that needs
+  a gradient);
+- no parameter or buffer is used on both sides (it would be stepped twice);
+- both traces have the place, with the same parameters before it.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx, nn
+
+from engine.parallel.cut import CannotCut
+
+
+@dataclass(frozen=True, slots=True)
+class CutPlace:
+    """A place to cut: after graph node `node`, which belongs to the submodule `module` (dotted path)."""
+
+    node: str
+    module: str
+
+
+@dataclass(frozen=True)
+class Traces:
+    """A model's graph in training and in evaluation mode, and the places that both have, in order."""
+
+    train: fx.Graph
+    eval: fx.Graph
+    places: tuple[CutPlace, ...]
+
+
+VIEWS = frozenset(
+    {
+        "chunk", "detach", "diagonal", "expand", "expand_as", "flatten", "movedim", "moveaxis", "narrow", "permute",
+        "ravel", "reshape", "select", "split", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose",
+        "type_as", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as", "getitem",
+    }
+)  # fmt: skip
+"""Functions and methods whose result may share memory with their input."""
+
+PASSING = frozenset({"contiguous", "dropout", "stochastic_depth", "to", "float"})
+"""Functions and methods that may hand their input on as it is."""
+
+NOT_TENSORS = frozenset({"getattr", "size", "dim", "numel", "_assert", "len", "eq", "ne", "floordiv", "mod"})
+"""Functions and methods that make numbers, shapes or truth values."""
+
+_VIEW_MODULES = (nn.Flatten, nn.Unflatten)
+_PASSING_MODULES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+_TUPLE_MODULES = (nn.MultiheadAttention, nn.RNNBase)
+
+
+def cut_places(model: nn.Module) -> list[CutPlace]:
+    """All places where `model` may be cut, in the order of its computation.
+
+    Nothing is computed, so the model may be on the meta device. The modes of its modules are left as
+    they were. Raises CannotCut where there is none, or where the model cannot be traced.
+    """
+    return list(trace(model).places)
+
+
+def trace(model: nn.Module) -> Traces:
+    """Traces `model` in both modes; raises CannotCut as `cut_places` does."""
+    with _modes_kept(model):
+        in_training = _graph(model.train())
+        in_evaluation = _graph(model.eval())
+    modules = dict(model.named_modules())
+    places = _common(_places(model, in_training, modules), _places(model, in_evaluation, modules))
+    if not places:
+        raise CannotCut("there is no place where a single tensor passes from one part of it to the next")
+    return Traces(in_training, in_evaluation, places)
+
+
+@contextmanager
+def _modes_kept(model: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _graph(model: nn.Module) -> fx.Graph:
+    try:
+        graph = fx.Tracer().trace(model)
+    except Exception as error:
+        # Tracing runs the model's own Python, which may fail in any way.
+        raise CannotCut(f"its computation depends on its input in a way that cannot be traced ({error})") from error
+    result = next(node for node in graph.nodes if node.op == "output").args[0]
+    if not isinstance(result, fx.Node):
+        raise CannotCut("it gives more than one output")
+    if sum(node.op == "placeholder" and bool(node.users) for node in graph.nodes) != 1:
+        raise CannotCut("it takes more than one input")
+    # Constants stand next to their first use, so that they do not cross where they need not. Moving them leaves the
+    # order of all others as it is, and none of them uses another.
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    for node in [node for node in order if node.op == "get_attr" and node.users]:
+        min(node.users, key=order.__getitem__).prepend(node)
+    return graph
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The places of one graph, each with its node's number and how many parameters and buffers are used until it."""
+
+    places: dict[CutPlace, tuple[int, int]]
+    first_used: dict[int, int]
+    """The number of the node that first uses a parameter or buffer, by its id; in order."""
+
+
+def _common(one: _Found, other: _Found) -> tuple[CutPlace, ...]:
+    """The places that both graphs have, with the same parameters and buffers before them.
+
+    They are the same if they are as many, and the last of the one's that the other uses comes before its place.
+    """
+    used = iter([*one.first_used.items(), (0, sys.maxsize)])
+    tensor, first = next(used)
+    last_there = -1
+    found = []
+    for place, (number, count) in one.places.items():
+        while first <= number:
+            last_there = max(last_there, other.first_used.get(tensor, sys.maxsize))
+            tensor, first = next(used)
+        number_there, count_there = other.places.get(place, (-1, -1))
+        if count == count_there and last_there <= number_there:
+            found.append(place)
+    return tuple(found)
+
+
+def _places(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _Found:
+    nodes = list(graph.nodes)
+    order = {node: number for number, node in enumerate(nodes)}
+    last_use = [max((order[user] for user in node.users), default=-1) for node in nodes]
+    used_up = Counter(last_use)
+    held = [_held(model, node, modules) for node in nodes]
+    last_held = {tensor: number for number, tensors in enumerate(held) for tensor in tensors}
+    last_computing = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=-1)
+    found: dict[CutPlace, tuple[int, int]] = {}
+    first_used: dict[int, int] = {}
+    alive = 0  # tensors that are still to be used
+    held_until = -1
+    for number, node in enumerate(nodes[: last_computing + 1]):
+        for tensor in held[number]:
+            first_used.setdefault(tensor, number)
+            held_until = max(held_until, last_held[tensor])
+        alive += (last_use[number] > number) - used_up[number]
+        if alive != 1 or last_use[number] <= number or held_until > number or number == last_computing:
+            continue
+        if _is_fresh_tensor(node, modules) and not _changed_in_place(node, modules):
+            found[CutPlace(node.name, module_of(node))] = (number, len(first_used))
+    return _Found(found, first_used)
+
+
+def _held(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]) -> set[int]:
+    """The ids of the parameters and buffers that `node` uses."""
+    if node.op == "call_module":
+        module = modules[str(node.target)]
+        return {id(tensor) for tensors in (module.parameters(), module.buffers()) for tensor in tensors}
+    if node.op == "get_attr":
+        value: Any = model
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        return {id(value)}
+    return set()
+
+
+def _function(node: fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+def _is_fresh_tensor(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Whether `node` makes a tensor that shares no memory with another."""
+    while True:
+        if node.op == "call_module":
+            module = modules[str(node.target)]
+            if isinstance(module, (*_VIEW_MODULES, *_TUPLE_MODULES)):
+                return False
+            passes = isinstance(module, _PASSING_MODULES)
+        elif node.op in ("call_function", "call_method"):
+            name = _function(node)
+            if name in VIEWS or name in NOT_TENSORS:
+                return False
+            passes = name in PASSING
+        else:
+            return False
+        if not passes and not _is_in_place(node, modules):
+            return True
+        if not node.args or not isinstance(node.args[0], fx.Node):
+            return False
+        node = node.args[0]
+
+
+def _is_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    if node.op == "call_module":
+        return bool(getattr(modules[str(node.target)], "inplace", False))
+    if node.op == "call_method":
+        name = str(node.target)
+        return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+    if node.op == "call_function":
+        name = _function(node)
+        in_operator = getattr(operator, name, None) is node.target and name.startswith("i") and name[1:] in _IN_PLACE
+        return in_operator or name.endswith("_") or bool(node.kwargs.get("inplace", False)) or name == "setitem"
+    return False
+
+
+_IN_PLACE = frozenset({"add", "sub", "mul", "truediv", "floordiv", "pow", "matmul", "and", "or", "xor"})
+
+
+def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Whether a user of `node`, or of what shares its memory, changes it in place."""
+    for user in node.users:
+        if user.args and user.args[0] is node and _is_in_place(user, modules):
+            return True
+        shares = user.op.startswith("call_") and _function(user) not in NOT_TENSORS
+        if shares and not _is_fresh_tensor(user, modules) and _changed_in_place(user, modules):
+            return True
+    return False
+
+
+def module_of(node: fx.Node) -> str:
+    """The submodule that `node` belongs to, as a dotted path; the node's name where it belongs to none."""
+    if node.op == "call_module":
+        return str(node.target)
+    stack = node.meta.get("nn_module_stack")
+    return str(next(reversed(stack))) if stack else node.name
+
+
+def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPlace]) -> list[fx.GraphModule]:
+    """Cuts `graph` after each of `cuts`. The parts share their parameters with `model`, under its names.
+
+    The output of each part is contiguous, since NCCL has sent wrong values between differing strides
+    (pytorch#62283).
+    """
+    ends = {cut.node for cut in cuts}
+    parts: list[fx.GraphModule] = []
+    part = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        if node.op == "output":
+            part.output(copies[node.args[0]])
+            parts.append(fx.GraphModule(model, part, "Stage"))
+            break
+        copies[node] = part.node_copy(node, copies.__getitem__)
+        if node.name in ends:
+            part.output(part.call_method("contiguous", (copies[node],)))
+            parts.append(fx.GraphModule(model, part, "Stage"))
+            part = fx.Graph()
+            copies = {node: part.placeholder("received")}
+    return parts

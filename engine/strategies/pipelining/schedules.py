@@ -1,0 +1,52 @@
+"""The schedules of torch.distributed.pipelining. Importing this costs as much as importing that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from torch import Tensor
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
+)
+
+from engine.strategies.pipelining.timeline import Kind, Order, Pass, gpipe, one_f_one_b
+
+SINGLE: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+"""Schedules of one stage per device."""
+MULTI: dict[str, Any] = {
+    "interleaved_1f1b": ScheduleInterleaved1F1B,
+    "zb1p": ScheduleInterleavedZeroBubble,
+    "zbv": ScheduleZBVZeroBubble,
+}
+"""Schedules of several, with which one may do as well."""
+
+
+def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:
+    """The schedule of this rank's `stages`, in the order of the computation; `loss` is summed over microbatches."""
+    options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}
+    if name in SINGLE:
+        (stage,) = stages
+        return SINGLE[name](stage, microbatches, **options)
+    return MULTI[name](list(stages), microbatches, **options)
+
+
+def order(name: str, schedule: Any, devices: int, microbatches: int) -> Order:
+    """What each device does in a `schedule` that `build` made under `name`."""
+    if name == "gpipe":
+        return gpipe(devices, microbatches)
+    if name == "1f1b":
+        return one_f_one_b(devices, microbatches)
+    return tuple(
+        tuple(
+            Pass(cast(Kind, action.computation_type.value), action.stage_index, action.microbatch_index)
+            for action in schedule.pipeline_order[place]
+            if action is not None
+        )
+        for place in range(devices)
+    )

@@ -1,0 +1,92 @@
+"""One stage of a pipeline, as torch.distributed.pipelining calls it. Importing this costs as much as importing that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, fx, nn
+from torch.distributed.pipelining import PipelineStage
+
+from engine.strategies.pipelining.timeline import ScheduleProfiler
+from engine.strategies.recompute import recomputed
+from engine.torch_compat import greet_no_own_rank, send_no_missing_gradient
+
+
+class StageModule(nn.Module):
+    """A part of the model under the job's precision, with contiguous gradients going back.
+
+    With `recompute` it keeps its input alone, and computes the rest again in the backward pass. With
+    `divided_backward` what it gives on takes a gradient even if all of the stage is frozen: torch's divided backward
+    pass loses the gradients of weights between an input that takes none and the first one that does.
+    """
+
+    def __init__(
+        self,
+        part: fx.GraphModule,
+        autocast: Callable[[], AbstractContextManager[None]],
+        *,
+        recompute: bool = False,
+        divided_backward: bool = False,
+    ) -> None:
+        super().__init__()
+        self.part = part
+        self._autocast = autocast
+        self._divided = divided_backward
+        self._compute: Callable[[Tensor], Tensor] = recomputed(part.forward, part) if recompute else part.forward
+
+    def forward(self, received: Tensor) -> Tensor:
+        if received.requires_grad:
+            received.register_hook(_contiguous)
+        with self._autocast():
+            made = self._compute(received)
+        if self._divided and torch.is_grad_enabled() and not made.requires_grad:
+            made.requires_grad_()
+        return made
+
+
+def _contiguous(gradient: Tensor) -> Tensor:
+    """NCCL has sent wrong values between differing strides (pytorch#62283)."""
+    return gradient.contiguous()
+
+
+class RecordedStage(PipelineStage):
+    """A stage whose passes `profiler` notes.
+
+    `received` and `made` are its input and output of one microbatch on the meta device. Left open, torch learns their
+    shapes from a pass of its own, which before 2.14 moved BatchNorm's statistics.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        number: int,
+        stages: int,
+        *,
+        received: Tensor,
+        made: Tensor,
+        device: torch.device,
+        group: dist.ProcessGroup | None,
+        profiler: ScheduleProfiler,
+    ) -> None:
+        super().__init__(module, number, stages, device, received, made, group=group)
+        greet_no_own_rank(self)
+        send_no_missing_gradient(self)
+        self._profiler = profiler
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:
+        with self._profiler.timing("F", self.stage_index, fwd_chunk_id):
+            return super().forward_one_chunk(fwd_chunk_id, *args, **options)
+
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: Any = False
+    ) -> None:
+        with self._profiler.timing("B" if full_backward else "I", self.stage_index, bwd_chunk_id):
+            super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **options: Any) -> None:
+        with self._profiler.timing("W", self.stage_index, bwd_chunk_id):
+            super().backward_weight_one_chunk(bwd_chunk_id, *args, **options)

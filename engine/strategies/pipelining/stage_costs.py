@@ -1,0 +1,371 @@
+"""What each part of a model costs on the devices that will train it, measured in a short run.
+
+A pipeline of several ranks goes so, on the ranks of its first replica (the others only take the broadcast)::
+
+    traces = trace(model)                       # the model on the CPU, as it will be trained
+    mine = measure_place(model, traces, example, job=..., device=..., workers=..., clock=..., autocast=...)
+    gathered = ...                              # of all places, in order, e.g. by dist.gather_object
+    travel = seconds_per_byte(group, device)    # all places together
+    cut = assemble(model, traces, job=..., layout=..., places=gathered, travel=travel)  # place 0; raises CannotCut
+    ...                                         # cut is broadcast to all ranks
+    parts = split(model, traces.train, places_of(traces, cut))
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import msgspec
+import psutil
+import torch
+import torch.distributed as dist
+from torch import Tensor, fx, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from engine.contract.cut import Cut, Segment
+from engine.contract.job import Job
+from engine.optim.optimizer_step import Updater
+from engine.parallel.cut import CannotCut, automatic, stages
+from engine.parallel.layout import Layout
+from engine.parallel.peak_microbatches import in_flight
+from engine.strategies.pipelining.model_split import CutPlace, Traces, module_of, split
+
+PASSES = 2
+"""How often all segments are gone through: what else goes on for a while on the device then hits no segment each time."""
+RUNS = 3
+"""How often a segment is run in a pass at most; the least of its seconds counts."""
+ENOUGH_S = 2.0
+"""After its share of so many seconds a segment is not run again, once it has been warmed up; after all of them there is
+no other pass."""
+LONG_S = 0.5
+"""On the CPU, a run of so many seconds needs no other: what a first run costs besides is little against it."""
+USABLE = 0.9
+"""Of what is free: the rest is for work spaces, buffers of the traffic, and gaps between blocks of memory."""
+TRAVELLING_BYTES = 4 << 20
+"""What is sent to learn what travelling costs: about an activation's size."""
+TRAVELS = 3
+"""How often it is sent; the least of the seconds counts, since the first meeting takes longer."""
+STATE_BYTES = {"sgd": 12, "adam": 16, "adamw": 16}
+"""Weight, gradient and the optimizer's one or two averages of a parameter, all in fp32."""
+AVERAGE_BYTES = 4
+"""The moving average of a weight."""
+UPDATED = 1 << 22
+"""Parameters that the optimizer is timed on: more than the CPU's caches hold, as in a real model."""
+UPDATES = 3
+"""How often; the least of the seconds counts."""
+
+
+class Measured(NamedTuple):
+    """What one segment costs on one device, for one microbatch."""
+
+    forward_s: float
+    backward_s: float
+    activation_bytes: int
+    output_bytes: int
+
+
+class PlaceCosts(NamedTuple):
+    """What was measured at one place: plain values, which may travel between ranks."""
+
+    device: str
+    """As the job names it: a GPU's UUID, or "cpu"."""
+    segments: tuple[Measured, ...]
+    memory_bytes: int | None
+    """What its device has free for a stage; None where that is not known."""
+    update_s: float = 0.0
+    """What the optimizer takes for one parameter in one step."""
+
+
+def measure(
+    model: nn.Module,
+    traces: Traces,
+    example: Tensor,
+    *,
+    clock: Callable[[], float],
+    autocast: Callable[[], AbstractContextManager[None]],
+    progress: Callable[[float], None] = lambda _: None,
+) -> list[Measured]:
+    """Runs the segments between neighbouring places forward and backward on `example`'s device.
+
+    `example` is one microbatch [n, channels, height, width]; `clock` gives seconds after having waited for the
+    device; `autocast` makes the context of a forward pass; `progress` is told the share that is done. The model
+    may be anywhere: each segment is copied to the device by itself and dropped again, so that weights, buffers,
+    gradients, modes and random states stay as they are, and a model larger than the device's memory can be
+    measured. Raises CannotCut where a single segment does not fit.
+    """
+    parts = split(model, traces.train, traces.places)
+    cuda = [example.device] if example.device.type == "cuda" else []
+    begun = clock()
+    best: list[Measured] = []
+    with torch.random.fork_rng(devices=cuda):
+        for number in range(PASSES):
+            found: list[Measured] = []
+            for segment in _segments_in_turn(parts, traces, example, clock, autocast):
+                found.append(segment)
+                progress((number + len(found) / len(parts)) / PASSES)
+            best = [_least(*both) for both in zip(best, found, strict=True)] if best else found
+            if clock() - begun > ENOUGH_S:
+                break
+    progress(1.0)
+    return best
+
+
+def _segments_in_turn(
+    parts: Sequence[fx.GraphModule],
+    traces: Traces,
+    crossing: Tensor,
+    clock: Callable[[], float],
+    autocast: Callable[[], AbstractContextManager[None]],
+) -> Iterator[Measured]:
+    pictures = len(crossing)
+    for number, part in enumerate(parts):
+        try:
+            segment = _Run(part, crossing, clock, autocast)
+            segment.repeat(ENOUGH_S / len(parts) / PASSES)
+        except torch.OutOfMemoryError as error:
+            raise CannotCut(
+                f"its part up to {_end(traces, number)} alone, with {pictures} pictures, does not fit into "
+                f"the memory of a device",
+                field="devices",
+                remedy="Use more microbatches, a smaller batch size or smaller pictures.",
+            ) from error
+        crossing = segment.output
+        segment.drop()
+        yield segment.measured
+
+
+def _least(one: Measured, other: Measured) -> Measured:
+    return one._replace(forward_s=min(one.forward_s, other.forward_s), backward_s=min(one.backward_s, other.backward_s))
+
+
+class _Run:
+    """One segment on the device of what it receives, in a copy that is to be dropped."""
+
+    output: Tensor
+    """What the next segment receives."""
+    measured: Measured
+
+    def __init__(
+        self,
+        part: fx.GraphModule,
+        received: Tensor,
+        clock: Callable[[], float],
+        autocast: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self.part = copy.deepcopy(part).to(received.device)
+        self.received = received
+        self.clock = clock
+        self.autocast = autocast
+
+    def repeat(self, enough_s: float) -> None:
+        begun = self.clock()
+        kept = _Kept([self.received, *self.part.parameters(), *self.part.buffers()])
+        with saved_tensors_hooks(kept.pack, kept.unpack):
+            output, forward_s, backward_s = self._once()
+        kept.pack(output)
+        # A GPU's first run may load kernels and libraries for seconds.
+        on_cpu = self.received.device.type == "cpu"
+        needed = 2 if on_cpu else 3
+        for run in range(1, RUNS):
+            spent = self.clock() - begun
+            if (on_cpu and spent > LONG_S) or (run >= needed and spent > enough_s):
+                break
+            _, forward, backward = self._once()
+            forward_s, backward_s = min(forward_s, forward), min(backward_s, backward)
+        self.measured = Measured(forward_s, backward_s, kept.size, output.numel() * output.element_size())
+        self.output = output.detach().requires_grad_(output.requires_grad)
+
+    def drop(self) -> None:
+        """Frees the copy, which would else be there until Python looks for circles: a graph and its module hold
+        each other."""
+        self.part.to("meta")
+
+    def _once(self) -> tuple[Tensor, float, float]:
+        """The output, and the seconds forward and backward."""
+        received = self.received.detach().requires_grad_(self.received.requires_grad)
+        begun = self.clock()
+        with self.autocast():
+            output: Tensor = self.part(received)
+        forward_s = self.clock() - begun
+        if not output.requires_grad:
+            return output, forward_s, 0.0
+        gradient = torch.ones_like(output)
+        begun = self.clock()
+        output.backward(gradient)
+        return output, forward_s, self.clock() - begun
+
+
+class _Kept:
+    """Adds up the memory of the tensors that autograd keeps, each piece of memory once and none of `others`."""
+
+    def __init__(self, others: Sequence[Tensor]) -> None:
+        self._seen = {tensor.untyped_storage().data_ptr() for tensor in others}
+        self.size = 0
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._seen:
+            self._seen.add(storage.data_ptr())
+            self.size += storage.nbytes()
+        return tensor.detach()  # as it is, an output would hold itself
+
+    def unpack(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+
+def _end(traces: Traces, number: int) -> str:
+    return traces.places[number].module if number < len(traces.places) else "its end"
+
+
+def measure_place(
+    model: nn.Module,
+    traces: Traces,
+    example: Tensor,
+    *,
+    job: Job,
+    device: str,
+    workers: int,
+    clock: Callable[[], float],
+    autocast: Callable[[], AbstractContextManager[None]],
+    progress: Callable[[float], None] = lambda _: None,
+) -> PlaceCosts:
+    """`measure`, the optimizer's costs and the free memory of this rank's device, which the job calls `device`.
+
+    `workers` of the run's ranks share the CPU's memory.
+    """
+    free = free_bytes(example.device, workers)
+    costs = measure(model, traces, example, clock=clock, autocast=autocast, progress=progress)
+    return PlaceCosts(device, tuple(costs), free, update_s(job, example.device, clock))
+
+
+def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> float:
+    """Seconds per parameter of a step of the job's optimizer, with its clipping and its averages."""
+    tensors = [nn.Parameter(torch.ones(UPDATED // 4, device=device)) for _ in range(4)]
+    for tensor in tensors:
+        tensor.grad = torch.ones_like(tensor)
+    plain = msgspec.structs.replace(job, schedule="none", precision="fp32")  # which scales no gradients
+    updater = Updater([(str(number), tensor) for number, tensor in enumerate(tensors)], plain, 1, device)
+    seconds = []
+    for _ in range(UPDATES):
+        begun = clock()
+        updater.step()
+        seconds.append(clock() - begun)
+    return min(seconds) / UPDATED
+
+
+def free_bytes(device: torch.device, workers: int) -> int:
+    """What `device` has free for one rank, of which `workers` share the CPU's memory."""
+    if device.type != "cuda":
+        return int(psutil.virtual_memory().available / max(1, workers) * USABLE)
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int((free + unused) * USABLE)
+
+
+def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> float:
+    """What a byte costs from one rank of `group` (None for all) to the next, the slowest of the neighbours.
+
+    Blocks; all ranks of the group call it together and are told the same. 0 where there is but one rank.
+    """
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=device)
+    answer = torch.zeros(1, dtype=torch.uint8, device=device)
+    slowest = torch.zeros(1, dtype=torch.float64, device=device)
+    for sender in range(world - 1):
+        if rank == sender:
+            seconds = math.inf
+            for _ in range(TRAVELS):
+                begun = time.perf_counter()
+                dist.send(load, group=group, group_dst=sender + 1)
+                dist.recv(answer, group=group, group_src=sender + 1)
+                answer.item()  # waits for the device
+                seconds = min(seconds, time.perf_counter() - begun)
+            slowest.fill_(seconds)
+        elif rank == sender + 1:
+            for _ in range(TRAVELS):
+                dist.recv(load, group=group, group_src=sender)
+                dist.send(answer, group=group, group_dst=sender)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group)
+    return float(slowest.item()) / TRAVELLING_BYTES
+
+
+def assemble(
+    model: nn.Module,
+    traces: Traces,
+    *,
+    job: Job,
+    layout: Layout,
+    places: Sequence[PlaceCosts],
+    travel: float,
+) -> Cut:
+    """The cut of `job`: its own `cuts` where it names some, else those that balance what was measured.
+
+    `places` are of one replica, in order; `travel` is what `seconds_per_byte` gave. Raises CannotCut.
+    """
+    if layout.microbatches is None:
+        raise CannotCut(
+            f"a batch of {job.batch_size} cannot be divided into microbatches for {job.pipeline_schedule}",
+            field="batch_size",
+            remedy="Set another batch size.",
+        )
+    pictures = job.batch_size // (layout.replicas * job.accumulation * layout.microbatches)
+    cut = Cut(
+        segments=_segments(model, traces, places, layout.microbatches * job.accumulation),
+        cuts=job.cuts,
+        stage_places=layout.stage_places,
+        devices=tuple(place.device for place in places),
+        microbatch_size=max(1, pictures),
+        microbatches=layout.microbatches,
+        in_flight=in_flight(job.pipeline_schedule, layout.microbatches, layout.stage_places),
+        state_bytes=STATE_BYTES[job.optimizer] + (AVERAGE_BYTES if job.ema_decay is not None else 0),
+        memory_bytes=tuple(place.memory_bytes for place in places),
+        seconds_per_byte=travel,
+        recomputed=job.activation_checkpointing,
+        phased=layout.microbatches > 1 and job.pipeline_schedule == "gpipe",
+        chosen=False,
+    )
+    if not job.cuts:
+        return automatic(cut)
+    try:
+        stages(cut)
+    except ValueError as error:
+        raise CannotCut(str(error), field="cuts", remedy="Name other places, or leave them to be chosen.") from error
+    return cut
+
+
+def _segments(model: nn.Module, traces: Traces, places: Sequence[PlaceCosts], microbatches: int) -> tuple[Segment, ...]:
+    """`microbatches` go through the model for each step of the optimizer, whose time they share."""
+    segments = []
+    for number, part in enumerate(split(model, traces.train, traces.places)):
+        costs = [place.segments[number] for place in places]
+        computing = [node for node in part.graph.nodes if node.op.startswith("call_")]
+        trained = sum(parameter.numel() for parameter in part.parameters() if parameter.requires_grad)
+        cut = traces.places[number] if number < len(traces.places) else None
+        segments.append(
+            Segment(
+                place=cut.node if cut else "",
+                module=cut.module if cut else module_of(computing[-1]),
+                layers=sum(any(True for _ in module.parameters(recurse=False)) for module in part.modules()),
+                parameters=sum(parameter.numel() for parameter in part.parameters()),
+                forward_s=tuple(cost.forward_s for cost in costs),
+                backward_s=tuple(
+                    cost.backward_s + place.update_s * trained / microbatches
+                    for cost, place in zip(costs, places, strict=True)
+                ),
+                activation_bytes=max(cost.activation_bytes for cost in costs),
+                output_bytes=max(cost.output_bytes for cost in costs),
+                first_module=module_of(computing[0]),
+            )
+        )
+    return tuple(segments)
+
+
+def places_of(traces: Traces, cut: Cut) -> tuple[CutPlace, ...]:
+    """The places of `cut` among those of `traces`, for `split`."""
+    by_name = {place.node: place for place in traces.places}
+    return tuple(by_name[name] for name in cut.cuts)

@@ -1,0 +1,194 @@
+"""What the ranks of a pipeline did when in a step, and how much of their time a schedule leaves idle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, cast
+
+import torch
+
+from engine.contract.events import Action, ScheduleTraced
+from engine.strategies.collectives import Collectives
+from engine.strategies.profiler import StepProfiler
+
+Kind = Literal["F", "B", "I", "W"]
+COSTS: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
+"""What the passes of a stage cost in theory: a backward pass twice a forward pass, its two halves the same."""
+
+
+class Pass(NamedTuple):
+    """What is to be done for one microbatch at one stage; see `Action` for the kinds."""
+
+    kind: Kind
+    stage: int
+    microbatch: int
+
+
+Order = tuple[tuple[Pass, ...], ...]
+"""The passes of each place, in the order in which it goes through them."""
+
+
+def gpipe(devices: int, microbatches: int) -> Order:
+    """All forward passes, then all backward passes (Huang et al. 2019)."""
+    return tuple(
+        tuple(Pass(kind, stage, number) for kind in ("F", "B") for number in range(microbatches))
+        for stage in range(devices)
+    )
+
+
+def one_f_one_b(devices: int, microbatches: int) -> Order:
+    """As many forward passes as there are stages behind, then one of each in turn (Narayanan et al. 2019)."""
+    return tuple(tuple(_one_f_one_b(stage, devices - 1 - stage, microbatches)) for stage in range(devices))
+
+
+def _one_f_one_b(stage: int, ahead: int, microbatches: int) -> Iterator[Pass]:
+    ahead = min(ahead, microbatches)
+    yield from (Pass("F", stage, number) for number in range(ahead))
+    for number in range(microbatches):
+        if ahead + number < microbatches:
+            yield Pass("F", stage, ahead + number)
+        yield Pass("B", stage, number)
+
+
+def simulated(order: Order) -> list[list[tuple[float, float]]]:
+    """When each pass of `order` begins and ends where all stages cost the same and travelling costs nothing.
+
+    In units of a device's forward pass of one microbatch through all its stages. Each place goes through its
+    passes in their order, and each pass begins when what it needs is there: a forward pass that of the stage
+    before, a backward pass that of the stage behind and its own forward pass, the weights' the inputs'.
+    Raises ValueError where an order waits for itself.
+    """
+    stages = {task.stage for passes in order for task in passes}
+    share = len(order) / len(stages)
+    ended: dict[Pass, float] = {}
+    times: list[list[tuple[float, float]]] = [[] for _ in order]
+    while any(len(times[place]) < len(passes) for place, passes in enumerate(order)):
+        moved = False
+        for place, passes in enumerate(order):
+            for task in passes[len(times[place]) :]:
+                needed = _needs(task, max(stages))
+                if not all(any(other in ended for other in either) for either in needed):
+                    break
+                ready = max((ended[other] for either in needed for other in either if other in ended), default=0.0)
+                begin = max(ready, times[place][-1][1] if times[place] else 0.0)
+                ended[task] = begin + COSTS[task.kind] * share
+                times[place].append((begin, ended[task]))
+                moved = True
+        if not moved:
+            raise ValueError("This order of passes waits for itself.")
+    return times
+
+
+def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
+    """What has to be done before `task`: one of each."""
+    kind, stage, number = task
+    if kind == "F":
+        return [(Pass("F", stage - 1, number),)] if stage else []
+    if kind == "W":
+        return [(Pass("I", stage, number),)]
+    own: list[tuple[Pass, ...]] = [(Pass("F", stage, number),)]
+    return own if stage == last else [*own, (Pass("B", stage + 1, number), Pass("I", stage + 1, number))]
+
+
+def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
+    """The share of the places' time, from the first begin to the last end, in which they did nothing."""
+    every = [each for place in times for each in place]
+    span = max(end for _, end in every) - min(begin for begin, _ in every)
+    return 1.0 - sum(end - begin for begin, end in every) / (span * len(times))
+
+
+class ScheduleProfiler(StepProfiler):
+    """For pipelines: tells what the `devices` ranks of the first one did when in a step, beside what `schedule` costs in theory
+    (`theory`, the share of the time that it leaves idle).
+
+    While it records, each rank notes when each pass of its stages begins and ends. On the CPU by the clock that all processes
+    of a machine share. On a GPU by events in its stream, which cost the step nothing and are read afterwards; they are put on
+    the host's clock by one event at which both were read together.
+    """
+
+    records = True
+    schedule: str
+    devices: int
+    theory: float
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._device = device
+        self._passes: list[tuple[Pass, Any, Any]] = []
+        self._base: tuple[Any, float] | None = None
+
+    def begin(self, *, record: bool) -> None:
+        super().begin(record=record)
+        if record and self._device.type == "cuda":
+            event = self._now()
+            event.synchronize()
+            self._base = event, time.perf_counter()
+
+    def forget(self) -> None:
+        """What was noted so far does not count."""
+        self._passes = []
+
+    @contextmanager
+    def timing(self, kind: Kind, stage: int, microbatch: int) -> Iterator[None]:
+        if not self.recording:
+            yield
+            return
+        begin = self._now()
+        yield
+        self._passes.append((Pass(kind, stage, microbatch), begin, self._now()))
+
+    def extend(self) -> None:
+        """What was done since the last pass ended belongs to it."""
+        if self.recording and self._passes:
+            task, begin, _ = self._passes[-1]
+            self._passes[-1] = task, begin, self._now()
+
+    def noted(self) -> list[tuple[Pass, float, float]]:
+        """What was noted, in order, in seconds of the host's clock; waits for the device."""
+        return [(task, self._seconds(begin), self._seconds(end)) for task, begin, end in self._passes]
+
+    def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
+        ranks = collectives.gather_objects(self.noted())
+        return None if ranks is None else traced(step, self.schedule, ranks[: self.devices], self.theory)
+
+    def _now(self) -> Any:
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _seconds(self, when: Any) -> float:
+        if self._base is None:
+            return cast(float, when)
+        event, seconds = self._base
+        when.synchronize()
+        return seconds + float(event.elapsed_time(when)) / 1e3
+
+
+def traced(
+    step: int, schedule: str, ranks: Iterable[list[tuple[Pass, float, float]]], theory: float
+) -> ScheduleTraced | None:
+    """What the ranks noted of one step, as an event; None where they noted nothing."""
+    noted = [list(passes) for passes in ranks]
+    times = [[(begin, end) for _, begin, end in passes] for passes in noted]
+    every = [each for place in times for each in place]
+    if not every:
+        return None
+    first = min(begin for begin, _ in every)
+    return ScheduleTraced(
+        step=step,
+        schedule=schedule,
+        ranks=tuple(
+            tuple(
+                Action(task.kind, task.stage, task.microbatch, begin - first, end - first)
+                for task, begin, end in passes
+            )
+            for passes in noted
+        ),
+        span_s=max(end for _, end in every) - first,
+        bubble=idle_share(times),
+        theory=theory,
+    )

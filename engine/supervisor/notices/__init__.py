@@ -1,0 +1,1 @@
+"""Notices to the user of what becomes of a run."""

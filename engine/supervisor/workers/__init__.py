@@ -1,0 +1,1 @@
+"""A run's worker processes: started, watched and ended."""

@@ -1,0 +1,238 @@
+"""The workers of one run, from their start to their end: heard, watched, and ended together."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+import psutil
+
+from engine.contract.events import AnyEvent, Failed, LogLine
+from engine.contract.protocol import Command, FrameError, Pause, SaveElsewhere, Stop
+from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
+from engine.supervisor.workers import failures
+from engine.supervisor.workers.shutdown import FAILED_S, STOP_S, Ending
+from engine.supervisor.workers.watchdog import HangWatch, Limits
+from engine.supervisor.workers.worker_process import WorkerProcess
+
+SETTLE_S = 0.5
+"""After a first failure that may follow from another, how long that one is waited for before the cause is named."""
+LINGER_S = 10.0
+"""How long workers that have said all they had to say may take to be gone."""
+_POLL_S = 0.05
+_NOTHING_TO_SAVE = ("fault", "out_of_memory")
+"""Kinds of a failure after which the other ranks, which wait for the one that failed, have nothing left to do."""
+
+
+class Group:
+    """Starts the workers of a run once, hands on to `tell` what they say, and ends all of them when one fails.
+
+    `failure` is what the group failed of, None as long as it has not; it is told of once.
+    """
+
+    def __init__(
+        self, tell: Callable[[AnyEvent], object], selector: selectors.BaseSelector, world_size: int, limits: Limits
+    ) -> None:
+        self.workers: list[WorkerProcess] = []
+        self.failure: Failed | None = None
+        self._tell = tell
+        self._selector = selector
+        self._world_size = world_size
+        self._limits = limits
+        self._hangs: HangWatch | None = None
+        self._ending: Ending | None = None
+        self._failures: list[tuple[float, failures.Failure]] = []
+        self._all_said_at: float | None = None
+
+    def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:
+        """Starts a worker for each of `specs`, which runs `function` (see `WorkerProcess`)."""
+        for spec in specs:
+            worker = WorkerProcess(spec, function, fork=fork)
+            self.workers.append(worker)
+            assert worker.channel is not None
+            self._selector.register(worker.channel, selectors.EVENT_READ, lambda _, w=worker: self._hear(w))
+        self._hangs = HangWatch(len(specs), time.monotonic(), self._limits, self._stopped)
+
+    # How it stands
+
+    @property
+    def near_the_end(self) -> bool:
+        """Whether something is awaited that no file tells of."""
+        ended = any(worker.done is not None or worker.channel is None for worker in self.workers)
+        return ended or self._ending is not None or bool(self._failures)
+
+    @property
+    def gone(self) -> bool:
+        """Whether all is over: no worker is left, and what there was to say has been said."""
+        if self._failures and self.failure is None:
+            return False
+        if not self.workers:
+            return self._ending is not None or self.failure is not None
+        return all(worker.exit_code is not None and worker.channel is None for worker in self.workers)
+
+    @property
+    def completed(self) -> bool:
+        """Whether every worker came to the end of the training."""
+        return bool(self.workers) and all(
+            worker.done is not None and not worker.done.stopped for worker in self.workers
+        )
+
+    @property
+    def unsaved(self) -> str:
+        """Why the last state is not on disk, "" where it is."""
+        return next(
+            (worker.done.unsaved for worker in self.workers if worker.done is not None and worker.done.unsaved), ""
+        )
+
+    @property
+    def best(self) -> WorkerDone | None:
+        """The word of the worker that knows the best measures."""
+        return next((worker.done for worker in self.workers if worker.done is not None and worker.done.best), None)
+
+    @property
+    def forced(self) -> set[int]:
+        """The ranks that did not end when asked."""
+        return self._ending.forced if self._ending is not None else set()
+
+    @property
+    def ending_since(self) -> float | None:
+        return self._ending.began if self._ending is not None else None
+
+    # What is done with it
+
+    def send(self, command: Command) -> None:
+        for worker in self.workers:
+            worker.send(command)
+
+    def stop(self, message: Stop | Pause) -> None:
+        """Asks for an orderly end: the step in hand is finished and the last state is saved."""
+        if self._ending is None:
+            self._ending = Ending(self.workers, STOP_S, message)
+
+    def save_elsewhere(self, command: SaveElsewhere) -> None:
+        """Hands it on; a run that was to stop has as long again for it."""
+        self.send(command)
+        if self._ending is not None:
+            self._ending.wait_longer(STOP_S)
+
+    def hurry(self) -> None:
+        """No longer waits for an orderly end."""
+        if self._ending is not None:
+            self._ending.hurry()
+
+    def kill(self) -> None:
+        """Ends all workers at once and waits for it."""
+        for worker in self.workers:
+            worker.kill(hard=True)
+        for worker in self.workers:
+            while worker.poll() is None:
+                time.sleep(_POLL_S)
+
+    def fail(self, event: Failed, weight: int) -> None:
+        """Takes a failure into account, which is of a weight in `failures`."""
+        if self.failure is None:
+            self._failures.append((time.monotonic(), failures.Failure(event, weight)))
+        else:
+            self._tell(LogLine(text=event.cause, level="error", rank=event.rank))
+
+    def watch(self) -> None:
+        """Sees who has ended or hangs and does what follows from it; called often, until `gone`."""
+        for worker in self.workers:
+            if worker.poll() is None:
+                continue
+            while worker.channel is not None:  # what it said before it died
+                self._hear(worker)
+            if worker.done is None or worker.exit_code != 0:
+                self._died(worker)
+        self._judge()
+        if self._failures and self.failure is None:
+            certain = any(failure.weight == failures.CERTAIN for _, failure in self._failures)
+            settled = time.monotonic() - self._failures[0][0] > SETTLE_S
+            if certain or settled or all(worker.exit_code is not None for worker in self.workers):
+                self._name_the_cause()
+        self._end_those_who_linger()
+        if self._ending is not None:
+            self._ending.step()
+
+    def _judge(self) -> None:
+        if self._hangs is None or self._failures:
+            return
+        verdict = self._hangs.judge(time.monotonic())
+        if isinstance(verdict, Failed):
+            self.fail(verdict, failures.CERTAIN)
+        elif verdict is not None:
+            self._tell(verdict)
+
+    def _stopped(self, rank: int) -> int | None:
+        """The pid of a worker that a signal has stopped, None of one that was not; a debugger's does not count."""
+        pid = self.workers[rank].pid
+        with suppress(psutil.Error):
+            if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+                return pid
+        return None
+
+    def _died(self, worker: WorkerProcess) -> None:
+        known = {failure.event.rank for _, failure in self._failures}
+        if worker.rank not in known and worker.rank not in self.forced and self.failure is None:
+            assert worker.exit_code is not None
+            event = failures.death(worker.rank, worker.exit_code, worker.log)
+            self.fail(event, failures.weight_of_death(event, worker.exit_code))
+
+    def _name_the_cause(self) -> None:
+        root = failures.root_cause([failure for _, failure in self._failures])
+        self.failure = root.event
+        self._tell(root.event)
+        for _, failure in self._failures:
+            if failure is not root:
+                self._tell(LogLine(text=failure.event.cause, level="error", rank=failure.event.rank))
+        if self._ending is not None:
+            self._ending.hurry(FAILED_S)
+        elif root.event.kind in _NOTHING_TO_SAVE:
+            self._ending = Ending(self.workers, 0.0, None)
+        else:
+            self._ending = Ending(self.workers, FAILED_S, Stop())
+
+    def _end_those_who_linger(self) -> None:
+        """A worker whose work is done and whose process does not end, held up by a thread of some library's."""
+        if self._ending is not None or not self.workers or any(w.channel is not None for w in self.workers):
+            return
+        now = time.monotonic()
+        self._all_said_at = self._all_said_at or now
+        if now - self._all_said_at > LINGER_S:
+            self._ending = Ending(self.workers, 0.0, Stop())
+
+    # What they say
+
+    def _hear(self, worker: WorkerProcess) -> None:
+        channel = worker.channel
+        assert channel is not None
+        try:
+            messages = worker.receive()
+        except (FrameError, msgspec.DecodeError) as error:
+            broken = Failed(cause=f"Rank {worker.rank} broke the rules of its channel: {error}", rank=worker.rank)
+            self.fail(broken, failures.CERTAIN)
+            worker.close()
+            messages = []
+        assert self._hangs is not None
+        if messages:
+            self._hangs.heard(worker.rank, time.monotonic())
+        if worker.channel is None:
+            self._selector.unregister(channel)
+            self._hangs.left(worker.rank)
+        for message in messages:
+            self._take(worker, message)
+
+    def _take(self, worker: WorkerProcess, message: AnyEvent | Heartbeat | WorkerDone) -> None:
+        match message:
+            case Heartbeat():
+                assert self._hangs is not None
+                self._hangs.heard(worker.rank, time.monotonic(), message)
+            case WorkerDone():
+                worker.done = message
+            case Failed():
+                self.fail(message, failures.weight(message))
+            case _:
+                self._tell(message)

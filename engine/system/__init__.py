@@ -1,0 +1,1 @@
+"""What knows nothing of training: paths, files, locks, text, and what Linux offers. Neither torch nor Qt."""

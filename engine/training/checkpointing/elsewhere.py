@@ -1,0 +1,94 @@
+"""The last state of a run in a folder that its user names, where the disk of the run's own folder does not take it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from engine.contract.job import Job, save_job
+from engine.runs.folder import RunFolder
+from engine.training.checkpointing.checkpoint_files import CheckpointError, copy_checkpoint, sync, write_checkpoint
+
+
+class NotSavedElsewhere(Exception):  # noqa: N818 - the folder's fault
+    """The state could not be saved in the folder; the text says why, and nothing of it is left there."""
+
+
+def save_elsewhere(
+    folder: Path, own: RunFolder, job: Job, last: Mapping[str, Any] | None, best: Mapping[str, Tensor] | None
+) -> RunFolder:
+    """Makes a folder of the run's name in `folder`, laid out as the run's `own`: with its job, last.pt and best.pt. Which of
+    the two is None is copied, as far as the run has it and it can be read. All is on the disk when this returns.
+
+    Nothing is ever overwritten, so that a folder in which others may write, too, is no danger. Raises NotSavedElsewhere.
+    """
+    place = RunFolder(folder / own.run_id)
+    _check(folder, place, state_bytes(last) + state_bytes(best))
+    try:
+        place.path.mkdir(mode=0o700)
+    except OSError as error:
+        raise NotSavedElsewhere(f"{place.path} cannot be made: {error.strerror}.") from error
+    try:
+        save_job(own.job() or job, place.job_file)
+        best_sha256 = _put("best.pt", best, own, place)
+        _put("last.pt", last and {**last, **best_sha256}, own, place)
+        for path in (place.job_file, place.path, folder):
+            sync(path)
+    except (OSError, CheckpointError) as error:
+        shutil.rmtree(place.path, ignore_errors=True)
+        why = error.why if isinstance(error, CheckpointError) else f"{folder} cannot be written to: {error.strerror}."
+        raise NotSavedElsewhere(why) from error
+    return place
+
+
+def how_to_go_on(own: RunFolder, place: RunFolder, *, finished: bool) -> str:
+    """What to do with a state that was saved in `place`; one that is `finished` is not to be trained any further."""
+    back = f"Once there is room, copy what is in {place.path} over {own.path} and resume the run"
+    if finished:
+        return f"{back}."
+    words = ["footplate", "train", "--job", str(place.job_file), "--resume-from", str(place.checkpoints / "last.pt")]
+    return f"{back}, or go on in a new one: `{shlex.join(words)}`."
+
+
+def state_bytes(state: Any) -> int:
+    """How much memory the tensors of a nested state take."""
+    if isinstance(state, Tensor):
+        return state.nbytes
+    if isinstance(state, Mapping):
+        return sum(map(state_bytes, state.values()))
+    return sum(map(state_bytes, state)) if isinstance(state, list | tuple) else 0
+
+
+def _put(name: str, content: Any, own: RunFolder, place: RunFolder) -> dict[str, str]:
+    """Writes or copies a checkpoint; what last.pt is to say of a best.pt that was written."""
+    if content is not None:
+        return {"best_sha256": write_checkpoint(content, place.checkpoints / name).sha256}
+    with suppress(OSError):
+        copy_checkpoint(own.checkpoints / name, place.checkpoints / name)
+    return {}
+
+
+def _check(folder: Path, place: RunFolder, needed: int) -> None:
+    try:
+        if not folder.is_absolute() or not folder.exists():
+            raise NotSavedElsewhere(f"There is no folder {folder}.")
+        if not folder.is_dir():
+            raise NotSavedElsewhere(f"{folder} is no folder.")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise NotSavedElsewhere(f"{folder} cannot be written to.")
+        if os.path.lexists(place.path):
+            raise NotSavedElsewhere(f"{folder} holds a {place.run_id} already, which is not overwritten.")
+        free = shutil.disk_usage(folder).free
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise NotSavedElsewhere(f"{folder} cannot be looked into: {why}.") from error
+    if free < needed:
+        sizes = f"{free / 2**20:,.1f} MiB free, and the state takes {needed / 2**20:,.1f} MiB"
+        raise NotSavedElsewhere(f"The disk of {folder} has {sizes}.")

@@ -1,0 +1,251 @@
+"""Going on from a checkpoint of another run, of whatever strategy; to the bit where the devices are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import structs
+from torch import Tensor
+
+from engine.contract.cut import Cut
+from engine.contract.events import Warned
+from engine.contract.job import FIELDS, Job, deciding
+from engine.data.randomness import MIXED, UNMIXED, RandomStreams
+from engine.models.base import TaskError
+from engine.optim.optimizer_step import Updater
+from engine.strategies.base import Strategy, settled_precision
+from engine.strategies.collectives import Collectives
+from engine.training.autotune import computes_alike
+from engine.training.checkpointing.checkpoint_files import (
+    DamagedCheckpoint,
+    copy_checkpoint,
+    older_checkpoints,
+    read_checkpoint,
+    whole_checksum,
+)
+from engine.training.checkpointing.checkpointer import Place, Saver
+from engine.training.randomness import set_random_state
+
+_FIELD = "resume_from"
+_KEYS = {
+    "model", "optimizer", "random", "epoch", "done", "steps", "step", "validated", "shares", "classes", "best",
+    "best_epoch", "best_sha256", "job", "parts", "cut",
+}  # fmt: skip
+
+
+class Checkpoint:
+    """The last.pt that a job goes on from, or where that is damaged the one before it; `path` is which.
+
+    Reading it raises TaskError where it is no such file, or of another model, of other classes or of another
+    optimizer than the job's. `plain` is the state of the job's model, and `classes` are those of its dataset. All ranks read
+    it together.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        classes: Sequence[str],
+        plain: dict[str, Tensor],
+        collectives: Collectives,
+    ) -> None:
+        self._asked = Path(job.resume_from).expanduser()
+        self._job = job
+        self._divided: list[Warned] = []
+        self.path, self._content, digest = _whole(self._asked)
+        number = int(digest[:15], 16)
+        largest, smallest = collectives.all_reduce_max([number, -number])
+        if largest != -smallest:
+            message = f"{self._asked} was written anew while the ranks read it."
+            raise TaskError(_FIELD, message, "Wait until its run has ended, or give an older checkpoint of it.")
+        self._fits(classes, plain)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """The fields of the job that it was trained by, with what that had left open decided."""
+        fields: dict[str, Any] = self._content["job"]
+        return fields
+
+    @property
+    def streams(self) -> RandomStreams:
+        """The job's random streams: by the rule of the checkpoint's run, where they are to go on."""
+        same = self.job["seed"] == self._job.seed
+        return RandomStreams(self._job.seed, self._content.get("seed_rule", UNMIXED) if same else MIXED)
+
+    def place(self, steps: int) -> Place:
+        """Where the job goes on, with `steps` steps an epoch: after `done` steps of `epoch`.
+
+        Data come in an order of their own in every epoch, given by the seed. Where that is not the order of the
+        checkpoint's run any more, an epoch that it was in the middle of begins anew.
+        """
+        content = self._content
+        epoch, done = content["epoch"], content["done"]
+        if done == content["steps"]:
+            epoch, done = (epoch + 1, 0) if content["validated"] else (epoch, steps)
+        elif not self._same_order(steps):
+            done = 0
+        return Place(epoch=epoch, done=done, steps=steps, step=(epoch - 1) * steps + done)
+
+    def _same_order(self, steps: int) -> bool:
+        before = self._content["job"]
+        same = all(before.get(name, FIELDS[name].default) == getattr(self._job, name) for name in deciding("order"))
+        return same and self._content["steps"] == steps
+
+    def remarks(self, steps: int) -> list[Warned]:
+        """What the user should know of where the job goes on."""
+        content, place = self._content, self.place(steps)
+        remarks = list(self._divided)
+        if self.path != self._asked:
+            message = (
+                f"{self._asked} is damaged. {self.path.name}, the checkpoint before it, is gone on from: after step "
+                f"{content['step']:,}."
+            )
+            remarks.append(Warned(code="checkpoint_damaged", message=message))
+        if place.epoch > self._job.epochs:
+            message = (
+                f"{self.path} has {place.epoch - 1} epochs behind it, and the job asks for {self._job.epochs}: there is "
+                "nothing left to train. Set more epochs to go on."
+            )
+            remarks.append(Warned(code="nothing_left", message=message))
+        elif place.epoch == content["epoch"] and place.done < content["done"]:
+            message = (
+                f"Epoch {place.epoch} begins anew: {self.path} was written in its middle, by a run with another seed, "
+                "batch size, number of pictures or choice of them, and so another order of pictures."
+            )
+            remarks.append(Warned(code="epoch_anew", message=message))
+        return remarks
+
+    def divided(self, *, alone: bool) -> tuple[Job, int]:
+        """The job, and in how many parts an evaluation goes through a batch: in as many as the checkpoint's run had come to when
+        memory ran out, where they would need as much memory again and the worker is `alone`."""
+        job, before, parts = self._job, self.job, self._content["parts"]
+        if not alone or not _needs_alike(before, job):
+            return job, 1
+        if job.accumulation == parts["asked"] != before["accumulation"]:
+            job = structs.replace(job, accumulation=before["accumulation"])
+            message = (
+                f"Each batch is gone through in {before['accumulation']} parts, to which the run that this one goes on from "
+                "had come when memory ran out."
+            )
+            self._divided = [Warned(code="out_of_memory", message=message)]
+        return job, parts["evaluation"]
+
+    @property
+    def shares(self) -> tuple[float, ...] | None:
+        """How the checkpoint's run divided batches by speed, where the job does so, too, among the same devices."""
+        job, before = self._job, self.job
+        alike = tuple(before["devices"]) == job.devices and before["strategy"] == job.strategy
+        return tuple(self._content["shares"]) if alike and before["balance"] == job.balance == "speed" else None
+
+    def cut(self, job: Job) -> Cut | None:
+        """How the checkpoint's run cut the model, where `job`, with what it had left open decided, cuts it alike."""
+        if self._content["cut"] is None or not computes_alike(self.job, job):
+            return None
+        cut = msgspec.convert(self._content["cut"], Cut)
+        return cut if cut.cuts == job.cuts and cut.recomputed == job.activation_checkpointing else None
+
+    def take_over(self, strategy: Strategy, updater: Updater, saver: Saver, place: Place) -> None:
+        """Gives the strategy, the updater and the saver what the checkpoint holds, to go on at `place`.
+
+        Its best epoch is taken over together with the best.pt next to it, unless that is of a later one by now; and where
+        strategy, seed and number of devices are the same, every rank's random numbers. All ranks call it together, once.
+        """
+        content, last = self._content, saver.path("last")
+        if last.exists() and self.path.samefile(last):
+            saver.newest = Place(content["epoch"], content["done"], content["steps"], content["step"])
+        copied = strategy.spec.rank == 0 and self._copy_best(saver.path("best"))
+        if strategy.collectives.all_reduce_max([int(copied)])[0]:
+            saver.best, saver.best_epoch = content["best"], content["best_epoch"]
+            saver.best_sha256 = content["best_sha256"]
+        saver.stopping.load_state_dict(content.get("stopping", {}))
+        if place.epoch <= self._job.epochs:
+            strategy.load_state_dict(self._content.pop("model"))
+            # The place in the schedule is this job's, which may have more epochs or other batches.
+            updater.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
+            updater.go_to(place.step)
+        job, before = self._job, self.job
+        alike = all(before[name] == getattr(job, name) for name in ("strategy", "seed"))
+        if alike and len(before["devices"]) == len(job.devices):
+            set_random_state(content["random"][strategy.spec.rank])
+
+    def _copy_best(self, target: Path) -> bool:
+        source = self.path.with_name("best.pt")
+        if self._content["best_epoch"] is None:
+            return False
+        try:
+            if whole_checksum(source) != self._content["best_sha256"]:
+                return False
+            if not (target.exists() and source.samefile(target)):
+                copy_checkpoint(source, target)
+        except (OSError, DamagedCheckpoint):
+            return False
+        return True
+
+    def _fits(self, classes: Sequence[str], plain: dict[str, Tensor]) -> None:
+        before: dict[str, Any] = self._content["job"]
+        if tuple(self._content["classes"]) != tuple(classes):
+            message = (
+                f"{self.path} was trained on {_listed(self._content['classes'])}; the dataset has {_listed(classes)}."
+            )
+            raise TaskError(_FIELD, message, "Choose that run's dataset, or leave “Continue from” empty.")
+        state = self._content["model"]
+        shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+        if shapes != {name: tuple(tensor.shape) for name, tensor in plain.items()}:
+            model = before.get("model")
+            other = f"a run of {model}" if model != self._job.model else f"another form of {model}"
+            message = f"{self.path} comes from {other}, whose weights do not fit this job's {self._job.model}."
+            raise TaskError(_FIELD, message, "Choose that run's model and image size, or leave “Continue from” empty.")
+        if before.get("optimizer") != self._job.optimizer:
+            message = (
+                f"{self.path} was trained with the optimizer {before.get('optimizer')}, whose state is gone on from."
+            )
+            raise TaskError(_FIELD, message, f"Choose {before.get('optimizer')}, or leave “Continue from” empty.")
+
+
+def _needs_alike(before: dict[str, Any], job: Job) -> bool:
+    """Whether what did not fit into the memory of a job's devices would not into another's."""
+    alike = all(before[name] == getattr(job, name) for name in deciding("memory"))
+    return alike and tuple(before["devices"]) == job.devices and before["precision"] == settled_precision(job)
+
+
+def _whole(path: Path) -> tuple[Path, dict[str, Any], str]:
+    """The checkpoint at `path`, or of a last.pt that is damaged or cannot be read the newest whole one before it: which,
+    what it holds, and its SHA-256."""
+    try:
+        return path, *_read(path)
+    except FileNotFoundError:
+        raise TaskError(_FIELD, f"There is no file {path}.", "Check the spelling, or browse for it.") from None
+    except (DamagedCheckpoint, OSError) as error:
+        before = older_checkpoints(path.parent) if path.name == "last.pt" else []
+        for older in before:
+            try:
+                return older, *_read(older)
+            except (DamagedCheckpoint, OSError):
+                continue
+        if before:
+            message = (
+                f"{path} is damaged, and so is what was kept before it ({', '.join(file.name for file in before)})."
+            )
+            remedy = "Train anew; its best.pt, where that is whole, may be set as the weights file."
+        elif isinstance(error, OSError):
+            message, remedy = f"{path} cannot be read: {error.strerror}.", "Check the path."
+        else:
+            message, remedy = f"{path} is not a checkpoint, or a damaged one: {error}.", "Give a run's last.pt."
+        raise TaskError(_FIELD, message, remedy) from error
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str]:
+    content, digest = read_checkpoint(path)
+    if isinstance(content, dict) and content.keys() >= _KEYS:
+        return content, digest
+    if isinstance(content, dict) and content and all(isinstance(value, Tensor) for value in content.values()):
+        message = f"{path} holds weights alone, without the place in a training."
+        raise TaskError(_FIELD, message, "Give a run's last.pt, or set it as the weights file.")
+    raise TaskError(_FIELD, f"{path} is not a checkpoint of Footplate.", "Give a run's last.pt.")
+
+
+def _listed(classes: Sequence[str]) -> str:
+    named = ", ".join(classes[:3]) + (", …" if len(classes) > 3 else "")
+    return f"{len(classes)} classes ({named})"

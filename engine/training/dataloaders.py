@@ -1,0 +1,166 @@
+"""What a worker's share of each split is read by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from engine.contract import augmentation
+from engine.contract.events import Chosen, Warned
+from engine.contract.image_sizes import side_of_epoch, validation_side
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.data.datasets.images import PictureSet
+from engine.data.datasets.open_splits import Splits
+from engine.data.datasets.samples import SampleSet
+from engine.data.loading.image_loader import BatchLoader
+from engine.data.loading.sample_loader import SampleLoader
+from engine.data.loading.sampler import GlobalBatchSampler, even_chances
+from engine.data.randomness import RandomStreams
+from engine.data.transforms.device_transforms import Statistics
+from engine.strategies.base import Strategy, memory_format
+from engine.tasks.base import Task
+from engine.tasks.mixing import mixing
+from engine.training.predictions import Picked, PickedSamples, Predictions
+from engine.training.report import Reporter
+from engine.training.split_loader import Feed
+
+
+class Feeds:
+    """Makes the feeds of one worker, after the strategy has laid the model out; the job of `spec` is resolved."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        strategy: Strategy,
+        task: Task,
+        splits: Splits,
+        reporter: Reporter,
+        *,
+        streams: RandomStreams,
+    ) -> None:
+        self._spec = spec
+        self._strategy = strategy
+        self._task = task
+        self._splits = splits
+        self._streams = streams
+        self._reporter = reporter
+
+    def train(self) -> Feed:
+        """This worker's share of the training split."""
+        return self._feed(self._splits.train, self._sampler(self._splits.train, shuffle=True))
+
+    def val(self) -> Feed:
+        """This worker's share of the validation split."""
+        return self._feed(self._splits.val, self._sampler(self._splits.val, shuffle=False))
+
+    def predictions(self) -> Predictions:
+        """Some samples of the validation split, which are read at once."""
+        job = self._spec.job
+        val, size = self._splits.val, self._task.image_size(job)
+        picked = (
+            PickedSamples(val, job.predictions)
+            if isinstance(val, SampleSet)
+            else Picked(
+                val, job.predictions, validation_side(job, self._task.entry, size), self._splits.channels, middle=size
+            )
+        )
+        sampler = self._sampler(picked, shuffle=False)
+        places = [int(place) for share in sampler.epoch_from(1, 0) for place in share.indices]
+        feed = self._feed(picked, sampler, kept="memory", threads=0)
+        return Predictions(self._spec, self._strategy, picked, feed=feed, places=places, send=self._reporter.send)
+
+    def _sampler(self, samples: PictureSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
+        evenly = shuffle and self._spec.job.oversample and "oversample" in self._task.entry.fields
+        return GlobalBatchSampler(
+            len(samples),
+            self._spec.job.batch_size,
+            self._strategy.data_rank,
+            self._strategy.data_world,
+            self._streams,
+            shuffle=shuffle,
+            shares=self._strategy.shares,
+            chances=even_chances(samples.targets) if evenly and isinstance(samples, PictureSet) else None,
+        )
+
+    def _feed(
+        self,
+        samples: PictureSet | SampleSet,
+        sampler: GlobalBatchSampler,
+        *,
+        kept: str = "",
+        threads: int | None = None,
+    ) -> Feed:
+        spec, job, strategy = self._spec, self._spec.job, self._strategy
+        if not strategy.loads_data:
+            return Feed(len(sampler), len(samples), None)
+        threads = job.loader_workers if threads is None else threads
+
+        def on_unreadable(path: str, reason: str) -> None:
+            message = f"{path} is left out: {reason}"
+            self._reporter.send(Warned(code="unreadable_picture", message=message, rank=spec.rank))
+
+        def on_chosen(choice: str, why: str) -> None:
+            if sampler.shuffle and spec.rank == 0:
+                self._reporter.send(Chosen(field="picture_cache", choice=choice, why=why))
+
+        training = sampler.shuffle
+        finish = self._task.finish(job, self._streams, strategy.data_rank) if training else None
+        if isinstance(samples, SampleSet):
+            loader = SampleLoader(
+                samples,
+                sampler,
+                threads=threads,
+                device=strategy.device,
+                on_unreadable=on_unreadable,
+                mark=strategy.profiler.mark,
+                finish=finish,
+            )
+            return Feed(len(sampler), len(samples), loader)
+        pictures = image_loader(
+            structs.replace(job, picture_cache=kept or job.picture_cache),
+            self._task,
+            self._splits,
+            samples,
+            sampler,
+            threads=threads,
+            device=strategy.device,
+            on_unreadable=on_unreadable,
+            on_chosen=on_chosen,
+            mark=strategy.profiler.mark,
+            memory_format=memory_format(job),
+            finish=finish or mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=training),
+        )
+        return Feed(len(sampler), len(samples), pictures)
+
+
+def image_loader(
+    job: Job, task: Task, splits: Splits, images: PictureSet, sampler: GlobalBatchSampler, **settings: Any
+) -> BatchLoader:
+    """The loader of `images` of one of the job's `splits`, those of training where `sampler` shuffles; `settings` are further ones
+    of BatchLoader's."""
+    size, training = task.image_size(job), sampler.shuffle
+    mean, std = normalisation(job, task, splits)
+    grows = "progressive_from" not in task.entry.without
+    return BatchLoader(
+        images,
+        sampler,
+        size=size,
+        channels=splits.channels,
+        augmentation=job.augmentation if training else "none",
+        transforms=augmentation.transforms(job) if training else (),
+        mirror=augmentation.mirrors(job, splits.classes, pictures=images.mirror),
+        epochs=job.epochs,
+        resized=None if training else validation_side(job, task.entry, size),
+        side=(lambda epoch: side_of_epoch(job, size, epoch)) if training and grows else None,
+        mean=mean,
+        std=std,
+        keep=job.picture_cache,
+        **settings,
+    )
+
+
+def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:
+    """Mean and standard deviation per channel: those that the data tell of, or the task's."""
+    return splits.statistics or task.normalisation(job, splits.channels)

@@ -1,0 +1,125 @@
+"""One step of the training: made again in smaller parts where memory runs out, left out where it is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.contract.events import Chosen, Event, Warned
+from engine.optim.optimizer_step import Updater
+from engine.strategies.base import StepResult, Strategy
+from engine.strategies.memory import device_name, in_parts_that_fit
+from engine.system.format import counted
+from engine.torch_compat import BatchNorm, is_compiled, undo_compiling
+from engine.training.kept_buffers import KeptBuffers
+from engine.training.metric_buffer import NotFinite
+from engine.training.randomness import KeptStreams
+
+if TYPE_CHECKING:
+    from engine.data.loading.base_loader import Batch
+
+SKIPS = 10
+"""Steps in a row that may be left out; a training in which more are does not find its way back by itself."""
+
+
+class Stepper:
+    """Makes the steps of `strategy` with `updater`; `tell` is given what the user should know, and `saved` says whether there
+    is a checkpoint to go on from (`Saver.saved`).
+
+    A worker that is alone and whose device runs out of memory makes the same step again at once with each part of the
+    batch halved, as often as needed, and goes on so: the strategy's accumulation is raised. The global batch stays, and
+    the random numbers, the buffers and the gradients are those of the step's beginning. So the training is the one that
+    would have had that accumulation from the start, but for what the parts of a batch change in it: BatchNorm normalises
+    by each part, as always under accumulation, dropout draws part by part, and sums are added up in another order. What a
+    model file counts in attributes of its own counts the broken-off passes, too. One of several workers cannot reach the
+    others in the middle of a step and fails.
+
+    Where the job skips steps that are not finite, one is as if it had not been made but for the schedule and the random
+    numbers, which go on. All ranks come to the same.
+    """
+
+    def __init__(
+        self, strategy: Strategy, updater: Updater, tell: Callable[[Event], None], saved: Callable[[], bool]
+    ) -> None:
+        self._strategy = strategy
+        self._updater = updater
+        self._tell = tell
+        self._saved = saved
+        self._alone = strategy.spec.world_size == 1
+        job = strategy.job
+        self._streams = KeptStreams(strategy.device, anybodys=job.model_is_file)
+        self._buffers = KeptBuffers(strategy.model) if self._alone or job.on_not_finite == "skip" else None
+        self._skipped = 0
+
+    def look_again(self) -> None:
+        """Takes in that other parts of the model are in training mode than were."""
+        if self._buffers is not None:
+            self._buffers = KeptBuffers(self._strategy.model)
+
+    def do_without_compiling(self, why: str) -> None:
+        """Has the model compute eagerly from now on, where it was compiled, and tells `why`."""
+        if not is_compiled(self._strategy.model):
+            return
+        undo_compiling(self._strategy.model)
+        self._tell(Chosen(field="compile", choice="off", why=why))
+
+    def step(self, batch: Batch | None, number: int) -> StepResult | None:
+        """Makes step `number` on this worker's share of a batch; None where it was left out.
+
+        Raises DoesNotFit, or NotFinite on all ranks alike where more than `SKIPS` in a row would be left out.
+        """
+        if self._buffers is not None:
+            self._buffers.keep()
+        if self._alone and batch is not None:
+            result = self._in_parts_that_fit(batch, number)
+        else:
+            result = self._strategy.step(batch, self._updater)
+        if not self._updater.skipped:
+            self._skipped = 0
+            return result
+        self._skipped += 1
+        if self._skipped > SKIPS:
+            after = f"After {SKIPS} skipped steps in a row, the loss or a gradient"
+            raise NotFinite(number, after, self._saved())
+        assert self._buffers is not None
+        self._buffers.restore()
+        message = (
+            f"Step {number} is skipped, since its loss or a gradient is NaN or infinite: the weights stay as they were."
+        )
+        self._tell(Warned(code="step_skipped", message=message))
+        return None
+
+    def _in_parts_that_fit(self, batch: Batch, number: int) -> StepResult:
+        self._streams.keep()
+        before, made, pictures = self._strategy.accumulation, self._updater.updates, len(batch.targets)
+
+        def make(parts: int) -> StepResult:
+            self._strategy.accumulation = parts
+            return self._strategy.step(batch, self._updater)
+
+        result, parts = in_parts_that_fit(
+            make, before, pictures, again=self._begin_again, undone=lambda: self._updater.updates == made
+        )
+        if parts != before:
+            self._tell(Warned(code="out_of_memory", message=self._halved(number, parts, pictures)))
+        return result
+
+    def _begin_again(self) -> None:
+        """Has everything as it was at the beginning of the step in hand."""
+        self._updater.zero_grad()
+        self._streams.restore()
+        assert self._buffers is not None
+        self._buffers.restore()
+        # What was compiled is for larger parts, and CUDA graphs must not have gradients added up over several passes.
+        self.do_without_compiling("it was for larger parts of a batch than fit into memory")
+
+    def _halved(self, number: int, parts: int, pictures: int) -> str:
+        part = -(-pictures // parts)
+        but = ""
+        if any(isinstance(module, BatchNorm) and module.training for module in self._strategy.model.modules()):
+            but = ", but for BatchNorm, which sees one part at a time"
+        return (
+            f"{device_name(self._strategy)} ran out of memory at step {number:,}: each batch is now gone through in "
+            f"{parts} parts of {counted(part, 'picture')}, which gives the same training{but}. "
+            "A smaller image size, bf16 or activation checkpointing needs less memory."
+        )

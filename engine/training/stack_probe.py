@@ -1,0 +1,49 @@
+"""What a thread does, by its stack: whether it waits for others, reads pictures, or is at work."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+
+from engine.contract.worker import Standing
+
+_OURS = Path(__file__).resolve().parents[1].as_posix()
+_STDLIB = ("<frozen ", *(Path(sysconfig.get_path(name)).as_posix() + "/" for name in ("stdlib", "platstdlib")))
+_READING = f"{_OURS}/data/"
+_WAITING = (
+    "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/",
+    f"{_OURS}/optim/", f"{_OURS}/strategies/", f"{_OURS}/training/",
+)  # fmt: skip
+"""Where a thread stands that waits for other ranks: in a collective, in an event or a stream of a GPU, which waits for the
+collectives there, or in what of ours calls one or reads from the device. Our own code does not take long by itself."""
+_BACKWARD = "_engine_run_backward"
+"""PyTorch's backward pass, in whose end DistributedDataParallel waits for the gradients of the others."""
+
+
+def look(thread: int) -> tuple[Standing, str]:
+    """What the thread of that identity does, and the place in the code where it does it ("", "" if it has ended).
+
+    Judged by its innermost frame but for the standard library's, under which all that blocks ends up.
+    """
+    frame = sys._current_frames().get(thread)
+    while frame is not None and _is_standard(_file(frame)):
+        frame = frame.f_back
+    if frame is None:
+        return "", ""
+    file, function = _file(frame), frame.f_code.co_name
+    place = f"{function} ({Path(file).name}, line {frame.f_lineno})"
+    if file.startswith(_READING):
+        return "reading", place
+    if function == _BACKWARD or any(part in file for part in _WAITING):
+        return "waiting", place
+    return "working", place
+
+
+def _file(frame: FrameType) -> str:
+    return frame.f_code.co_filename.replace("\\", "/")
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith(_STDLIB) and "-packages/" not in file

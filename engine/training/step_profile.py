@@ -1,0 +1,89 @@
+"""Tells where the time of the steps goes, with what holds them back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+import torch
+
+from engine.contract.events import Event, Part, RanksTimed, ScheduleTraced, TimeSpent
+from engine.strategies.base import NATIVE_BF16, Strategy
+from engine.strategies.stopwatch import Times
+from engine.system import linux
+from engine.training.advice import Situation, advise
+from engine.training.split_loader import Feed
+
+TELL_S = 1.0
+"""Least seconds between two events."""
+NEWEST = 0.5
+"""The weight of the newest figures in those that advice goes by, so that it does not jump."""
+
+
+class TimeTeller:
+    """For rank 0: takes what the strategy's stopwatch measured and `send`s it, every `TELL_S` seconds at most."""
+
+    def __init__(self, strategy: Strategy, feed: Feed, send: Callable[[Event], None]) -> None:
+        self._strategy = strategy
+        self._feed = feed
+        self._send = send
+        self._told = False
+        self._told_at = time.monotonic()
+        self._decoded_s = feed.decoding_s
+        self._held_up_s = linux.waited_for_core_s()
+        self._shares: dict[Part, float] = {}
+        self._ranks: RanksTimed | None = None
+        self._slow: int | None = None
+        self._trace: ScheduleTraced | None = None
+
+    def learn(self, event: RanksTimed | ScheduleTraced) -> None:
+        """Takes in a step that was looked into on all ranks. A rank that is slow but once is not spoken of."""
+        if isinstance(event, RanksTimed):
+            again, self._slow = event.straggler == self._slow, event.straggler
+            self._ranks = event if again else msgspec.structs.replace(event, straggler=None)
+        else:
+            self._trace = event
+
+    def tell(self, step: int, epochs_before: int, *, last: bool) -> None:
+        """Tells of the steps up to `step` if it is time to: a run that ends before has it told once, at the `last` step
+        of its first epoch."""
+        now = time.monotonic()
+        if now - self._told_at < TELL_S and (self._told or not last):
+            return
+        times = self._strategy.profiler.watch.take()
+        if times is None:
+            return
+        since, self._told, self._told_at = now - self._told_at, True, now
+        advice = advise(self._situation(times, epochs_before, since))
+        self._send(TimeSpent(step=step, step_s=times.step_s, parts=times.parts, advice=advice))
+
+    def _situation(self, times: Times, epochs_before: int, since_s: float) -> Situation:
+        strategy = self._strategy
+        on_gpu = strategy.device.type == "cuda"
+        threads = 1 if on_gpu else torch.get_num_threads()
+        before, self._decoded_s = self._decoded_s, self._feed.decoding_s
+        held_up_before, self._held_up_s = self._held_up_s, linux.waited_for_core_s()
+        newest = {part: seconds / times.step_s for part, seconds in times.parts.items()} if times.step_s else {}
+        old = self._shares or newest
+        self._shares = {
+            part: NEWEST * newest.get(part, 0.0) + (1 - NEWEST) * old.get(part, 0.0) for part in {**old, **newest}
+        }
+        return Situation(
+            job=strategy.job,
+            step_s=times.step_s,
+            parts={part: share * times.step_s for part, share in self._shares.items()},
+            on_gpu=on_gpu,
+            native_bf16=on_gpu and torch.cuda.get_device_capability(strategy.device) >= NATIVE_BF16,
+            readers=self._feed.threads,
+            decoding_s=(self._decoded_s - before) / times.steps,
+            # The supervisor shares the cores out among the workers.
+            spare_cores=strategy.spec.threads - threads,
+            computing_threads=threads,
+            held_up=(self._held_up_s - held_up_before) / since_s,
+            epochs_before=epochs_before,
+            starved=times.starved,
+            microbatches=strategy.layout.microbatches,
+            ranks=self._ranks,
+            trace=self._trace,
+        )

@@ -1,0 +1,196 @@
+"""The planner's process, on real models and pictures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+import torch
+
+from engine.advisor.planning.planner import Refused, plan
+from engine.contract.cut import Cut
+from engine.contract.job import Job
+from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningMessage, PlanningProgress
+from engine.contract.problems import Problem
+from engine.parallel.cut import stages
+from tests.support.consent import agreed
+from tests.support.pictures import picture
+
+ROOT = Path(__file__).parents[3]
+COMMAND = [sys.executable, "-m", "engine.advisor.planning"]
+
+
+def answers(order: bytes) -> list[PlanningMessage]:
+    """What the process says."""
+    result = subprocess.run(COMMAND, input=order, capture_output=True, cwd=ROOT, timeout=170, check=False)
+    assert result.returncode == 0, result.stderr.decode()
+    return [PLANNING.decode(line) for line in result.stdout.splitlines()]
+
+
+def planned(**fields: object) -> Cut:
+    return plan(small(**fields), 1, lambda _fraction, _what: None)
+
+
+def refused(**fields: object) -> Problem:
+    with pytest.raises(Refused) as refusal:
+        planned(**fields)
+    return refusal.value.problem
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def small(**fields: object) -> Job:
+    return Job(**({"strategy": "pipeline", "devices": ("cpu", "cpu"), "model": "mnist_cnn", "batch_size": 16} | fields))
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    path = tmp_path / "own.py"
+    path.write_text("raise NotImplementedError")
+    return path
+
+
+def written(path: Path, body: str) -> dict[str, object]:
+    """The fields of a job with a model file whose forward pass is `body`, which the user has agreed to."""
+    head = """
+        import torch
+        from torch import nn
+        print("said while it is imported")
+
+        class Own(nn.Module):
+            def __init__(self, classes):
+                super().__init__()
+                self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, classes)
+
+            def forward(self, x):
+    """
+    tail = """
+        def build_model(num_classes):
+            return Own(num_classes)
+    """
+    text = textwrap.dedent(head) + textwrap.indent(body, " " * 8) + "\n" + textwrap.dedent(tail)
+    path.write_text(text)
+    return {"model": str(path), "model_file_sha256": agreed(path), "image_size": 16}
+
+
+def test_that_progress_comes_first_and_the_cut_last() -> None:
+    *progress, last = answers(msgspec.json.encode(small()))
+    assert all(isinstance(message, PlanningProgress) for message in progress)
+    fractions = [message.fraction for message in progress if isinstance(message, PlanningProgress)]
+    assert fractions == sorted(fractions)
+    assert (fractions[0], fractions[-1]) == (0.0, 1.0)
+    assert isinstance(last, PlanningDone)
+    cut = last.cut
+    assert cut.chosen
+    assert (cut.devices, cut.stage_places, cut.microbatches, cut.microbatch_size) == (("cpu", "cpu"), (0, 1), 8, 2)
+    assert sum(stage.parameters for stage in stages(cut)) == 1_199_882
+    assert all(stage.seconds > 0 and not stage.over_memory for stage in stages(cut))
+    assert cut.seconds_per_byte > 0
+
+
+def test_that_the_last_layer_has_the_classes_of_the_dataset(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        for name in ("one", "two", "three"):
+            picture(tmp_path / split / name / "a.png")
+    cut = planned(dataset=str(tmp_path), model="squeezenet1_1", image_size=32)
+    assert sum(stage.parameters for stage in stages(cut)) == 722_496 + 513 * 3
+
+
+def test_that_a_jobs_own_cuts_are_measured_as_they_are() -> None:
+    cut = planned(cuts=("relu",))
+    assert (cut.cuts, cut.chosen) == (("relu",), False)
+
+
+def test_that_the_first_replica_tells_for_all() -> None:
+    cut = planned(strategy="ddp_pipeline", devices=("cpu",) * 4, pipeline_schedule="zbv", batch_size=32)
+    assert (cut.devices, cut.stage_places) == (("cpu", "cpu"), (0, 1, 1, 0))
+    assert len(cut.cuts) == 3
+
+
+def test_that_what_cannot_be_cut_is_a_problem_at_its_field(model_file: Path) -> None:
+    branching = written(model_file, "return self.last(self.first(x if x.sum() > 0 else -x).mean((2, 3)))")
+    problem = refused(**branching)
+    assert problem.field == "strategy"
+    assert "cannot be traced" in problem.message
+    assert problem.remedy
+    problem = refused(devices=("cpu",) * 9, batch_size=64)
+    assert problem.field == "devices"
+    assert "9 stages need 8" in problem.message
+    problem = refused(cuts=("nowhere",))
+    assert (problem.field, "nowhere" in problem.message) == ("cuts", True)
+    assert refused(strategy="ddp").field == "strategy"
+
+
+def test_that_a_fault_in_a_model_file_is_a_problem_of_the_model(model_file: Path) -> None:
+    small_batches_only = """
+x = self.first(x).mean((2, 3))
+torch._assert(x.shape[0] <= 2, "more than two pictures")
+return self.last(x)
+"""
+    fields = written(model_file, small_batches_only)
+    problem = refused(**fields, batch_size=64)
+    assert problem.field == "model"
+    assert "more than two pictures" in problem.message
+    problem = refused(**fields | {"model_file_sha256": ""})
+    assert (problem.field, "not been allowed" in problem.message) == ("model", True)
+
+
+def test_that_microbatches_too_small_for_batch_norm_are_a_problem() -> None:
+    problem = refused(model="resnet18", image_size=32, batch_size=8)
+    assert problem.field == "model"
+    assert "a microbatch of 1 picture of 32 px" in problem.message
+    assert "fewer microbatches" in problem.remedy
+
+
+@pytest.mark.long
+def test_that_what_a_model_file_prints_is_no_answer(model_file: Path) -> None:
+    fields = written(model_file, "return self.last(self.first(x).mean((2, 3)))")
+    last = answers(msgspec.json.encode(small(**fields)))[-1]
+    assert isinstance(last, PlanningDone)
+    assert last.cut.cuts in (("first",), ("mean",))
+
+
+def test_that_a_folder_that_is_none_is_a_problem_of_the_dataset(tmp_path: Path) -> None:
+    assert refused(dataset=str(tmp_path / "nowhere")).field == "dataset"
+
+
+def test_that_what_is_no_job_is_refused() -> None:
+    (last,) = answers(b'{"strategy": 3}')
+    assert isinstance(last, PlanningFailed)
+    assert last.problem.field == "job"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a signal at the parent's death is Linux's")
+def test_that_it_ends_with_its_parent() -> None:
+    parent = f"import subprocess; subprocess.Popen({COMMAND!r}, stdin=subprocess.PIPE).wait()"
+    with subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.PIPE) as process:
+        planner: list[psutil.Process] = []
+        while not planner:  # it waits for its job
+            planner = [
+                child for child in psutil.Process(process.pid).children() if "engine.advisor.planning" in _words(child)
+            ]
+        while planner[0].name() != "footplate-plan":
+            assert planner[0].is_running()
+        os.kill(process.pid, signal.SIGKILL)
+        gone, _ = psutil.wait_procs(planner, timeout=20)
+    assert gone
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

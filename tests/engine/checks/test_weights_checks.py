@@ -1,0 +1,141 @@
+"""What is told beforehand of the pretrained weights that a job starts from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.checks.disk import RealDisk
+from engine.checks.job_checks import problems
+from engine.checks.weights_checks import weights_line, weights_problems
+from engine.contract.catalogue import load_catalogue, weights_of
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.contract.weights import Weights, place
+from tests.support.weights_server import WeightsServer
+
+CATALOGUE = load_catalogue()
+RESNET = {"model": "timm:test_resnet"}
+LITE = {"task": "segmentation", "model": "unet", "encoder": "tu-tf_efficientnet_lite0"}
+
+
+def job(**fields: object) -> Job:
+    return Job(**({"pretrained": True} | fields))  # type: ignore[arg-type]
+
+
+def told(given: Job) -> list[Problem]:
+    return weights_problems(given, CATALOGUE, RealDisk())
+
+
+def put(given: Job) -> Weights:
+    """Has the job's weights on this machine."""
+    weights = weights_of(given, CATALOGUE)
+    assert weights is not None
+    place(weights).parent.mkdir(parents=True)
+    place(weights).write_bytes(bytes(3 << 20))
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("fields", "source"),
+    [
+        ({"model": "resnet18"}, "resnet18-f37072fd.pth from download.pytorch.org"),
+        ({"model": "mnist_cnn"}, None),
+        ({"model": "~/net.py"}, None),
+        (RESNET, "timm/test_resnet.r160_in1k"),
+        ({"model": "timm:resnet50.a2_in1k"}, "timm/resnet50.a2_in1k"),
+        ({"model": "timm:gcvit_xxtiny"}, "gcvit_xxtiny_224_nvidia-d1d86009.pth from github.com"),
+        ({"model": "timm:botnet50ts_256"}, None),
+        ({"model": "timm:no_such_model"}, None),
+        ({"task": "segmentation", "model": "unet", "encoder": "resnet34"}, "smp-hub/resnet34.imagenet"),
+        ({"task": "segmentation", "model": "unet", "encoder": "resnext101_32x32d"}, None),
+        (LITE, "timm/tf_efficientnet_lite0.in1k"),
+        (
+            {"task": "detection", "model": "fasterrcnn_resnet50_fpn"},
+            "fasterrcnn_resnet50_fpn_coco-258fb6c6.pth from download.pytorch.org",
+        ),
+        ({"task": "detection", "model": "fasterrcnn_mobilenet_light"}, None),
+        ({"task": "edge_detection", "model": "hed"}, "vgg16-397923af.pth from download.pytorch.org"),
+        ({"task": "road_extraction", "model": "linknet34_mtl"}, "resnet34-b627a593.pth from download.pytorch.org"),
+        ({"task": "road_extraction", "model": "hourglass_mtl"}, None),
+        ({"task": "point_segmentation", "model": "pointcnn"}, None),
+    ],
+)
+def test_that_where_a_models_weights_come_from_is_known_without_torch(
+    fields: dict[str, object], source: str | None
+) -> None:
+    weights = weights_of(job(**fields), CATALOGUE)
+    assert (weights.title if weights is not None else None) == source
+    unknown = [problem for problem in told(job(**fields)) if "knows no pretrained weights" in problem.message]
+    assert [problem.severity for problem in unknown] == ([] if source is not None else ["error"])
+
+
+def test_that_weights_on_this_machine_are_nothing_to_warn_of_and_named_with_licence_and_size() -> None:
+    given = job(**RESNET)
+    put(given)
+    assert told(given) == []
+    line = weights_line(given, CATALOGUE, RealDisk())
+    assert line == "Weights: timm/test_resnet.r160_in1k, Apache-2.0, 3.0 MiB, on this machine"
+
+
+def test_that_weights_that_are_to_be_fetched_say_how_large_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = WeightsServer({})
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
+    lite = job(model="timm:tf_efficientnet_lite0")
+    with server.serving():
+        line = weights_line(lite, CATALOGUE, RealDisk())
+    assert line == "Weights: timm/tf_efficientnet_lite0.in1k, Apache-2.0, about 17.7 MiB, will be fetched"
+    line = weights_line(job(model="resnet50", pretrained=False), CATALOGUE, RealDisk())
+    assert line == (
+        "Weights: resnet50-11ad3fa6.pth from download.pytorch.org, licence not stated, 97.8 MiB, not on this machine"
+    )
+    assert weights_line(job(model="mnist_cnn"), CATALOGUE, RealDisk()) == "Weights: none are known for this model"
+
+
+def test_that_a_non_commercial_licence_is_a_warning() -> None:
+    given = job(model="timm:convnextv2_atto")
+    put(given)
+    (problem,) = told(given)
+    assert (problem.field, problem.severity) == ("pretrained", "warning")
+    assert "non-commercial use alone (CC-BY-NC-4.0)" in problem.message
+    assert "CC-BY-NC-4.0" in weights_line(job(model="vit_h_14"), CATALOGUE, RealDisk())  # torchvision's of SWAG
+
+
+def test_that_a_host_that_cannot_be_reached_is_told_with_the_three_ways_out(tmp_path: Path) -> None:
+    given = job(dataset=str(tmp_path), **RESNET)
+    (problem,) = problems(given, CATALOGUE)
+    assert (problem.field, problem.severity) == ("pretrained", "warning")
+    assert "not on this machine, and http://127.0.0.1:9 cannot be reached" in problem.message
+    weights = weights_of(given, CATALOGUE)
+    assert weights is not None
+    assert problem.remedy == (
+        "Train from scratch (pretrained weights off), give a weights file, or put model.safetensors of "
+        f"http://127.0.0.1:9/timm/test_resnet.r160_in1k at {place(weights)}."
+    )
+
+
+def test_that_offline_weights_that_are_not_here_keep_the_run_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    given = job(**RESNET)
+    (problem,) = told(given)
+    assert (problem.field, problem.severity) == ("pretrained", "error")
+    assert "HF_HUB_OFFLINE forbids" in problem.message
+    assert weights_line(given, CATALOGUE, RealDisk()).endswith("Apache-2.0, out of reach")
+    put(given)
+    assert told(given) == []
+
+
+def test_that_a_host_that_answers_at_all_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    for fault in ("", "broken"):
+        server = WeightsServer({}, fault)  # type: ignore[arg-type]
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        with server.serving():
+            assert told(job(**RESNET)) == told(job(**RESNET)) == []
+        assert len(server.asked) == 1  # however often it is asked for within half a minute
+
+
+def test_that_a_job_that_has_its_weights_from_elsewhere_needs_none(tmp_path: Path) -> None:
+    assert told(job(model="mnist_cnn", weights_file=str(tmp_path / "net.pt"))) == []
+    assert told(job(model="mnist_cnn", resume_from=str(tmp_path / "last.pt"))) == []
+    assert told(Job(model="mnist_cnn")) == []

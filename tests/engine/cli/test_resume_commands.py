@@ -1,0 +1,87 @@
+"""``footplate pause`` and ``resume`` from the outside."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from engine.cli.progress import Progress
+from engine.contract.events import PhaseChanged, Planned, Restarting, RunStarted, Validation
+from engine.contract.job import Job
+from engine.runs.folder import create_run, list_runs
+from engine.runs.index import find_run
+from tests.engine.cli.terminal import footplate
+from tests.engine.supervisor.supervised import make_pictures, wait_until
+
+SMALL = ("--model", "mnist_cnn", "--batch-size", "8", "--loader-workers", "1")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    return make_pictures(tmp_path / "pictures", 8)
+
+
+@pytest.mark.long
+def test_that_a_completed_run_trains_further_in_its_folder_with_more_epochs_and_other_devices(pictures: Path) -> None:
+    assert footplate("train", str(pictures), *SMALL, "--epochs", "1").code == 0
+    refused = footplate("resume", "last", "--seed", "4", "--strategy", "ddp", "--devices", "cpu,cpu", "--epohcs", "2")
+    assert refused.code == 2
+    for words in ("--epochs", "is completed", "--seed: Seed cannot be changed", "Did you mean --epochs?"):
+        assert words in refused.err, refused.err
+    again = footplate("resume", "last", "--epochs", "2", "--strategy", "ddp", "--devices", "cpu,cpu")
+    assert again.code == 0, again.err
+    assert "goes on from /" in again.err
+    assert "epoch 2: top1" in again.out
+    assert "epoch 1: top1" not in again.out, "it shows its own execution"
+    (run,) = list_runs()
+    events = list(run.events())
+    assert [(e.execution, e.world_size) for e in events if isinstance(e, RunStarted)] == [(1, 1), (2, 2)]
+    assert [event.epoch for event in events if isinstance(event, Validation)] == [1, 2]
+    assert run.state() == "completed"
+    told = footplate("attach", "last")
+    assert told.code == 0
+    assert "epoch 1: top1" in told.out
+    assert "epoch 2: top1" in told.out
+
+
+@pytest.mark.long
+def test_that_a_run_is_paused_and_goes_on_by_itself(pictures: Path) -> None:
+    started = footplate("train", str(pictures), *SMALL, "--epochs", "100000", "--detach")
+    run = find_run(started.out.strip())
+    assert run is not None
+    wait_until(lambda: any(isinstance(event, Validation) for event in run.events()), "the training")
+    assert "has not ended" in footplate("resume", run.run_id).err
+    answer = footplate("pause", run.run_id)
+    assert answer.code == 0
+    assert "is paused; its devices are free" in answer.out
+    assert "it is paused" in footplate("pause", run.run_id).out
+    resumed = footplate("resume", run.run_id, "--detach", "--name", "again")
+    assert resumed.out.strip() == run.run_id, resumed.err
+    wait_until(lambda: run.state() == "running", "the training")
+    assert footplate("stop", "again").code == 0
+    assert run.state() == "stopped"
+
+
+def test_that_the_terminal_says_why_a_run_starts_again_and_where_it_goes_on() -> None:
+    def planned(step: int) -> Planned:
+        return Planned(
+            epochs=2, from_step=step, steps_per_epoch=10, train_pictures=80, val_pictures=8, classes=("a", "b"),
+            image_size=28, parameters=10, trainable_parameters=10,
+        )  # fmt: skip
+
+    out = io.StringIO()
+    progress = Progress(create_run(Job()), out, io.StringIO())
+    lost = Restarting(cause="Rank 1 was ended by SIGKILL.", rank=1, attempt=2, most=3)
+    full = Restarting(cause="Out of memory.", kind="out_of_memory", attempt=1, most=4, changes={"accumulation": 2})
+    for event in (planned(0), lost, planned(7), full, PhaseChanged(phase="pausing")):
+        progress.show(event)
+    assert out.getvalue().splitlines()[1:] == [
+        "Rank 1 was ended by SIGKILL.",
+        "Starting again from the last checkpoint (2 of 3 in a row).",
+        "Training goes on after step 7.",
+        "Out of memory.",
+        "Starting again from the last checkpoint with Gradient accumulation 2.",
+        "Pausing.",
+    ]

@@ -1,0 +1,201 @@
+"""Boxes and planes go with their pictures wherever these are cropped and mirrored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from engine.data.datasets.boxed_images import PADDING, BoxedPictures
+from engine.data.datasets.images import PictureSet, UnreadablePicture
+from engine.data.datasets.open_splits import open_splits
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.loading.image_loader import BatchLoader
+from engine.data.loading.sampler import GlobalBatchSampler
+from engine.data.randomness import RandomStreams
+from engine.data.transforms.device_transforms import Cropped, Moved, Placement
+from tests.support import boxed
+from tests.support.boxed import SPLITS, TWO, Drawn, Rectangle, draw, numbered
+from tests.support.from_the_host import FromTheHost
+from tests.support.loaders import loader_of
+
+SIZE = 64
+UNCHANGED = {"size": SIZE, "mean": (0.0,) * 3, "std": (1.0,) * 3}
+
+
+def opened(folder: Path, format_: str = "boxes") -> PictureSet:
+    return open_splits(str(folder), val_fraction=0.25, seed=0, formats=(format_,)).train
+
+
+def batches(pictures: PictureSet, epochs: int, **given: Any) -> list[tuple[Tensor, Tensor]]:
+    """Inputs and targets of some epochs, of the loader that training has."""
+    sampler = GlobalBatchSampler(len(pictures), len(pictures), 0, 1, RandomStreams(5), shuffle=True)
+    loader: BatchLoader = loader_of(pictures, sampler, **UNCHANGED | given)
+    try:
+        return [(batch.inputs, batch.targets) for epoch in range(epochs) for batch in loader.epoch(epoch)]
+    finally:
+        loader.close()
+
+
+def coloured(picture: Tensor, name: str) -> Tensor:
+    """Where a picture [3, h, w] of 0..1 has the colour of a class, bool [h, w]."""
+    wanted = torch.tensor(boxed.COLOURS[name])[:, None, None] / 255
+    return (picture - wanted).abs().amax(0) < 0.3
+
+
+def extent(where: Tensor) -> list[float]:
+    rows, columns = where.any(1).nonzero()[:, 0], where.any(0).nonzero()[:, 0]
+    return [columns.min().item(), rows.min().item(), columns.max().item() + 1, rows.max().item() + 1]
+
+
+def test_that_targets_are_fractions_of_the_square_in_which_a_picture_lies_whole(tmp_path: Path) -> None:
+    pictures = opened(boxed.coco(tmp_path, SPLITS))
+    targets = pictures.targets_of(np.arange(2))
+    assert targets.shape == (2, 2, 6)
+    wide, tall = targets
+    expected = [[8 / 80, 14 / 80, 40 / 80, 38 / 80, 1, 0], [50 / 80, 40 / 80, 74 / 80, 66 / 80, 0, 0]]
+    assert torch.allclose(wide, torch.tensor(expected))
+    assert torch.allclose(tall[0], torch.tensor([20 / 80, 20 / 80, 40 / 80, 70 / 80, 0, 0]))
+    assert tall[1].tolist() == [0, 0, 0, 0, PADDING, 0]
+    assert pictures.class_counts(2) == [2, 1]
+
+
+def test_that_crowds_are_not_counted(tmp_path: Path) -> None:
+    folder = boxed.coco(tmp_path, SPLITS)
+    for path in folder.rglob("*.json"):
+        told = json.loads(path.read_text())
+        for annotation in told["annotations"]:
+            annotation["iscrowd"] = int(annotation is told["annotations"][0])
+        path.write_text(json.dumps(told))
+    pictures = opened(folder)
+    assert int((pictures.targets_of(np.arange(2))[..., 4] != PADDING).sum()) == 3
+    assert sum(pictures.class_counts(2)) == 2
+
+
+@pytest.mark.parametrize("augmentation", ["none", "light"])
+def test_that_boxes_lie_around_what_they_are_of_however_pictures_are_cropped(tmp_path: Path, augmentation: str) -> None:
+    pictures = opened(boxed.coco(tmp_path, SPLITS))
+    seen: set[float] = set()
+    for inputs, targets in batches(pictures, epochs=1 if augmentation == "none" else 6, augmentation=augmentation):
+        for picture, rows in zip(inputs, targets, strict=True):
+            for row in rows[rows[:, 4] != PADDING]:
+                around = extent(coloured(picture, boxed.CLASSES[int(row[4])]))
+                assert row[:4].tolist() == pytest.approx(around, abs=1.6)
+                seen.add(round(row[0].item(), 2))
+    assert len(seen) == 3 if augmentation == "none" else len(seen) > 6
+
+
+def test_that_planes_of_things_go_with_their_pictures(tmp_path: Path) -> None:
+    pictures = opened(boxed.coco(tmp_path, SPLITS), "instances")
+    for inputs, targets in batches(pictures, epochs=4):
+        assert (targets.dtype, targets.shape[1:]) == (torch.int64, (2, SIZE, SIZE))
+        for picture, (numbers, classes) in zip(inputs, targets, strict=True):
+            assert ((numbers == 0) == (classes == NO_CLASS)).all()
+            for label, name in enumerate(boxed.CLASSES):
+                where = coloured(picture, name)
+                assert (where ^ (classes == label)).sum() <= 0.15 * max(int(where.sum()), 1)
+    assert pictures.class_counts(2) == [2, 1]
+
+
+def of_rows(rows: list[list[float]], crops: list[list[int]], loaded: int, size: int, tmp_path: Path) -> Tensor:
+    pictures = opened(boxed.coco(tmp_path, SPLITS))
+    assert isinstance(pictures, BoxedPictures)
+    return pictures.batch_targets(torch.tensor([rows]), None, Cropped(torch.tensor(crops), loaded, size), size)[0]
+
+
+def test_that_boxes_are_moved_then_mirrored_then_cut(tmp_path: Path) -> None:
+    rows = [[0.1, 0.2, 0.4, 0.5, 1.0, 0.0], [0.5, 0.5, 1.0, 1.0, 0.0, 1.0]]
+    found = of_rows(rows, [[10, 5, 0]], 100, 80, tmp_path / "plain")
+    assert found.tolist() == [[5, 10, 35, 40, 1, 0], [45, 40, 80, 80, 0, 1]]
+    found = of_rows(rows, [[10, 5, 1]], 100, 80, tmp_path / "mirrored")
+    assert found.tolist() == [[45, 10, 75, 40, 1, 0], [0, 40, 35, 80, 0, 1]]
+
+
+def test_that_boxes_of_which_a_crop_leaves_under_a_quarter_are_none(tmp_path: Path) -> None:
+    rows = [[0.0, 0.0, 0.4, 0.4, 1.0, 0.0], [0.0, 0.0, 0.1, 0.4, 0.0, 0.0], [0, 0, 0, 0, -1.0, 0]]
+    nothing = [0, 0, 0, 0, PADDING, 0]
+    assert of_rows(rows, [[20, 20, 0]], 100, 50, tmp_path / "quarter").tolist() == [
+        [0, 0, 20, 20, 1, 0],
+        nothing,
+        nothing,
+    ]
+    assert of_rows(rows, [[21, 20, 0]], 100, 50, tmp_path / "less").tolist() == [nothing] * 3
+
+
+def test_that_the_stored_targets_stay_as_they_are(tmp_path: Path) -> None:
+    pictures = opened(boxed.coco(tmp_path, SPLITS))
+    before = pictures.targets_of(np.arange(2))
+    for _, targets in batches(pictures, epochs=2, augmentation="none"):
+        targets.zero_()
+    assert torch.equal(pictures.targets_of(np.arange(2)), before)
+
+
+def test_that_a_rank_is_given_the_boxes_of_its_own_pictures_alone(tmp_path: Path) -> None:
+    cat = Rectangle(2, 2, 20, 20, "cat")
+    one, many = Drawn(40, 40, (cat,)), Drawn(40, 40, (cat,) * 30)
+    pictures = opened(boxed.coco(tmp_path, {"train": {"a": one, "b": many, "c": TWO, "d": one}, "val": {"e": one}}))
+    shapes = []
+    for rank in range(4):
+        sampler = GlobalBatchSampler(4, 4, rank, 4, RandomStreams(5), shuffle=False)
+        loader: BatchLoader = loader_of(pictures, sampler, **UNCHANGED)
+        try:
+            (batch,) = loader.epoch(1)
+        finally:
+            loader.close()
+        shapes.append(tuple(batch.targets.shape))
+    assert shapes == [(1, 1, 6), (1, 30, 6), (1, 2, 6), (1, 1, 6)]
+
+
+@pytest.mark.parametrize("augmentation", ["none", "light", "strong"])
+def test_that_the_boxes_of_a_batch_are_made_on_the_device_without_waiting_for_it(
+    tmp_path: Path, augmentation: str
+) -> None:
+    """FakeTensorMode's tensors have no values, and refuse whatever would ask for them."""
+    pictures = opened(boxed.coco(tmp_path, SPLITS))
+    with FakeTensorMode(), FromTheHost() as host:
+        rows = torch.empty((2, 2, 6), device="cuda")
+        placement: Placement | None = None
+        if augmentation == "light":
+            placement = Cropped(torch.empty((2, 3), dtype=torch.int64, device="cuda"), SIZE + 8, SIZE)
+        elif augmentation == "strong":
+            placement = Moved(torch.empty((2, 6), device="cuda"), SIZE, 1)
+        made = pictures.batch_targets(rows, None, placement, SIZE)
+    assert (made.shape, made.device) == (rows.shape, rows.device)
+    assert not host.noted
+
+
+def test_that_pictures_without_any_box_have_targets_without_rows(tmp_path: Path) -> None:
+    nothing = Drawn(20, 30, ())
+    pictures = opened(boxed.yolo(tmp_path, {"train": {"a": nothing, "b": nothing}, "val": {"c": TWO}}))
+    assert pictures.targets_of(np.arange(2)).shape == (2, 0, 6)
+    (_, targets), *_ = batches(pictures, epochs=1)
+    assert targets.shape == (2, 0, 6)
+    assert pictures.class_counts(2) == [0, 0]
+
+
+def test_that_a_picture_of_another_size_than_its_annotations_is_not_learnt_from(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    draw(root / "train2017/a.png", TWO._replace(height=50))
+    with pytest.raises(UnreadablePicture, match="it has 80 x 50 pixels, and its boxes are of a picture of 80 x 60"):
+        opened(root).load(0, SIZE, 3)
+    with pytest.raises(UnreadablePicture, match="another size"):
+        opened(root, "instances").load(0, SIZE, 3)
+
+
+def test_that_numbered_masks_and_outlines_give_the_same_planes(tmp_path: Path) -> None:
+    masks = tmp_path / "masks"
+    for split, pictures in SPLITS.items():
+        for stem, drawn in pictures.items():
+            draw(masks / f"images/{split}/{stem}.png", drawn)
+            numbered(masks / f"masks/{split}/{stem}.png", drawn)
+    by_number, by_outline = opened(masks, "instances"), opened(boxed.coco(tmp_path / "coco", SPLITS), "instances")
+    for index in range(2):
+        ours, theirs = by_number.load(index, SIZE, 3), by_outline.load(index, SIZE, 3)
+        assert torch.equal(ours[:4], theirs[:4])
+        assert torch.equal(ours[4] == NO_CLASS, theirs[4] == NO_CLASS)

@@ -1,0 +1,215 @@
+"""Pictures of all kinds become uint8 tensors of the size asked for."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from engine.data.datasets.images import DatasetError, UnreadablePicture, fit
+from engine.data.datasets.open_splits import open_splits
+from tests.support.pictures import noise, picture, write_idx
+
+Tree = Callable[..., Path]
+
+
+def opened(path: Path, size: int, channels: int) -> torch.Tensor:
+    """The picture at `path`, which is the first of its class folder, through the whole way."""
+    root = path.parent.parent
+    picture(path.parent / "zzz.png")
+    picture(root / "other/1.png")
+    picture(root / "other/2.png")
+    splits = open_splits(str(root), val_fraction=0.4, seed=0)
+    for split in (splits.train, splits.val):
+        for index in range(len(split)):
+            if split.path(index).endswith(path.name):
+                return split.load(index, size, channels)
+    raise AssertionError(path)
+
+
+@pytest.mark.parametrize("ending", ["jpg", "JPEG", "png", "bmp", "webp", "tif", "tiff", "gif", "ppm"])
+def test_that_every_format_is_decoded_in_colour(tmp_path: Path, ending: str) -> None:
+    decoded = opened(picture(tmp_path / f"set/a/picture.{ending}", (200, 30, 90)), 8, 3)
+    assert (decoded.dtype, tuple(decoded.shape)) == (torch.uint8, (3, 8, 8))
+    assert torch.allclose(decoded.float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=4)
+
+
+@pytest.mark.parametrize(
+    ("ending", "mode", "colour", "wanted"),
+    [
+        ("png", "L", 77, 77),
+        ("jpg", "L", 77, 77),
+        ("pgm", "L", 77, 77),
+        ("png", "1", 1, 255),
+        ("png", "LA", (77, 128), 77),
+        ("png", "I;16", 77 * 257, 77),
+        ("tif", "I;16", 77 * 257, 77),
+        ("tif", "F", 0.5, 0),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_that_grey_pictures_keep_their_level(
+    tmp_path: Path, *, ending: str, mode: str, colour: object, wanted: int, channels: int
+) -> None:
+    decoded = opened(picture(tmp_path / f"set/a/picture.{ending}", colour, mode=mode), 8, channels)
+    assert decoded.shape[0] == channels
+    assert torch.allclose(decoded.float(), torch.tensor(float(wanted)), atol=1)
+
+
+@pytest.mark.parametrize(
+    ("ending", "mode", "colour"),
+    [("png", "RGBA", (200, 30, 90, 10)), ("jpg", "CMYK", (55, 225, 165, 0)), ("png", "P", None), ("gif", "P", None)],
+)
+def test_that_palettes_transparency_and_cmyk_become_plain_colour(
+    tmp_path: Path, ending: str, mode: str, colour: object
+) -> None:
+    path = tmp_path / f"set/a/picture.{ending}"
+    path.parent.mkdir(parents=True)
+    if mode == "P":
+        Image.new("RGB", (20, 16), (200, 30, 90)).quantize(4).save(path)
+    else:
+        picture(path, colour, mode=mode)
+    assert torch.allclose(opened(path, 8, 3).float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=6)
+
+
+def test_that_a_picture_is_turned_upright(tmp_path: Path) -> None:
+    path = tmp_path / "set/a/picture.jpg"
+    path.parent.mkdir(parents=True)
+    pixels = np.zeros((16, 16, 3), np.uint8)
+    pixels[:8] = 255  # bright above
+    exif = Image.Exif()
+    exif[0x0112] = 3  # turned by half
+    Image.fromarray(pixels).save(path, exif=exif, quality=95)
+    image = opened(path, 16, 3).float()
+    assert image[:, :4].mean() < 10
+    assert image[:, 12:].mean() > 245
+
+
+@pytest.mark.parametrize("shape", [(30, 50), (50, 30), (7, 9), (64, 64), (1, 200)])
+@pytest.mark.parametrize("size", [8, 16, 33])
+def test_that_the_middle_is_kept_at_the_size_asked_for(shape: tuple[int, int], size: int) -> None:
+    ramp = torch.arange(shape[1], dtype=torch.float32).mul(255 / shape[1]).to(torch.uint8).expand(1, 1, *shape)
+    image = fit(ramp, size)
+    assert tuple(image.shape) == (1, 1, size, size)
+    assert abs(image.float().mean() - ramp.float().mean()) < 255 / size  # a ramp's middle is its mean
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.bmp", "a.tif", "a.gif"])
+def test_that_a_truncated_picture_is_told_by_name(tmp_path: Path, name: str) -> None:
+    path = noise(tmp_path / "set/a" / name)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(UnreadablePicture, match=r"a/a\.\w+: it is .*(truncated|damaged|not a picture)"):
+        opened(path, 8, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"", "it is empty"), (b"hello, I am a text", "it is not a picture that can be read")],
+)
+def test_that_what_is_no_picture_is_told_with_its_reason(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "set/a/bad.jpg"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(UnreadablePicture) as caught:
+        opened(path, 8, 3)
+    assert (caught.value.path, caught.value.reason) == ("a/bad.jpg", reason)
+
+
+def test_that_a_picture_of_20000_by_20000_is_not_decoded(tmp_path: Path) -> None:
+    path = tmp_path / "set/a/huge.pgm"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"P5 20000 20000 255\n")
+    with pytest.raises(UnreadablePicture, match="too large"):
+        opened(path, 8, 1)
+
+
+def test_that_one_colour_picture_makes_the_dataset_a_colour_one(tree: Tree) -> None:
+    root = tree("a", "b")
+    assert open_splits(str(root), val_fraction=0.5, seed=0).channels == 3
+    for path in root.glob("*/*.png"):
+        picture(path, 80, mode="L")
+    assert open_splits(str(root), val_fraction=0.5, seed=0).channels == 1
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_that_idx_pictures_come_out_as_they_were_written(tmp_path: Path, zipped: bool) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 28, 28)).astype(np.uint8)
+    ending = ".gz" if zipped else ""
+    write_idx(tmp_path / f"train-images-idx3-ubyte{ending}", pixels)
+    write_idx(tmp_path / f"train-labels-idx1-ubyte{ending}", np.arange(30) % 3)
+    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0)
+    assert (len(splits.train), len(splits.val), splits.channels) == (24, 6, 1)
+    seen = []
+    for split in (splits.train, splits.val):
+        whole = split.whole(28, 1)
+        assert whole is not None
+        stored, rows = whole
+        for index in range(len(split)):
+            row = int(split.path(index).rsplit(" ", 1)[1])
+            seen.append(row)
+            assert np.array_equal(split.load(index, 28, 1)[0], pixels[row])
+            assert rows is not None
+            assert np.array_equal(stored[rows[index], 0], pixels[row])
+            assert split.targets[index] == row % 3
+    assert sorted(seen) == list(range(30))
+
+
+def test_that_idx_pictures_are_resized_alike_one_by_one_and_together(digits: Path) -> None:
+    split = open_splits(str(digits), val_fraction=0.2, seed=0).train
+    together = split.load_together(np.arange(40), 32, 3)
+    assert together is not None
+    assert together.shape == (40, 3, 32, 32)
+    assert np.array_equal(np.stack([split.load(index, 32, 3) for index in range(40)]), together)
+
+
+def test_that_idx_files_are_mapped_rather_than_read(digits: Path) -> None:
+    whole = open_splits(str(digits), val_fraction=0.2, seed=0).train.whole(28, 1)
+    assert whole is not None
+    base = whole[0]
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    assert isinstance(base.base, mmap.mmap)
+
+
+@pytest.mark.parametrize("harm", ["truncated", "longer", "not idx", "counts"])
+def test_that_broken_idx_files_are_named(digits: Path, harm: str) -> None:
+    path = digits / "train-images-idx3-ubyte"
+    content = path.read_bytes()
+    if harm == "counts":
+        write_idx(path, np.zeros((39, 28, 28)))
+    else:
+        path.write_bytes({"truncated": content[:-1], "longer": content + b"x", "not idx": b"hello"}[harm])
+    with pytest.raises(DatasetError) as caught:
+        open_splits(str(digits), val_fraction=0.2, seed=0)
+    words = {"truncated": "truncated", "longer": "longer", "not idx": "not an idx file", "counts": "40 labels"}
+    assert "train-images-idx3-ubyte" in str(caught.value)
+    assert words[harm] in str(caught.value)
+
+
+def test_that_everything_wrong_with_a_folder_is_raised_at_once(tree: Tree) -> None:
+    root = tree("train/cat", "train/dog", "val/cat", "val/bird", "val/cow")
+    with pytest.raises(DatasetError) as caught:
+        open_splits(str(root), val_fraction=0.2, seed=0)
+    assert [problem.field for problem in caught.value.problems] == ["dataset", "dataset"]
+
+
+@pytest.mark.parametrize("kind", ["pictures", "digits"])
+def test_that_classes_channels_and_splits_are_those_of_the_folder(tree: Tree, digits: Path, kind: str) -> None:
+    root = tree("train/ants", "train/bees", "val/ants", "val/bees", count=3) if kind == "pictures" else digits
+    splits = open_splits(str(root), val_fraction=0.2, seed=0)
+    expected = {"pictures": (("ants", "bees"), 3, 6, 6), "digits": (tuple("0123456789"), 1, 40, 20)}
+    assert (splits.classes, splits.channels, len(splits.train), len(splits.val)) == expected[kind]
+    assert tuple(splits.train.load(0, 64, splits.channels).shape) == (splits.channels, 64, 64)
+
+
+def test_that_the_real_datasets_open(real_dataset: Path) -> None:
+    splits = open_splits(str(real_dataset), val_fraction=0.2, seed=0)
+    expected = {"hymenoptera": (("ants", "bees"), 3, 244, 153), "mnist": (tuple("0123456789"), 1, 60_000, 10_000)}
+    assert (splits.classes, splits.channels, len(splits.train), len(splits.val)) == expected[real_dataset.name]
+    assert tuple(splits.train.load(0, 64, splits.channels).shape) == (splits.channels, 64, 64)

@@ -1,0 +1,65 @@
+"""What a file's first and last bytes tell of it."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from engine.data.decoding.header_check import HEAD_BYTES, seems_whole
+from engine.data.decoding.reading import MAX_PIXELS
+from tests.support.pictures import noise, picture
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "gif"])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_that_whole_pictures_seem_whole(tmp_path: Path, ending: str, mode: str) -> None:
+    colour = 80 if mode == "L" else (80, 90, 100)
+    assert seems_whole(str(picture(tmp_path / f"a.{ending}", colour, mode=mode)))
+
+
+@pytest.mark.parametrize(
+    "options", [{"progressive": True}, {"exif": b"Exif\0\0" + bytes(60_000)}, {"comment": bytes(9)}]
+)
+def test_that_a_jpeg_seems_whole_whatever_lies_before_its_picture(tmp_path: Path, options: dict[str, object]) -> None:
+    with Image.open(noise(tmp_path / "a.png")) as image:
+        image.save(tmp_path / "a.jpg", icc_profile=bytes(100_000), **options)  # type: ignore[arg-type]
+    assert (tmp_path / "a.jpg").stat().st_size > 100_000
+    assert seems_whole(str(tmp_path / "a.jpg"))
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "gif"])
+def test_that_a_picture_cut_anywhere_does_not_seem_whole(tmp_path: Path, ending: str) -> None:
+    path = noise(tmp_path / f"a.{ending}", size=(16, 16))
+    content = path.read_bytes()
+    seemed = []
+    for length in reversed(range(len(content))):
+        os.truncate(path, length)
+        if seems_whole(str(path)):
+            seemed.append(length)
+    # A byte of a GIF's data may look like its last one.
+    assert [length for length in seemed if ending != "gif" or content[length - 1 : length] != b";"] == []
+
+
+def test_that_formats_that_it_does_not_know_and_missing_files_do_not_seem_whole(tmp_path: Path) -> None:
+    assert not seems_whole(str(picture(tmp_path / "a.bmp")))
+    assert not seems_whole(str(tmp_path / "nothing.jpg"))
+    assert not seems_whole(str(tmp_path))
+
+
+def test_that_a_picture_that_is_too_large_does_not_seem_whole(tmp_path: Path) -> None:
+    path = picture(tmp_path / "a.png")
+    content = path.read_bytes()
+    path.write_bytes(content[:16] + struct.pack(">II", MAX_PIXELS, 1) + content[24:])
+    assert seems_whole(str(path))
+    path.write_bytes(content[:16] + struct.pack(">II", MAX_PIXELS, 2) + content[24:])
+    assert not seems_whole(str(path))
+
+
+def test_that_a_jpeg_of_nothing_but_segments_keeps_nobody_busy(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"\xff\xd8" + b"\xff\xe0\0\2" * HEAD_BYTES + b"\xff\xd9")
+    assert not seems_whole(str(path))

@@ -1,0 +1,113 @@
+"""JPEGs by libjpeg-turbo come out as by Pillow, and what the one refuses the other judges."""
+
+from __future__ import annotations
+
+import contextlib
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageOps
+
+from engine.data.decoding import images
+from engine.data.decoding.images import decode
+from engine.data.decoding.reading import Unfit
+
+
+def scene(width: int, height: int, seed: int = 0) -> Image.Image:
+    """A smooth picture with edges, no two of whose corners look alike."""
+    random = np.random.default_rng(seed)
+    image = Image.fromarray(random.integers(0, 256, (6, 8, 3), np.uint8)).resize(
+        (width, height), Image.Resampling.BICUBIC
+    )
+    draw = ImageDraw.Draw(image)
+    for _ in range(12):
+        left, top = random.uniform(0, width), random.uniform(0, height)
+        draw.ellipse((left, top, left + width / 5, top + height / 9), fill=tuple(random.integers(0, 256, 3).tolist()))
+    return image
+
+
+def jpeg(image: Image.Image, **options: Any) -> bytes:
+    stream = BytesIO()
+    image.save(stream, "JPEG", **{"quality": 90} | options)
+    return stream.getvalue()
+
+
+def by_pillow(content: bytes, size: int, channels: int) -> np.ndarray:
+    with Image.open(BytesIO(content)) as image:
+        upright = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
+    return images._fit(np.array(upright), size)
+
+
+def difference(one: np.ndarray, other: np.ndarray) -> float:
+    """In levels of 255, on average."""
+    assert one.shape == other.shape
+    return float(abs(one.astype(float) - other).mean())
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("RGB", {"subsampling": "4:4:4"}),
+        ("RGB", {"subsampling": "4:2:2"}),
+        ("RGB", {"subsampling": "4:2:0"}),
+        ("RGB", {"progressive": True}),
+        ("RGB", {"keep_rgb": True}),
+        ("L", {}),
+        ("CMYK", {}),
+    ],
+)
+def test_that_every_kind_of_jpeg_comes_out_as_by_pillow(mode: str, options: dict[str, Any], channels: int) -> None:
+    content = jpeg(scene(151, 97).convert(mode), **options)
+    for size in (32, 97, 120):
+        pixels = decode(content, size, channels)
+        assert (pixels.dtype, pixels.shape) == (np.uint8, (channels, size, size))
+        assert difference(pixels, by_pillow(content, size, channels)) < 1
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("by", ["exif", "xmp"])
+def test_that_every_orientation_is_turned_upright_as_by_pillow(orientation: int, by: str) -> None:
+    if by == "exif":
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        content = jpeg(scene(60, 90), exif=exif)
+    else:
+        # It is looked for only where there is no Exif.
+        content = jpeg(scene(60, 90), xmp=b'<x tiff:Orientation="%d"/>' % orientation)
+    assert difference(decode(content, 60, 3), by_pillow(content, 60, 3)) < 1
+
+
+def test_that_a_large_jpeg_decoded_at_a_lower_scale_looks_like_the_whole() -> None:
+    content = jpeg(scene(1203, 901))
+    scaled, whole = decode(content, 40, 3), by_pillow(content, 40, 3)
+    assert 0 < difference(scaled, whole) < 3
+
+
+def test_that_what_is_only_a_blemish_to_pillow_is_read() -> None:
+    content = jpeg(scene(80, 60))
+    blemished = content[:-2] + b"\0\1\2\3" + content[-2:]
+    assert np.array_equal(decode(blemished, 48, 3), by_pillow(content, 48, 3))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.99])
+def test_that_no_part_of_a_jpeg_passes_for_the_whole(share: float) -> None:
+    content = jpeg(scene(400, 300))
+    with pytest.raises(OSError, match=r"(?i)truncated|cannot identify"):
+        decode(content[: int(len(content) * share)], 64, 3)
+
+
+def test_that_random_damage_is_the_decoders_business_alone() -> None:
+    random = np.random.default_rng(0)
+    content = jpeg(scene(120, 90))
+    read = 0
+    for _ in range(150):
+        damaged = bytearray(content)
+        for place in random.integers(2, len(content), 3):
+            damaged[place] = random.integers(256)
+        with contextlib.suppress(OSError, SyntaxError, ValueError, Unfit):
+            assert decode(bytes(damaged), 16, 3).shape == (3, 16, 16)
+            read += 1
+    assert 100 < read < 150

@@ -1,0 +1,97 @@
+"""Polygons and run lengths, compared with COCO's own code."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from pycocotools import mask as reference
+
+from engine.data.decoding.outlines import Outline, OutlineError, Window, fill, read_outline
+
+
+def whole(window: Window | None, height: int, width: int) -> np.ndarray:
+    pixels = np.zeros((height, width), bool)
+    if window is not None:
+        rows, columns = window.pixels.shape
+        pixels[window.top : window.top + rows, window.left : window.left + columns] = window.pixels
+    return pixels
+
+
+def outline(content: object) -> Outline:
+    return read_outline(json.dumps(content).encode())
+
+
+def test_that_runs_packed_and_plain_give_the_pixels_that_coco_packed() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(40):
+        height, width = generator.integers(1, 50, 2).tolist()
+        pixels = generator.random((height, width)) < generator.random()
+        packed = reference.encode(np.asfortranarray(pixels.astype(np.uint8)))
+        found = outline({"size": [height, width], "counts": packed["counts"].decode()})
+        assert (whole(found.window(height, width), height, width) == pixels).all()
+        assert found.runs is not None
+        plain = outline({"size": [height, width], "counts": found.runs.tolist()})
+        assert (whole(plain.window(height, width), height, width) == pixels).all()
+
+
+def test_that_long_runs_are_unpacked() -> None:
+    packed = reference.encode(np.asfortranarray(np.pad(np.ones((3, 700), np.uint8), ((1500, 200), (90, 10)))))
+    found = outline({"size": [1703, 800], "counts": packed["counts"].decode()})
+    assert found.edges() == (90, 1500, 790, 1503)
+
+
+def test_that_polygons_hold_the_pixels_whose_middles_are_within() -> None:
+    triangle = np.array([[1.0, 1.0], [9.0, 1.0], [1.0, 9.0]])
+    y, x = np.mgrid[:10, :10] + 0.5
+    assert (whole(fill(triangle, 10, 10), 10, 10) == ((x > 1) & (y > 1) & (x + y < 10))).all()
+    star = np.array([[5, 0], [8, 10], [0, 4], [10, 4], [2, 10]], np.float64)
+    assert not whole(fill(star, 10, 10), 10, 10)[5, 5], "its middle is out of it by the even-odd rule"
+
+
+def test_that_polygons_differ_from_cocos_at_their_edges_alone() -> None:
+    generator = np.random.default_rng(1)
+    for _ in range(40):
+        angles = np.sort(generator.random(9)) * 2 * np.pi
+        points = np.stack([np.cos(angles), np.sin(angles)], 1) * generator.uniform(8, 40, (9, 1)) + 32
+        ours = whole(fill(points, 64, 72), 64, 72)
+        (packed,) = reference.frPyObjects([points.ravel().tolist()], 64, 72)
+        theirs = whole(outline({"size": [64, 72], "counts": packed["counts"].decode()}).window(64, 72), 64, 72)
+        around = np.abs(np.diff(ours.astype(int), axis=0, prepend=0)) + np.abs(np.diff(ours.astype(int), prepend=0))
+        assert (ours ^ theirs).sum() <= around.sum() / 4
+
+
+def test_that_a_thing_in_several_parts_is_all_of_them() -> None:
+    two = outline([[1, 1, 4, 1, 4, 3, 1, 3], [6, 5, 8, 5, 8, 9, 6, 9]])
+    window = two.window(10, 12)
+    assert window is not None
+    assert (window.top, window.left, window.pixels.shape, int(window.pixels.sum())) == (1, 1, (8, 7), 6 + 8)
+    assert two.edges() == (1, 1, 8, 9)
+
+
+def test_that_what_lies_outside_or_between_middles_has_no_pixels() -> None:
+    assert outline([[20, 20, 30, 20, 30, 30]]).window(10, 10) is None
+    assert outline([[1.6, 1.6, 2.4, 1.6, 2.4, 2.4]]).window(10, 10) is None
+    assert whole(outline([[-5, -5, 3, -5, 3, 2, -5, 2]]).window(10, 10), 10, 10).sum() == 6
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ([[1, 2, 3, 4]], "no three points"),
+        ({"size": [4, 4], "counts": [3, 4]}, "do not fill"),
+        ({"size": [4, 4], "counts": [20, -4]}, "do not fill"),
+        ({"size": [4, 4], "counts": "\u007f\u007f"}, "not of packed runs"),
+        ({"counts": [16]}, "not one of COCO's"),
+        ("circle", "not one of COCO's"),
+    ],
+)
+def test_that_an_outline_that_is_none_says_why(content: object, reason: str) -> None:
+    with pytest.raises(OutlineError, match=reason):
+        outline(content)
+
+
+def test_that_runs_of_a_picture_of_another_size_are_refused() -> None:
+    with pytest.raises(OutlineError, match="4 x 2 pixels, the picture has 2 x 4"):
+        outline({"size": [2, 4], "counts": [3, 5]}).window(4, 2)

@@ -1,0 +1,133 @@
+"""TIFFs of many bands, of 16 bits and of fractions, as channels of 8 bits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from engine.data.decoding.reading import Unfit
+from engine.data.decoding.tiff import Bands, learn_bands, open_to_show, read_bands
+
+SIDE = 24
+
+
+def save(path: Path, values: np.ndarray, **how: Any) -> str:
+    """`values` [h, w] or [h, w, bands] as a TIFF whose bands lie pixel by pixel unless `how` says otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    layout = {} if values.ndim == 2 else {"planarconfig": "contig"}
+    tifffile.imwrite(path, values, **({"photometric": "minisblack", "metadata": None} | layout | how))
+    return str(path)
+
+
+def scene(seed: int, bands: int, kind: str = "uint16", top: float = 3000) -> np.ndarray:
+    """Values from 0 up, in band i up to (i + 1) * `top`."""
+    values = np.random.default_rng(seed).random((SIDE, SIDE, bands)) * top * np.arange(1, bands + 1)
+    return values.astype(kind)
+
+
+def learnt(folder: Path, files: list[str]) -> Bands:
+    bands = learn_bands(str(folder), files)
+    assert bands is not None
+    return bands
+
+
+@pytest.mark.parametrize("kind", ["uint16", "int16", "float32", "float64"])
+@pytest.mark.parametrize("how", [{}, {"compression": "lzw", "predictor": True}, {"planarconfig": "separate"}])
+def test_that_each_band_is_stretched_over_its_range_in_all_files(
+    tmp_path: Path, kind: str, how: dict[str, Any]
+) -> None:
+    scenes = [scene(seed, 5, kind) for seed in range(4)]
+    files = []
+    for number, values in enumerate(scenes):
+        given = values.transpose(2, 0, 1) if how.get("planarconfig") == "separate" else values
+        files.append(save(tmp_path / f"{number}.tif", given, **how))
+    bands = learnt(tmp_path, files)
+    assert bands.count == 5
+    assert bands.high == pytest.approx(3000.0 * np.arange(1, 6), rel=0.02)
+    content = Path(files[1]).read_bytes()
+    levels = read_bands(content, bands)
+    assert (levels.shape, levels.dtype) == ((SIDE, SIDE, 5), np.uint8)
+    expected = (scenes[1] - np.array(bands.low)) / (np.array(bands.high) - bands.low) * 255
+    assert np.abs(levels - expected.clip(0, 255)).max() <= 0.51
+    channels = np.concatenate([read_bands(Path(path).read_bytes(), bands) for path in files]) / 255
+    assert bands.mean == pytest.approx(channels.mean((0, 1)), abs=0.01)
+    assert bands.std == pytest.approx(channels.std((0, 1)), abs=0.01)
+
+
+def test_that_bands_of_8_bits_stay_as_they_are_and_pictures_for_people_are_left_to_pillow(tmp_path: Path) -> None:
+    four = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 4), np.uint8)
+    path = save(tmp_path / "bands/nir.tif", four, photometric="rgb", extrasamples=["unassalpha"])
+    bands = learnt(tmp_path, [path])
+    np.testing.assert_array_equal(read_bands(Path(path).read_bytes(), bands), four)
+    four[:, :, 3] = 255
+    save(tmp_path / "opacity.tif", four, photometric="rgb", extrasamples=["unassalpha"])
+    Image.fromarray(four[:, :, :3]).save(tmp_path / "colour.tif", compression="jpeg")
+    Image.fromarray(four[:, :, 0]).save(tmp_path / "grey.tiff")
+    Image.fromarray(four[:, :, 0]).convert("P").save(tmp_path / "palette.tif")
+    Image.fromarray(four[:, :, :3]).convert("CMYK").save(tmp_path / "ink.tif")
+    Image.fromarray(four[:, :, :3]).save(tmp_path / "colour.jpg")
+    assert learn_bands(str(tmp_path), sorted(map(str, tmp_path.glob("*.*")))) is None
+    sixteen = np.concatenate([scene(0, 3), np.full((SIDE, SIDE, 1), 65535, np.uint16)], 2)
+    path = save(tmp_path / "sixteen.tif", sixteen, photometric="rgb", extrasamples=["unassalpha"])
+    assert learnt(tmp_path, [path]).count == 3
+
+
+def test_that_a_stack_of_pages_is_bands_where_the_file_says_that_they_belong_together(tmp_path: Path) -> None:
+    values = scene(0, 6).transpose(2, 0, 1)
+    tifffile.imwrite(tmp_path / "stack.tif", values, photometric="minisblack")
+    bands = learnt(tmp_path, [str(tmp_path / "stack.tif")])
+    assert read_bands((tmp_path / "stack.tif").read_bytes(), bands).shape == (SIDE, SIDE, 6)
+
+
+def test_that_no_data_and_what_is_no_number_count_nowhere_and_become_0(tmp_path: Path) -> None:
+    values = scene(0, 2, "float32") + 100
+    values[:8] = -9999
+    values[8, 0] = np.nan
+    path = save(tmp_path / "dem.tif", values, extratags=[(42113, "s", 0, "-9999", True)])
+    bands = learnt(tmp_path, [path])
+    assert min(bands.low) > 99
+    levels = read_bands(Path(path).read_bytes(), bands)
+    assert not levels[:8].any()
+    assert not levels[8, 0].any()
+    assert levels[9:].any()
+
+
+def test_that_arcgis_statistics_are_taken_where_they_lie_beside_the_chips(tmp_path: Path) -> None:
+    files = [save(tmp_path / f"images/{number}.tif", scene(number, 4)) for number in range(2)]
+    told = [{"Min": 0, "Max": 60000, "Mean": 1000.0 * band, "StdDev": 100.0} for band in range(1, 5)]
+    (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": told}))
+    bands = learnt(tmp_path, files)
+    assert (bands.low[0], bands.high[0], bands.low[3], bands.high[3]) == (700, 1300, 3700, 4300)
+    assert bands.mean == pytest.approx([0.5] * 4)
+    assert bands.std == pytest.approx([1 / 6] * 4)
+    (tmp_path / "esri_model_definition.emd").unlink()
+    state = [{"Min": 0, "Max": 60000, "M1": each["Mean"], "M2": 100.0**2 * 50, "Num": 50} for each in told]
+    (tmp_path / "esri_accumulated_stats.json").write_text(json.dumps({"BandStatsState": state}))
+    assert learnt(tmp_path, files) == bands
+
+
+def test_that_a_file_of_other_bands_than_most_is_refused_with_the_reason(tmp_path: Path) -> None:
+    files = [save(tmp_path / f"{number}.tif", scene(number, 4)) for number in range(3)]
+    odd = save(tmp_path / "odd.tif", scene(9, 2))
+    bands = learnt(tmp_path, [*files, odd])
+    assert bands.count == 4
+    with pytest.raises(Unfit, match="it has 2 bands, most of the others have 4"):
+        read_bands(Path(odd).read_bytes(), bands)
+
+
+def test_that_what_people_are_shown_is_stretched_to_its_own_range(tmp_path: Path) -> None:
+    with open_to_show(save(tmp_path / "dark.tif", scene(0, 7, top=50))) as picture:
+        assert (picture.size, picture.mode) == ((SIDE, SIDE), "RGB")
+        assert np.asarray(picture).max() == 255
+    with open_to_show(save(tmp_path / "one.tif", scene(0, 1)[:, :, 0])) as picture:
+        levels = np.asarray(picture.convert("RGB"))
+    assert (levels == levels[:, :, :1]).all()
+    Image.new("RGB", (5, 4), (1, 2, 3)).save(tmp_path / "colour.tif")
+    with open_to_show(str(tmp_path / "colour.tif")) as picture:
+        assert picture.getpixel((0, 0)) == (1, 2, 3)

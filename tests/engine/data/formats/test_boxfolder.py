@@ -1,0 +1,321 @@
+"""Folders of pictures with boxes, in all the ways in which people write them down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.contract.problems import errors
+from engine.data.formats.boxes import BoxSplit
+from engine.data.formats.registry import recognise
+from engine.data.splits import Recognised
+from tests.support import boxed
+from tests.support.boxed import BY_SPLIT, NONE, ONE, SPLITS, TWO, Drawn, Rectangle, Write, draw, text
+
+Rows = dict[str, list[tuple[str, tuple[float, ...], bool]]]
+
+
+def found(folder: Path, *formats: str) -> Recognised:
+    return recognise(str(folder), val_fraction=0.25, seed=0, formats=formats or ("boxes",))
+
+
+def rows(recognised: Recognised, split: object) -> Rows:
+    """Class, edges and whether it is ignored of each box, by the picture's name."""
+    assert isinstance(split, BoxSplit)
+    held: Rows = {}
+    for place, path in enumerate(split.files):
+        assert Path(path).is_file()
+        of = split.of(place)
+        held[Path(path).stem] = [
+            (recognised.classes[label], tuple(round(edge, 3) for edge in box), ignored)
+            for label, box, ignored in zip(
+                split.labels[of].tolist(), split.boxes[of].tolist(), split.ignored[of].tolist(), strict=True
+            )
+        ]
+    return held
+
+
+def drawn_rows(pictures: dict[str, Drawn]) -> Rows:
+    return {
+        stem: [(each.name, tuple(map(float, each[:4])), False) for each in drawn.rectangles]
+        for stem, drawn in pictures.items()
+    }
+
+
+def told(recognised: Recognised) -> str:
+    return " ".join(map(str, recognised.problems))
+
+
+@pytest.mark.parametrize("write", BY_SPLIT.values(), ids=BY_SPLIT.keys())
+def test_that_the_same_boxes_are_read_from_all_ways_of_writing_them_down(tmp_path: Path, write: Write) -> None:
+    recognised = found(write(tmp_path, SPLITS))
+    assert (recognised.format, recognised.classes, recognised.problems) == ("boxes", ("cat", "dog"), ())
+    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
+    assert rows(recognised, recognised.val) == drawn_rows(SPLITS["val"])
+    assert isinstance(recognised.train, BoxSplit)
+    assert recognised.train.sizes.tolist() == [[60, 80], [80, 60]]
+
+
+@pytest.mark.parametrize("write", [boxed.arcgis_voc, boxed.arcgis_kitti])
+def test_that_classes_of_arcgis_have_the_names_and_the_order_of_its_definition(tmp_path: Path, write: Write) -> None:
+    pictures = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
+    recognised = found(write(tmp_path, pictures))  # type: ignore[arg-type]
+    assert (recognised.classes, recognised.problems) == (("cat", "dog"), ())
+    train, val = rows(recognised, recognised.train), rows(recognised, recognised.val)
+    assert (len(train), len(val)) == (6, 2)
+    assert train | val == drawn_rows(pictures)
+    assert isinstance(recognised.val, BoxSplit)
+    assert recognised.val.made
+    assert rows(recognised, found(tmp_path).val) == val
+
+
+def test_that_boxes_that_cannot_be_are_left_out_or_cut_and_told_once(tmp_path: Path) -> None:
+    odd = Drawn(
+        60,
+        80,
+        (
+            Rectangle(5, 5, 5, 20, "cat"),  # of no width
+            Rectangle(30, 20, 20, 40, "cat"),  # the wrong way round
+            Rectangle(90, 5, 99, 20, "cat"),  # outside
+            Rectangle(60, 40, 95, 58, "dog"),  # partly outside
+            Rectangle(0, 0, 81, 61, "dog"),  # as tools that count from 1 write the whole picture
+        ),
+    )
+    root = boxed.voc(tmp_path, {"train": {"odd": odd._replace(rectangles=()), "b": ONE}, "val": {"c": ONE}})
+    text(root / "Annotations/odd.xml", boxed.voc_xml(odd))
+    recognised = found(root)
+    expected = [("dog", (60.0, 40.0, 80.0, 58.0), False), ("dog", (0.0, 0.0, 80.0, 60.0), False)]
+    assert rows(recognised, recognised.train)["odd"] == expected
+    empty, outside = recognised.problems
+    assert (empty.severity, outside.severity) == ("warning", "warning")
+    assert "3 boxes of no area, in odd.png" in empty.message
+    assert "1 box reaching out of the picture, in odd.png" in outside.message
+
+
+def test_that_what_is_difficult_or_a_crowd_is_kept_to_be_ignored(tmp_path: Path) -> None:
+    hard = boxed.voc_xml(ONE).replace("<difficult>0", "<difficult>1")
+    root = boxed.voc(tmp_path / "voc", SPLITS)
+    text(root / "Annotations/b.xml", hard)
+    recognised = found(root)
+    assert rows(recognised, recognised.train)["b"] == [("cat", (10.0, 20.0, 30.0, 70.0), True)]
+    root = boxed.coco(tmp_path / "coco", SPLITS)
+    content = boxed.coco_json(SPLITS["train"])
+    content["annotations"][2]["iscrowd"] = 1
+    text(root / "annotations/instances_train2017.json", json.dumps(content))
+    recognised = found(root)
+    assert rows(recognised, recognised.train)["b"] == [("cat", (10.0, 20.0, 30.0, 70.0), True)]
+
+
+def test_that_kittis_regions_of_no_care_are_ignored_for_every_class(tmp_path: Path) -> None:
+    root = boxed.kitti(tmp_path, SPLITS)
+    region = "DontCare -1 -1 -10 1.00 2.00 9.00 8.00 -1 -1 -1 -1000 -1000 -1000 -10"
+    text(root / "training/label_2/b.txt", boxed.kitti_txt(ONE, more=[region]))
+    recognised = found(root)
+    assert recognised.classes == ("cat", "dog")
+    everywhere = [(name, (1.0, 2.0, 9.0, 8.0), True) for name in ("cat", "dog")]
+    assert rows(recognised, recognised.train)["b"] == [("cat", (10.0, 20.0, 30.0, 70.0), False), *everywhere]
+
+
+def test_that_pictures_without_a_file_hold_nothing_for_yolo_and_are_left_out_for_voc(tmp_path: Path) -> None:
+    root = boxed.yolo(tmp_path / "yolo", SPLITS)
+    draw(root / "images/train/nothing.png", NONE)
+    recognised = found(root)
+    assert rows(recognised, recognised.train)["nothing"] == []
+    assert recognised.problems == ()
+    root = boxed.voc_side_by_side(tmp_path / "voc", SPLITS)
+    draw(root / "train/nothing.png", NONE)
+    text(root / "val/spare.xml", boxed.voc_xml(ONE))
+    recognised = found(root)
+    assert "nothing" not in rows(recognised, recognised.train)
+    assert "1 picture without an annotation: nothing.png" in told(recognised)
+    assert "1 annotation without a picture: spare.xml" in told(recognised)
+
+
+def test_that_outlines_of_yolo_become_the_boxes_around_them(tmp_path: Path) -> None:
+    root = boxed.yolo(tmp_path, SPLITS)
+    text(root / "labels/train/b.txt", "1 0.25 0.5 0.5 0.25 0.75 0.5 0.5 0.875")
+    recognised = found(root)
+    assert rows(recognised, recognised.train)["b"] == [("dog", (15.0, 20.0, 45.0, 70.0), False)]
+
+
+def test_that_how_sure_a_detector_was_is_no_part_of_yolos_box(tmp_path: Path) -> None:
+    root = boxed.yolo(tmp_path, SPLITS)
+    text(root / "labels/train/b.txt", "1 0.5 0.5 0.5 0.25 0.9")
+    recognised = found(root)
+    assert rows(recognised, recognised.train)["b"] == [("dog", (15.0, 30.0, 45.0, 50.0), False)]
+
+
+def test_that_numbers_beyond_the_picture_are_not_taken_for_yolos_fractions(tmp_path: Path) -> None:
+    root = boxed.yolo(tmp_path, {"train": {"a": ONE}, "val": {"b": ONE}})
+    for path in root.glob("labels/*/*.txt"):
+        text(path, "1 1.5 1 0.5 0.5")
+    assert found(root).train is None
+
+
+def test_that_outlines_of_coco_become_boxes_where_there_are_none(tmp_path: Path) -> None:
+    content = boxed.coco_json(SPLITS["train"])
+    for each in content["annotations"]:
+        del each["bbox"]
+    content["annotations"][0]["segmentation"] = {"size": [60, 80], "counts": [60 * 8 + 4, 24, 36, 24, 60 * 70 + 32]}
+    root = boxed.coco(tmp_path, SPLITS)
+    text(root / "annotations/instances_train2017.json", json.dumps(content))
+    recognised = found(root)
+    assert rows(recognised, recognised.train)["a"] == [
+        ("dog", (8.0, 4.0, 10.0, 28.0), False),
+        ("cat", (50.0, 30.0, 74.0, 56.0), False),
+    ]
+
+
+def test_that_cocos_classes_are_in_the_order_of_their_ids(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    for path in root.glob("annotations/*.json"):
+        content = json.loads(path.read_text())
+        for each in content["categories"]:
+            each["id"] = 100 - each["id"]
+        for each in content["annotations"]:
+            each["category_id"] = 100 - each["category_id"]
+        text(path, json.dumps(content))
+    recognised = found(root)
+    assert recognised.classes == ("dog", "cat")
+    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
+
+
+@pytest.mark.parametrize("name", ["a_train.json", "all.json"])
+def test_that_of_cocos_files_for_a_split_its_own_instances_are_used_and_others_are_told(
+    tmp_path: Path, name: str
+) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    content = boxed.coco_json(SPLITS["train"])
+    del content["annotations"][0]
+    text(root / "annotations" / name, json.dumps(content))
+    recognised = found(root)
+    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
+    assert rows(recognised, recognised.val) == drawn_rows(SPLITS["val"])
+    (problem,) = recognised.problems
+    assert f"there is {name}, which is not used" in problem.message.replace("annotations/", "")
+
+
+def test_that_classes_without_a_name_are_told_with_what_to_do(tmp_path: Path) -> None:
+    root = boxed.yolo(tmp_path, SPLITS)
+    for label in (2, 7):
+        text(root / "labels/train/b.txt", f"{label} 0.5 0.5 0.1 0.1")
+        (problem,) = errors(found(root).problems)
+        assert f"the class {label}, but only 2 classes are named" in problem.message
+        assert "data.yaml" in problem.remedy
+    (root / "data.yaml").unlink()
+    assert found(root).classes[-1] == "class 7"
+
+
+def test_that_annotations_that_cannot_be_read_are_told_once_and_the_rest_is_used(tmp_path: Path) -> None:
+    root = boxed.voc(tmp_path / "voc", {"train": {"a": TWO, "b": ONE, "c": TWO, "d": ONE, "e": ONE}, "val": {"f": ONE}})
+    text(root / "Annotations/a.xml", "<annotation><object>")
+    text(root / "Annotations/b.xml", boxed.voc_xml(ONE).replace("<xmin>10", "<xmin>ten"))
+    text(root / "Annotations/d.xml", boxed.voc_xml(ONE).replace("<width>60", "<width>1e999"))
+    text(root / "Annotations/e.xml", '<?xml version="1.0" encoding="klingon"?>' + boxed.voc_xml(ONE))
+    recognised = found(root)
+    assert list(rows(recognised, recognised.train)) == ["c"]
+    (problem,) = recognised.problems
+    assert "4 annotations that cannot be read (a.xml: " in problem.message
+    root = boxed.yolo(tmp_path / "yolo", SPLITS)
+    text(root / "labels/train/b.txt", "1 200 300 50 60")
+    recognised = found(root)
+    assert list(rows(recognised, recognised.train)) == ["a"]
+    assert "b.txt: line 1 holds 200, which is no fraction of the picture" in told(recognised)
+
+
+def test_that_a_broken_coco_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    path = root / "annotations/instances_train2017.json"
+    path.write_text(path.read_text()[:-20])
+    problem = errors(found(root).problems)[0]
+    assert "annotations/instances_train2017.json cannot be read" in problem.message
+    content = boxed.coco_json(SPLITS["train"])
+    content["images"][0]["id"] = None
+    text(path, json.dumps(content))
+    assert "$.images[0].id" in errors(found(root).problems)[0].message
+
+
+def test_that_pictures_that_coco_names_and_that_are_not_there_are_told(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    (root / "train2017/b.png").unlink()
+    recognised = found(root)
+    assert list(rows(recognised, recognised.train)) == ["a"]
+    assert "1 picture named in the annotations but not in the folder: b.png" in told(recognised)
+
+
+@pytest.mark.parametrize(
+    ("json_at", "picture", "file_name"),
+    [
+        ("labels.json", "data/{}.png", "{}.png"),
+        ("result.json", "images/{}.png", "images\\{}.png"),
+        ("boxes.json", "{}.png", "{}.png"),
+        ("annotations/instances_default.json", "images/{}.png", "{}.png"),
+        ("train/_annotations.coco.json", "train/{}.png", "{}.png"),
+        ("annotations/instances_default.json", "images/default/{}.png", "{}.png"),
+        ("images/coco.json", "images/{}.png", "/home/somebody/pictures/{}.png"),
+    ],
+)
+def test_that_one_coco_file_is_divided_wherever_its_pictures_are(
+    tmp_path: Path, json_at: str, picture: str, file_name: str
+) -> None:
+    pictures = {f"{number}": TWO for number in range(8)}
+    for stem, drawn in pictures.items():
+        draw(tmp_path / picture.format(stem), drawn)
+    text(tmp_path / json_at, json.dumps(boxed.coco_json(pictures, file_name=file_name)))
+    recognised = found(tmp_path)
+    train, val = rows(recognised, recognised.train), rows(recognised, recognised.val)
+    assert (len(train), len(val)) == (6, 2)
+    assert train | val == drawn_rows(pictures)
+
+
+def test_that_a_test_split_serves_where_there_is_no_other_for_validation(tmp_path: Path) -> None:
+    recognised = found(boxed.voc(tmp_path, {"train": SPLITS["train"], "test": SPLITS["val"]}))
+    assert list(rows(recognised, recognised.val)) == ["c", "d"]
+    assert "the test pictures serve as one" in told(recognised)
+
+
+def test_that_only_the_largest_boxes_of_a_crowded_picture_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.data.formats.boxes.MOST_BOXES", 1)
+    recognised = found(boxed.yolo(tmp_path, SPLITS))
+    assert rows(recognised, recognised.train)["a"] == [("dog", (8.0, 4.0, 40.0, 28.0), False)]
+    assert "with more than 1 boxes" in told(recognised)
+
+
+def test_that_a_picture_of_unknown_size_and_content_keeps_its_place_without_boxes(tmp_path: Path) -> None:
+    root = boxed.kitti(tmp_path, SPLITS)
+    (root / "training/image_2/b.png").write_bytes(b"no picture")
+    recognised = found(root)
+    assert rows(recognised, recognised.train) == drawn_rows({"a": TWO, "b": NONE})
+
+
+def test_that_numbers_beyond_measure_are_not_believed(tmp_path: Path) -> None:
+    root = boxed.voc(tmp_path / "voc", SPLITS)
+    text(root / "Annotations/b.xml", boxed.voc_xml(ONE).replace("<width>60", f"<width>{10**20}"))
+    recognised = found(root)
+    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
+    root = boxed.arcgis_kitti(tmp_path / "arcgis", dict.fromkeys("abcd", TWO))
+    text(root / "esri_model_definition.emd", '{"Classes": [{"Value": 1e999, "Name": "cat"}]}')
+    assert found(root).classes == ("2", "5")
+    root = boxed.yolo(tmp_path / "yolo", SPLITS)
+    for number in ("1e30", "0.5"):
+        text(root / "labels/train/b.txt", f"{number} 0.5 0.5 0.1 0.1")
+        assert f"begins with {number}, not with the number of a class" in told(found(root))
+
+
+def test_that_a_folder_of_boxes_is_taken_for_no_other_kind_and_the_other_way_round(tmp_path: Path) -> None:
+    boxes = boxed.yolo_roboflow(tmp_path / "boxes", SPLITS)
+    (problem,) = found(boxes, "imagefolder", "idx").problems
+    assert "holds pictures with boxes, not" in problem.message
+    assert "Choose the task Object detection" in problem.remedy
+    for split in ("train", "val"):
+        for name in boxed.CLASSES:
+            draw(tmp_path / f"classes/{split}/{name}/1.png", ONE)
+    text(tmp_path / "classes/notes.txt", "1 of 5")
+    (problem,) = found(tmp_path / "classes").problems
+    assert "does not hold pictures with boxes" in problem.message
+    assert "COCO" in problem.remedy
+    assert found(tmp_path / "classes", "imagefolder").problems == ()

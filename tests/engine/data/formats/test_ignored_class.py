@@ -1,0 +1,51 @@
+"""A look through masks or points of which one value is to be of no class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.dataset import DatasetReport, inspector_options
+from engine.contract.job import Job
+from engine.contract.problems import errors
+from engine.data.inspection.inspector import inspect
+from tests.support.masks import make_masked
+
+
+def look(folder: Path, ignored: int | None, *formats: str) -> DatasetReport:
+    return inspect(
+        str(folder), val_fraction=0.2, seed=0, formats=formats, ignored=ignored, progress=lambda done, total: None
+    )
+
+
+def test_that_the_class_of_the_value_is_gone_from_what_is_found(tmp_path: Path) -> None:
+    folder = make_masked(tmp_path, {"train": 4, "val": 2})
+    assert look(folder, None, "masks").classes == ("class 0", "class 1", "class 2")
+    report = look(folder, 0, "masks")
+    assert report.classes == tuple(report.splits[0].shares) == ("class 1", "class 2")
+    assert [entry.name for entry in report.legend] == list(report.classes)
+    assert sum(report.splits[0].shares.values()) == pytest.approx(1)
+
+
+def test_that_two_classes_are_to_be_left(tmp_path: Path) -> None:
+    for kind in ("images", "masks"):
+        (tmp_path / kind).mkdir()
+        for number in range(4):
+            Image.fromarray(np.eye(32, dtype=np.uint8) * 255).save(tmp_path / kind / f"{number}.png")
+    (problem,) = errors(look(tmp_path, 255, "masks").problems)
+    assert problem.field == "ignore_value"
+    assert "Without the mask value 255 there is nothing left to tell apart" in problem.message
+
+
+def test_that_the_inspector_is_told_all_that_its_findings_depend_on() -> None:
+    catalogue = load_catalogue()
+    job = Job(task="segmentation", val_fraction=0.3, seed=4, ignore_value=9)
+    assert inspector_options(job, catalogue) == [
+        "--val-fraction", "0.3", "--seed", "4", "--formats", "masks", "--ignore-value", "9",
+    ]  # fmt: skip
+    assert "--ignore-value" not in inspector_options(Job(), catalogue)
+    assert "--formats" not in inspector_options(Job(task="none"), catalogue)

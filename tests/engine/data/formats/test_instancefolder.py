@@ -1,0 +1,234 @@
+"""Folders of pictures in which every single thing is outlined, and the planes that they become."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.outlines import Window
+from engine.data.decoding.reading import Unfit
+from engine.data.formats.instances import Instance, InstanceSplit, paint
+from engine.data.formats.registry import recognise
+from engine.data.splits import Recognised
+from tests.support import boxed
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, draw, numbered, text
+
+
+def found(folder: Path, *formats: str) -> Recognised:
+    return recognise(str(folder), val_fraction=0.25, seed=0, formats=formats or ("instances",))
+
+
+def things(recognised: Recognised, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
+    """Class, edges of the things in each picture, by its name."""
+    assert isinstance(split, InstanceSplit)
+    held = {}
+    for path, source in zip(split.files, split.sources, strict=True):
+        with Image.open(path) as image:
+            width, height = image.size
+        held[Path(path).stem] = {
+            (
+                recognised.classes[each.label],
+                each.window.left,
+                each.window.top,
+                each.window.left + each.window.pixels.shape[1],
+                each.window.top + each.window.pixels.shape[0],
+            )
+            for each in source.instances(height, width)
+        }
+    return held
+
+
+def drawn_things(pictures: dict[str, Drawn], name: str = "") -> dict[str, set[tuple[str, int, int, int, int]]]:
+    return {stem: {(name or each.name, *each[:4]) for each in drawn.rectangles} for stem, drawn in pictures.items()}
+
+
+def masked(root: Path) -> Path:
+    """images and masks in folders of splits, things numbered in the masks."""
+    for split, pictures in SPLITS.items():
+        for stem, drawn in pictures.items():
+            draw(root / f"images/{split}/{stem}.png", drawn)
+            numbered(root / f"masks/{split}/{stem}.png", drawn)
+    return root
+
+
+def test_that_outlines_of_coco_are_read_with_their_classes(tmp_path: Path) -> None:
+    recognised = found(boxed.coco(tmp_path, SPLITS))
+    assert (recognised.format, recognised.classes, recognised.problems) == ("instances", ("cat", "dog"), ())
+    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"])
+    assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
+
+
+def test_that_things_are_told_apart_by_their_number_in_a_mask(tmp_path: Path) -> None:
+    recognised = found(masked(tmp_path))
+    assert (recognised.classes, recognised.problems) == (("object",), ())
+    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"], "object")
+    assert things(recognised, recognised.val) == drawn_things(SPLITS["val"], "object")
+
+
+def test_that_rcnn_masks_of_arcgis_have_a_folder_for_each_class(tmp_path: Path) -> None:
+    pictures = {f"{number:09d}": TWO if number % 2 else ONE for number in range(7)} | {"empty": NONE}
+    recognised = found(boxed.arcgis_rcnn(tmp_path, pictures))
+    assert (recognised.classes, recognised.problems) == (("cat", "dog"), ())
+    train, val = things(recognised, recognised.train), things(recognised, recognised.val)
+    assert (len(train), len(val)) == (6, 2)
+    assert train | val == drawn_things(pictures)
+
+
+def test_that_outlines_of_yolo_are_polygons_in_fractions_of_the_picture(tmp_path: Path) -> None:
+    root = boxed.yolo(tmp_path, SPLITS)
+    corners = [(10, 20), (30, 20), (30, 70), (10, 70)]
+    text(root / "labels/train/b.txt", "0 " + " ".join(f"{x / 60} {y / 80}" for x, y in corners))
+    draw(root / "images/train/nothing.png", NONE)
+    recognised = found(root)
+    assert (recognised.classes, recognised.problems) == (("cat", "dog"), ())
+    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"] | {"nothing": NONE})
+    assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
+
+
+def test_that_vocs_objects_are_of_the_class_that_its_other_masks_have_there(tmp_path: Path) -> None:
+    for split, pictures in SPLITS.items():
+        for stem, drawn in pictures.items():
+            draw(tmp_path / f"JPEGImages/{stem}.png", drawn)
+            path = numbered(tmp_path / f"SegmentationObject/{stem}.png", drawn)
+            values = np.asarray(Image.open(path)).copy()
+            of_class = np.zeros_like(values)
+            for left, top, right, bottom, name in drawn.rectangles:
+                of_class[top:bottom, left:right] = {"cat": 8, "dog": 12}[name]
+            values[:2], of_class[:2] = 255, 255
+            Image.fromarray(values).save(path)
+            (tmp_path / "SegmentationClass").mkdir(exist_ok=True)
+            of_class[-1] = 20
+            Image.fromarray(of_class).save(tmp_path / f"SegmentationClass/{stem}.png")
+        text(tmp_path / f"ImageSets/Segmentation/{split}.txt", "\n".join(pictures))
+    recognised = found(tmp_path)
+    assert recognised.problems == ()
+    assert (len(recognised.classes), recognised.classes[7], recognised.classes[11]) == (20, "cat", "dog")
+    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"])
+    assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
+
+
+def test_that_masks_tell_the_pixels_where_coco_names_the_only_class(tmp_path: Path) -> None:
+    root = masked(tmp_path)
+    content = boxed.coco_json(SPLITS["train"])
+    content["categories"] = [{"id": 3, "name": "animal"}]
+    content["annotations"] = [{**each, "category_id": 3} for each in content["annotations"]]
+    content["annotations"][0]["segmentation"] = [[8, 4, 40, 4, 40, 28]]
+    text(root / "annotations/train.json", json.dumps(content))
+    text(root / "annotations/val.json", json.dumps(content | {"images": [], "annotations": []}))
+    recognised = found(root)
+    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"], "animal")
+    assert isinstance(recognised.train, InstanceSplit)
+    (thing, _) = recognised.train.sources[0].instances(60, 80)
+    assert thing.area == 32 * 24, "the mask's, not the polygon's"
+
+
+def test_that_colours_and_numbers_beyond_a_byte_tell_things_apart_too(tmp_path: Path) -> None:
+    root = masked(tmp_path)
+    colours = np.zeros((60, 80, 3), np.uint8)
+    for (left, top, right, bottom, _), colour in zip(TWO.rectangles, ((9, 0, 200), (200, 1, 9)), strict=True):
+        colours[top:bottom, left:right] = colour
+    Image.fromarray(colours).save(root / "masks/train/a.png")
+    deep = np.zeros((80, 60), np.uint16)
+    deep[20:70, 10:30] = 40_000
+    Image.fromarray(deep).save(root / "masks/train/b.png")
+    recognised = found(root)
+    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"], "object")
+
+
+def test_that_masks_that_seem_to_tell_classes_are_asked_about(tmp_path: Path) -> None:
+    for stem in "abcd":
+        draw(tmp_path / f"images/{stem}.png", ONE)
+        numbered(tmp_path / f"masks/{stem}.png", ONE)
+    (problem,) = found(tmp_path).problems
+    assert problem.severity == "warning"
+    assert "choose the task Semantic segmentation" in problem.remedy
+    assert found(tmp_path, "masks").problems == ()
+
+
+def test_that_a_folder_for_several_tasks_names_them_all(tmp_path: Path) -> None:
+    (problem,) = found(boxed.coco(tmp_path, SPLITS), "masks").problems
+    assert "holds pictures with boxes" in problem.message
+    assert "Object detection or Instance segmentation" in problem.remedy
+    boxes = boxed.yolo(tmp_path / "boxes", SPLITS)
+    (problem,) = found(boxes).problems
+    assert "not pictures with outlined things" in problem.message
+
+
+def test_that_objects_without_an_outline_are_told_and_left_out(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    content = boxed.coco_json(SPLITS["train"])
+    del content["annotations"][0]["segmentation"]
+    text(root / "annotations/instances_train2017.json", json.dumps(content))
+    recognised = found(root)
+    assert things(recognised, recognised.train)["a"] == {("cat", 50, 30, 74, 56)}
+    (problem,) = recognised.problems
+    assert "1 object without an outline, in a.png" in problem.message
+
+
+def test_that_small_things_are_painted_over_larger_ones() -> None:
+    small, large = (Window(4, 4, np.ones((2, 2), bool)), Window(0, 0, np.ones((8, 8), bool)))
+    numbers, classes = paint([Instance(small, 3), Instance(large, 1)], 10, 10)
+    assert (numbers[5, 5], numbers[0, 0], numbers[9, 9]) == (2, 1, 0)
+    assert (classes[5, 5], classes[0, 0], classes[9, 9]) == (3, 1, NO_CLASS)
+
+
+def test_that_a_crowd_has_a_number_and_no_class(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    content = boxed.coco_json(SPLITS["train"])
+    content["annotations"][0]["iscrowd"] = 1
+    text(root / "annotations/instances_train2017.json", json.dumps(content))
+    split = found(root).train
+    assert isinstance(split, InstanceSplit)
+    assert split.sources[0].labels() == [0]
+    numbers, classes = paint(split.sources[0].instances(60, 80), 60, 80)
+    assert set(zip(numbers.ravel().tolist(), classes.ravel().tolist(), strict=True)) == {
+        (0, NO_CLASS),
+        (1, NO_CLASS),
+        (2, 0),
+    }
+
+
+def test_that_of_more_things_than_a_byte_can_number_the_largest_are_taken_and_it_is_told(tmp_path: Path) -> None:
+    rectangles = [
+        Rectangle(4 * column, 4 * row, 4 * column + 2, 4 * row + 2, "cat") for row in range(15) for column in range(20)
+    ]
+    rectangles[7] = rectangles[7]._replace(right=rectangles[7].left + 3)
+    crowded = Drawn(60, 80, tuple(rectangles))
+    recognised = found(boxed.coco(tmp_path, {"train": {"a": crowded, "b": ONE}, "val": {"c": ONE}}))
+    assert isinstance(recognised.train, InstanceSplit)
+    numbers, _ = paint(recognised.train.sources[0].instances(60, 80), 60, 80)
+    assert (int(numbers.max()), int((numbers == 1).sum())) == (255, 6)
+    (problem,) = recognised.problems
+    assert "1 picture with more than 255 instances: a.png" in problem.message
+
+
+def test_that_a_mask_or_outlines_of_another_size_than_the_picture_are_refused(tmp_path: Path) -> None:
+    split = found(masked(tmp_path / "masks")).train
+    assert isinstance(split, InstanceSplit)
+    with pytest.raises(Unfit, match="another size \\(80 x 60 pixels, the picture has 60 x 80\\)"):
+        split.sources[0].instances(80, 60)
+    split = found(boxed.coco(tmp_path / "coco", SPLITS)).train
+    assert isinstance(split, InstanceSplit)
+    with pytest.raises(Unfit, match="another size"):
+        split.sources[0].instances(80, 60)
+
+
+def test_that_what_is_kept_of_pictures_is_another_once_their_outlines_change(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path / "coco", SPLITS)
+
+    def state() -> str:
+        split = found(root).train
+        assert isinstance(split, InstanceSplit)
+        return split.state()
+
+    before = state()
+    assert state() == before
+    content = boxed.coco_json(SPLITS["train"])
+    content["annotations"][0]["segmentation"][0][0] += 1
+    text(root / "annotations/instances_train2017.json", json.dumps(content))
+    assert state() != before

@@ -1,0 +1,121 @@
+"""Folders of pictures and masks, in the spellings in which people keep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.data.formats.registry import recognise
+from engine.data.splits import MaskSplit, Recognised
+
+MASKS = ("masks",)
+
+
+def pair(picture: Path, mask: Path) -> None:
+    for path, pixels in ((picture, np.zeros((8, 8, 3), np.uint8)), (mask, np.eye(8, dtype=np.uint8))):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+
+
+def found(folder: Path, formats: tuple[str, ...] = MASKS) -> Recognised:
+    return recognise(str(folder), val_fraction=0.25, seed=0, formats=formats)
+
+
+def names(recognised: Recognised) -> tuple[list[str], list[str]]:
+    assert isinstance(recognised.train, MaskSplit)
+    assert isinstance(recognised.val, MaskSplit)
+    for split in (recognised.train, recognised.val):
+        assert [Path(path).stem.split("_")[0] for path in split.masks] == [Path(path).stem for path in split.files]
+    return [Path(path).name for path in recognised.train.files], [Path(path).name for path in recognised.val.files]
+
+
+@pytest.mark.parametrize(
+    ("picture", "mask"),
+    [
+        ("images/{split}/{name}.jpg", "masks/{split}/{name}.png"),
+        ("Images/{split}/{name}.jpg", "Labels/{split}/{name}_mask.png"),
+        ("{split}/images/{name}.jpg", "{split}/labels/{name}.tif"),
+        ("{split}/{name}.png", "{split}annot/{name}.png"),
+        ("{split}/{name}.jpg", "{split}_labels/{name}_L.png"),
+        ("images/{split}2017/{name}.jpg", "annotations/{split}2017/{name}.png"),
+        ("{split}2017/{name}.jpg", "{split}2017_masks/{name}.png"),
+    ],
+)
+def test_that_splits_are_found_in_all_spellings(tmp_path: Path, picture: str, mask: str) -> None:
+    for split, stems in (("train", "abc"), ("val", "de")):
+        for name in stems:
+            pair(tmp_path / picture.format(split=split, name=name), tmp_path / mask.format(split=split, name=name))
+    recognised = found(tmp_path)
+    assert (recognised.format, recognised.problems, recognised.classes) == ("masks", (), ("class 0", "class 1"))
+    train, val = names(recognised)
+    assert [Path(name).stem for name in train] == ["a", "b", "c"]
+    assert [Path(name).stem for name in val] == ["d", "e"]
+
+
+def test_that_validation_is_drawn_where_there_is_no_split(tmp_path: Path) -> None:
+    for number in range(8):
+        pair(tmp_path / f"images/{number}.jpg", tmp_path / f"masks/{number}.png")
+    recognised = found(tmp_path)
+    train, val = names(recognised)
+    assert (len(train), len(val)) == (6, 2)
+    assert not set(train) & set(val)
+    assert isinstance(recognised.val, MaskSplit)
+    assert recognised.val.made
+    assert names(found(tmp_path)) == (train, val)
+
+
+def test_that_vocs_lists_say_which_pictures_belong_to_a_split(tmp_path: Path) -> None:
+    for name in "abcd":
+        pair(tmp_path / f"JPEGImages/{name}.jpg", tmp_path / f"SegmentationClass/{name}.png")
+    Image.new("RGB", (8, 8)).save(tmp_path / "JPEGImages/unlabelled.jpg")
+    lists = tmp_path / "ImageSets/Segmentation"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("a\nc\n")
+    (lists / "val.txt").write_text("d\n")
+    recognised = found(tmp_path)
+    assert names(recognised) == (["a.jpg", "c.jpg"], ["d.jpg"])
+    assert recognised.problems == ()
+
+
+def test_that_what_has_no_counterpart_is_told_and_left_out(tmp_path: Path) -> None:
+    for number in range(4):
+        pair(tmp_path / f"images/{number}.jpg", tmp_path / f"masks/{number}.png")
+    Image.new("RGB", (8, 8)).save(tmp_path / "images/lonely.jpg")
+    Image.new("L", (8, 8)).save(tmp_path / "masks/spare.png")
+    told = " ".join(map(str, found(tmp_path).problems))
+    assert "There is 1 picture" in told
+    assert "without a mask: lonely.jpg" in told
+    assert "without a picture: spare.png" in told
+
+
+def test_that_where_there_is_nothing_to_train_on_that_alone_is_told(tmp_path: Path) -> None:
+    for number in range(4):
+        pair(tmp_path / f"images/test/{number}.jpg", tmp_path / f"masks/test/{number}.png")
+    recognised = found(tmp_path)
+    assert recognised.train is None
+    (problem,) = recognised.problems
+    assert "none of them belong together for training" in problem.message
+
+
+def test_that_of_several_folders_that_may_hold_masks_the_first_that_does_is_taken(tmp_path: Path) -> None:
+    for number in range(4):
+        pair(tmp_path / f"images/{number}.jpg", tmp_path / f"gt/{number}.png")
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels/0.txt").touch()
+    train, val = names(found(tmp_path))
+    assert len(train) + len(val) == 4
+
+
+def test_that_a_folder_of_another_kind_names_the_task_that_it_is_for(tmp_path: Path) -> None:
+    for number in range(4):
+        pair(tmp_path / f"masked/images/{number}.jpg", tmp_path / f"masked/masks/{number}.png")
+        pair(tmp_path / f"classes/cat/{number}.jpg", tmp_path / f"classes/dog/{number}.png")
+    (problem,) = found(tmp_path / "masked", ("imagefolder", "idx")).problems
+    assert "Choose the task Semantic segmentation" in problem.remedy
+    (problem,) = found(tmp_path / "classes").problems
+    assert "does not hold pictures with masks" in problem.message
+    assert found(tmp_path / "classes", ("imagefolder", "idx")).format == "imagefolder"

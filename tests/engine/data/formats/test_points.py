@@ -1,0 +1,257 @@
+"""Folders of point clouds: what they are, what their labels mean, and the samples that are drawn from them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import engine.data.datasets.point_blocks
+from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.data.datasets.open_splits import open_splits
+from engine.data.datasets.point_blocks import DRAWN, PointBlocks
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.point_clouds import read_cloud, read_head
+from engine.data.decoding.reading import Unfit
+from engine.data.formats.registry import recognise
+from engine.data.inspection.inspector import inspect
+from engine.data.point_drawing import BACKGROUND, draw_points, point_legend
+from engine.data.randomness import RandomStreams
+from engine.data.splits import PointSplit, Recognised
+from tests.support.clouds import make_clouds, scene, write_las, write_ply
+
+POINTS = ("points",)
+
+
+def found(folder: Path) -> Recognised:
+    return recognise(str(folder), val_fraction=0.25, seed=0, formats=POINTS)
+
+
+def names(recognised: Recognised) -> tuple[list[str], list[str]]:
+    assert isinstance(recognised.train, PointSplit)
+    assert isinstance(recognised.val, PointSplit)
+    return [Path(path).name for path in recognised.train.files], [Path(path).name for path in recognised.val.files]
+
+
+def blocks(folder: Path, points: int, *, training: bool = True) -> PointBlocks:
+    recognised = found(folder)
+    assert recognised.code is not None
+    assert isinstance(recognised.train, PointSplit)
+    made = PointBlocks(recognised.train, recognised.code, str(folder), points=points)
+    made.streams = RandomStreams(3)
+    made.training = training
+    return made
+
+
+def test_that_splits_are_found_or_drawn(tmp_path: Path) -> None:
+    make_clouds(tmp_path / "split", {"train": 3, "val": 2}, 40)
+    assert names(found(tmp_path / "split")) == (["00.ply", "01.ply", "02.ply"], ["00.ply", "01.ply"])
+    make_clouds(tmp_path, {"flat": 8}, 40)
+    drawn = found(tmp_path / "flat")
+    train, val = names(drawn)
+    assert (len(train), len(val), set(train) & set(val)) == (6, 2, set())
+    assert isinstance(drawn.val, PointSplit)
+    assert drawn.val.made
+    make_clouds(tmp_path / "tested", {"training": 2, "test": 1}, 40)
+    tested = found(tmp_path / "tested")
+    assert names(tested) == (["00.ply", "01.ply"], ["00.ply"])
+    assert "test serves as one" in tested.problems[0].message
+
+
+def test_that_labels_are_read_by_whatever_name_people_give_them(tmp_path: Path) -> None:
+    places, classes = scene(0, 40)
+    red = np.full(40, 200, np.uint8)
+    write_ply(
+        tmp_path / "a.ply", places, red=red, green=red, blue=red, scalar_Classification=classes.astype(np.float32)
+    )
+    write_ply(tmp_path / "b.ply", places, text=True, label=classes.astype(np.int32), nx=places[:, 0])
+    for name, features in (("a", ("red", "green", "blue")), ("b", ())):
+        head, cloud = read_head(str(tmp_path / f"{name}.ply")), read_cloud(str(tmp_path / f"{name}.ply"), features)
+        assert (head.points, head.features, head.labelled) == (40, features, True)
+        assert cloud.labels.tolist() == classes.tolist()
+        assert cloud.features.shape == (40, len(features))
+        np.testing.assert_allclose(np.ptp(cloud.places, 0), np.ptp(places, 0), atol=1e-5)
+    with pytest.raises(Unfit, match="have no red"):
+        read_cloud(str(tmp_path / "b.ply"), ("red",))
+    claimed = (tmp_path / "b.ply").read_bytes().replace(b"vertex 40", b"vertex 40000000000")
+    (tmp_path / "b.ply").write_bytes(claimed)
+    with pytest.raises(Unfit, match="it is truncated"):
+        read_head(str(tmp_path / "b.ply"))
+    write_ply(tmp_path / "c.ply", places, label=classes + 0.5)
+    with pytest.raises(Unfit, match="not whole numbers"):
+        read_cloud(str(tmp_path / "c.ply"), ())
+
+
+@pytest.mark.parametrize("ending", ["las", "laz"])
+def test_that_surveys_keep_their_digits_and_have_the_standard_names(tmp_path: Path, ending: str) -> None:
+    places, classes = scene(0, 60)
+    standard = np.where(classes == 1, 6, 2)
+    standard[:5] = 0
+    for split in ("train", "val"):
+        write_las(tmp_path / split / f"a.{ending}", places, standard, intensity=np.arange(60))
+    recognised = found(tmp_path)
+    assert recognised.classes == ("ground", "building")
+    assert isinstance(recognised.train, PointSplit)
+    assert recognised.train.features == ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
+    cloud = read_cloud(recognised.train.files[0], ("intensity",))
+    middle = (places.max(0) + places.min(0)) / 2
+    np.testing.assert_allclose(cloud.places, places - middle, atol=2e-3)
+    assert cloud.features[:, 0].tolist() == list(range(60))
+    _, target = blocks(tmp_path, 64).load(0, 0)
+    assert sorted(set(target.tolist())) == [0, 1, NO_CLASS]
+    assert int((target != NO_CLASS).sum()) == 55
+
+
+def test_that_names_come_from_a_list_and_what_it_does_not_name_is_of_no_class(tmp_path: Path) -> None:
+    places, classes = scene(0, 40)
+    for split in ("train", "val"):
+        write_ply(tmp_path / split / "a.ply", places, label=np.where(np.arange(40) < 3, 9, classes))
+    (tmp_path / "classes.txt").write_text("floor\nball\n")
+    recognised = found(tmp_path)
+    assert recognised.classes == ("floor", "ball")
+    assert recognised.code is not None
+    assert (recognised.code.values, 9 in recognised.code.ignored) == ((0, 1), True)
+
+
+def test_that_what_cannot_be_learnt_from_is_told(tmp_path: Path) -> None:
+    places, _ = scene(0, 40)
+    for split in ("train", "val"):
+        write_ply(tmp_path / "alike" / split / "a.ply", places, label=np.zeros(40, np.uint8))
+        write_ply(tmp_path / "bare" / split / "a.ply", places)
+    (tmp_path / "pictures/cat").mkdir(parents=True)
+    (tmp_path / "pictures/cat/a.png").write_bytes(b"")
+    assert "have the label 0; two are needed" in str(found(tmp_path / "alike").problems[0])
+    assert "have no labels" in str(found(tmp_path / "bare").problems[0])
+    assert "does not hold point clouds" in str(found(tmp_path / "pictures").problems[0])
+    told = recognise(str(tmp_path / "alike"), val_fraction=0.2, seed=0)
+    assert "Point cloud segmentation" in told.problems[0].remedy
+
+
+def test_that_every_point_comes_once_an_epoch_and_anew_in_the_next(tmp_path: Path) -> None:
+    make_clouds(tmp_path, {"train": 2, "val": 1}, 1000)
+    for training in (True, False):
+        samples = blocks(tmp_path, 96, training=training)
+        assert len(samples) == 2 * 12  # 1,000 points in two blocks of 500 each, of 6 samples
+        epochs = []
+        for epoch in (0, 1):
+            loaded = [samples.load(index, epoch) for index in range(len(samples))]
+            own = sum(int((target != NO_CLASS).sum()) for _, target in loaded)
+            assert own == 2000
+            for given, target in loaded:
+                assert (given.shape, target.shape) == ((3, 96), (96,))
+                assert np.unique(given.numpy(), axis=1).shape[1] == 96
+                torch.testing.assert_close(given.mean(1), torch.zeros(3), atol=1e-5, rtol=0)
+            epochs.append(torch.cat([given for given, _ in loaded], 1))
+        assert torch.equal(*epochs) == (not training)
+        assert samples.class_counts(2) == [1000, 1000]
+        again = blocks(tmp_path, 96, training=training)
+        assert torch.equal(again.load(7, 1)[0], samples.load(7, 1)[0])
+
+
+def test_that_the_points_of_a_sample_lie_together_and_small_clouds_are_given_several_times(tmp_path: Path) -> None:
+    make_clouds(tmp_path, {"train": 1, "val": 1}, 4 * DRAWN * 64)
+    places = [blocks(tmp_path, 64).load(index, 0)[0] for index in range(4 * DRAWN)]
+    area = [float(np.prod(np.ptp(given[:2].numpy(), 1))) for given in places]
+    assert np.mean(area) < 0.4 * 4  # of the floor's
+    given, target = blocks(tmp_path, 4 * DRAWN * 64 + 100).load(0, 0)
+    assert int((target == NO_CLASS).sum()) == 100
+    assert np.unique(given.numpy(), axis=1).shape[1] == 4 * DRAWN * 64
+
+
+def test_that_turning_keeps_every_distance_and_surveys_upright(tmp_path: Path) -> None:
+    places, classes = scene(0, 100)
+    write_las(tmp_path / "las/train/a.las", places, classes + 2)
+    write_ply(tmp_path / "ply/train/a.ply", places, label=classes)
+    for name in ("las", "ply"):
+        make_clouds(tmp_path / name, {"val": 1})
+        plain, turned = blocks(tmp_path / name, 100), blocks(tmp_path / name, 100)
+        turned.turned = True
+        one, other = plain.load(0, 4)[0][:3].T, turned.load(0, 4)[0][:3].T
+        apart = [(each[:, None] - each).square().sum(2) for each in (one, other)]
+        torch.testing.assert_close(*apart, atol=1e-5, rtol=1e-4)
+        assert not torch.allclose(one, other, atol=1e-3)
+        assert torch.allclose(one[:, 2], other[:, 2], atol=1e-5) == (name == "las")
+
+
+def test_that_samples_are_normalised_alike_along_all_axes(tmp_path: Path) -> None:
+    make_clouds(tmp_path, {"train": 3, "val": 1})
+    samples = blocks(tmp_path, 300)
+    mean, deviation = samples.surveyed()
+    assert mean == (0, 0, 0)
+    assert len(set(deviation)) == 1
+    samples.statistics = mean, deviation
+    given = torch.stack([samples.load(index, 0)[0] for index in range(len(samples))])
+    assert float(given.square().mean()) == pytest.approx(1, abs=0.1)
+
+
+def test_that_a_broken_cloud_is_unreadable_and_named(tmp_path: Path) -> None:
+    make_clouds(tmp_path, {"train": 3, "val": 1}, 200)
+    whole = (tmp_path / "train/01.ply").read_bytes()
+    (tmp_path / "train/01.ply").write_bytes(whole[: len(whole) // 2])
+    samples = blocks(tmp_path, 100)
+    assert samples.path(2) == "train/01.ply"
+    with pytest.raises(UnreadablePicture, match=r"train/01\.ply: it is"):
+        samples.load(2, 0)
+    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, formats=POINTS)
+    assert [each.path for each in report.unreadable] == ["train/01.ply"]
+    assert report.format == "points"
+    assert [split.total for split in report.splits] == [2, 1]
+    assert report.splits[0].shares == {"class 0": 0.5, "class 1": 0.5}
+    assert len(report.examples) == 2
+
+
+def test_that_clouds_stay_in_memory_while_there_is_room_and_a_folder_that_is_gone_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_clouds(tmp_path / "data", {"train": 2, "val": 1}, 100)
+    kept = blocks(tmp_path / "data", 100)
+    monkeypatch.setattr(engine.data.datasets.point_blocks, "KEPT_BYTES", 1)
+    monkeypatch.setattr(engine.data.datasets.point_blocks, "KEPT_SHARE", 0)
+    read_again = blocks(tmp_path / "data", 100)
+    loaded = [[samples.load(index, 0)[0] for index in (0, 1, 0)] for samples in (kept, read_again)]
+    assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))
+    (tmp_path / "data/train/01.ply").unlink()
+    assert torch.equal(kept.load(1, 0)[0], loaded[0][1])
+    with pytest.raises(UnreadablePicture, match="it is not there"):
+        read_again.load(1, 0)
+    shutil.rmtree(tmp_path / "data")
+    read_again = PointBlocks(kept.split, kept.code, kept.folder, points=100)
+    with pytest.raises(DatasetError, match="is not there any more"):
+        read_again.load(0, 0)
+
+
+def test_that_splits_are_opened_with_the_features_that_all_clouds_have(tmp_path: Path) -> None:
+    places, classes = scene(0, 80)
+    red = np.full(80, 9, np.uint8)
+    write_ply(tmp_path / "train/a.ply", places, label=classes, red=red, intensity=red)
+    write_ply(tmp_path / "train/b.ply", places, label=classes, intensity=red)
+    write_ply(tmp_path / "val/a.ply", places, label=classes, intensity=red)
+    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, formats=POINTS)
+    assert (splits.channels, splits.classes, splits.format) == (4, ("class 0", "class 1"), "points")
+
+
+def test_that_a_cloud_is_drawn_leaning_with_the_nearest_in_front() -> None:
+    corners = np.array([[-8, -4, 0], [8, -4, 0], [-8, 4, 0], [8, 4, 0]], np.float32)
+    pillar = np.array([[0, 0, 0], [0, 0, 2]], np.float32)
+    picture = draw_points(np.concatenate([corners, pillar]), np.array([1, 2, 3, 0, 1, 2], np.uint8), 81)
+    assert picture.shape == (81, 81, 3)
+    seen = {}
+    for name, colour in {
+        "red": (128, 0, 0),
+        "green": (0, 128, 0),
+        "olive": (128, 128, 0),
+    }.items():  # VOC's of 1, 2 and 3
+        seen[name] = np.argwhere((picture == colour).all(2))
+    assert seen["olive"][:, 0].max() < 40  # far away, so up and left
+    assert seen["olive"][:, 1].max() < 20
+    ground, top = seen["red"][seen["red"][:, 1] > 30], seen["green"][seen["green"][:, 1] < 60]
+    assert top[:, 0].mean() < ground[:, 0].mean() - 4  # the pillar stands
+    (colours,) = np.unique(picture[(np.ptp(picture, 2) == 0) & (picture[..., 0] < BACKGROUND)], axis=0)
+    assert colours[0] > 70  # no class of its own, and far
+    legend = point_legend(("floor", "a", "b", "c"))
+    assert [entry.colour for entry in legend] == ["#878787", "#800000", "#008000", "#808000"]
+    flat = draw_points(np.zeros((3, 3), np.float32), np.array([0, 1, 2], np.uint8), 81)
+    assert (flat != BACKGROUND).any()

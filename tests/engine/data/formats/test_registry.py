@@ -1,0 +1,342 @@
+"""Every spelling of a dataset folder is recognised, and what is wrong with one is said."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.contract.problems import errors
+from engine.data.formats.registry import FORMATS, recognise
+from engine.data.splits import FileSplit, IdxSplit, Recognised, draw_validation, shown
+from tests.engine.conftest import make_pictures
+from tests.gpu.jobs import with_labels
+from tests.support.clouds import make_clouds
+from tests.support.edges import make_edged
+from tests.support.masks import make_masked
+from tests.support.outlined import make_outlined
+from tests.support.pictures import picture, write_idx
+
+Tree = Callable[..., Path]
+
+
+def look(folder: Path | str, seed: int = 0) -> Recognised:
+    return recognise(str(folder), val_fraction=0.25, seed=seed)
+
+
+def files(split: object) -> list[str]:
+    assert isinstance(split, FileSplit)
+    return list(split.files)
+
+
+def message(found: Recognised) -> str:
+    """The texts of the errors."""
+    return " ".join(map(str, errors(found.problems)))
+
+
+@pytest.mark.parametrize("train", ["train", "training", "trainset", "Train", "TRAINING"])
+@pytest.mark.parametrize("val", ["val", "valid", "validation", "valset", "validset", "Valid"])
+def test_that_every_spelling_of_the_splits_is_recognised(tree: Tree, train: str, val: str) -> None:
+    found = look(tree(f"{train}/cat", f"{train}/dog", f"{val}/cat", f"{val}/dog"))
+    assert found.problems == ()
+    assert found.classes == ("cat", "dog")
+    assert len(files(found.train)) == len(files(found.val)) == 4
+    assert all(f"/{val}/" in path for path in files(found.val))
+
+
+@pytest.mark.parametrize("test", ["test", "testing", "Testset"])
+def test_that_test_serves_as_validation_where_there_is_none_and_a_warning_says_so(tree: Tree, test: str) -> None:
+    found = look(tree("train/cat", "train/dog", f"{test}/cat", f"{test}/dog"))
+    assert not errors(found.problems)
+    assert test in found.problems[0].message
+    assert all(f"/{test}/" in path for path in files(found.val))
+
+
+def test_that_validation_is_preferred_to_test(tree: Tree) -> None:
+    found = look(tree(*(f"{split}/{name}" for split in ("train", "val", "test") for name in ("cat", "dog"))))
+    assert found.problems == ()
+    assert all("/val/" in path for path in files(found.val))
+
+
+def test_that_a_train_folder_alone_is_divided(tree: Tree) -> None:
+    found = look(tree("train/cat", "train/dog", count=8))
+    assert found.problems == ()
+    assert (len(files(found.train)), len(files(found.val))) == (12, 4)
+    assert isinstance(found.val, FileSplit)
+    assert found.val.made
+
+
+def test_that_a_folder_of_classes_is_divided_class_by_class(tree: Tree) -> None:
+    root = tree("cat", "dog", count=8)
+    found = look(root)
+    assert found.classes == ("cat", "dog")
+    assert isinstance(found.val, FileSplit)
+    assert np.bincount(found.val.labels).tolist() == [2, 2]
+    assert not set(files(found.train)) & set(files(found.val))
+    assert files(look(root).val) == files(found.val)
+    assert files(look(root, seed=1).val) != files(found.val)
+
+
+def test_that_a_class_may_be_called_train(tree: Tree) -> None:
+    found = look(tree("bus", "car", "train"))
+    assert found.problems == ()
+    assert found.classes == ("bus", "car", "train")
+
+
+def test_that_files_beside_the_splits_do_not_confuse(tree: Tree) -> None:
+    root = tree("train/cat", "train/dog", "val/cat", "val/dog")
+    (root / "LICENSE.txt").write_text("free")
+    (root / "SOURCE.md").write_text("here")
+    (root / ".git").mkdir()
+    (root / "train/.cache").mkdir()
+    (root / "__MACOSX").mkdir()
+    assert look(root).problems == ()
+
+
+def test_that_clutter_and_hidden_files_are_passed_over_and_other_files_are_strays(tree: Tree) -> None:
+    root = tree("train/cat", "train/dog", "val/cat", "val/dog")
+    for name in ("Thumbs.db", ".DS_Store", "._0.png", "desktop.ini"):
+        (root / "train/cat" / name).write_text("x")
+    (root / "train/cat/notes.txt").write_text("x")
+    found = look(root)
+    assert isinstance(found.train, FileSplit)
+    assert len(found.train.files) == 4
+    assert [Path(path).name for path in found.train.strays] == ["notes.txt"]
+
+
+def test_that_the_classes_are_in_the_order_of_torchvision(tree: Tree) -> None:
+    from torchvision.datasets import ImageFolder
+
+    root = tree("b", "B", "a", "10", "9", "Z")
+    assert list(look(root).classes) == ImageFolder(str(root)).classes
+
+
+def test_that_the_files_are_those_of_torchvision(tree: Tree) -> None:
+    from torchvision.datasets import ImageFolder
+
+    root = tree("train/cat", "train/cat/deeper", "train/dog", "val/cat", "val/dog")
+    found = look(root)
+    assert isinstance(found.train, FileSplit)
+    theirs = ImageFolder(str(root / "train")).samples
+    assert list(zip(found.train.files, found.train.labels.tolist(), strict=True)) == theirs
+
+
+def test_that_names_that_are_not_utf8_are_kept_and_shown(tree: Tree) -> None:
+    root = tree("train/cat", "train/dog", "val/cat", "val/dog")
+    odd = os.fsencode(root / "train/cat") + b"/caf\xe9.png"
+    shutil.copyfile(os.fsencode(root / "train/cat/0.png"), odd)
+    found = look(root)
+    assert any(os.fsencode(path) == odd for path in files(found.train))
+    assert shown(os.fsdecode(odd)).endswith("caf\\xe9.png")
+
+
+def test_that_links_are_followed_but_never_in_a_circle(tree: Tree) -> None:
+    root = tree("elsewhere/cat", "train/dog", "val/cat", "val/dog")
+    (root / "train/cat").symlink_to(root / "elsewhere/cat")
+    (root / "train/dog/round").symlink_to(root / "train/dog")
+    (root / "train/dog/gone.png").symlink_to(root / "nowhere.png")
+    found = look(root)
+    names = [str(Path(path).relative_to(root)) for path in files(found.train)]
+    assert names == ["train/cat/0.png", "train/cat/1.png", "train/dog/0.png", "train/dog/1.png", "train/dog/gone.png"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_that_a_pipe_named_like_a_picture_is_listed_without_being_opened(tree: Tree) -> None:
+    root = tree("cat", "dog")
+    os.mkfifo(root / "cat/pipe.png")
+    assert any(path.endswith("pipe.png") for path in files(look(root).train) + files(look(root).val))
+
+
+def test_that_a_missing_folder_is_said() -> None:
+    assert "There is no folder /nowhere/at/all" in message(look("/nowhere/at/all"))
+
+
+def test_that_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert "is a file, not a folder" in message(look(tmp_path / "file"))
+
+
+def test_that_an_empty_folder_is_said(tmp_path: Path) -> None:
+    assert "is empty" in message(look(tmp_path))
+
+
+def test_that_pictures_without_class_folders_are_said(tmp_path: Path) -> None:
+    picture(tmp_path / "set/a.png")
+    assert "holds pictures (1) but no folders" in message(look(tmp_path / "set"))
+
+
+def test_that_folders_without_pictures_are_said(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        (tmp_path / "set" / name / "list.txt").write_text("x")
+    found = look(tmp_path / "set")
+    assert "None of the 2 folders" in message(found)
+    assert ".png" in message(found)
+
+
+def test_that_one_class_only_is_said(tree: Tree) -> None:
+    assert "one class only (cat)" in message(look(tree("train/cat", "val/cat")))
+    assert "one class only" in message(look(tree("train/cat")))
+
+
+def test_that_the_folder_inside_a_single_folder_is_proposed(tree: Tree) -> None:
+    root = tree("unpacked/train/cat", "unpacked/train/dog")
+    (root / "unpacked/val/cat").mkdir(parents=True)
+    assert f"Choose {root / 'unpacked'} instead" in message(look(root))
+
+
+def test_that_a_class_that_training_lacks_is_an_error_that_names_it(tree: Tree) -> None:
+    assert "Class bird is in val, but training has none" in message(
+        look(tree("train/cat", "train/dog", "val/cat", "val/dog", "val/bird"))
+    )
+
+
+def test_that_a_class_that_validation_lacks_is_a_warning_that_names_it(tree: Tree) -> None:
+    found = look(tree("train/cat", "train/dog", "val/cat"))
+    assert not errors(found.problems)
+    assert "Class dog has no pictures in val" in found.problems[0].message
+
+
+def test_that_an_empty_class_of_training_is_an_error(tree: Tree) -> None:
+    root = tree("train/cat", "train/dog", "val/cat", "val/dog")
+    (root / "train/ant").mkdir()
+    assert "The class folder ant in train holds no pictures" in message(look(root))
+
+
+def test_that_too_few_pictures_to_validate_on_is_an_error(tree: Tree) -> None:
+    assert "none can be kept for validation" in message(look(tree("cat", "dog", count=1)))
+
+
+def test_that_validation_without_training_is_an_error(tree: Tree) -> None:
+    assert "no train folder" in message(look(tree("val/cat", "val/dog")))
+
+
+@pytest.mark.parametrize("zipped", ["", ".gz"])
+@pytest.mark.parametrize("style", ["{0}-images-idx3-ubyte", "{0}-images.idx3-ubyte", "{0}-images-idx3-ubyte".upper()])
+@pytest.mark.parametrize("place", ["", "raw", "MNIST/raw"])
+def test_that_every_spelling_of_idx_is_recognised(tmp_path: Path, zipped: str, style: str, place: str) -> None:
+    for name, count in (("train", 20), ("t10k", 10)):
+        images = style.format(name)
+        labels = (
+            images.replace("images", "labels").replace("IMAGES", "LABELS").replace("dx3", "dx1").replace("DX3", "DX1")
+        )
+        write_idx(tmp_path / "set" / place / (images + zipped), np.zeros((count, 5, 4)))
+        write_idx(tmp_path / "set" / place / (labels + zipped), np.arange(count) % 2)
+    found = look(tmp_path / "set")
+    assert (found.format, found.classes, found.problems) == ("idx", ("0", "1"), ())
+    assert isinstance(found.train, IdxSplit)
+    assert isinstance(found.val, IdxSplit)
+    assert (len(found.train.labels), len(found.val.labels)) == (20, 10)
+
+
+def test_that_idx_without_validation_is_divided(digits: Path) -> None:
+    for path in digits.glob("t10k*"):
+        path.unlink()
+    found = look(digits)
+    assert isinstance(found.val, IdxSplit)
+    assert found.val.made
+    assert np.bincount(found.val.labels).tolist() == [1] * 10
+
+
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"])
+def test_that_a_missing_half_of_idx_is_named(digits: Path, name: str) -> None:
+    (digits / name).unlink()
+    assert f"Add {name}" in message(look(digits))
+
+
+def test_that_idx_classes_that_training_lacks_are_named(digits: Path) -> None:
+    write_idx(digits / "t10k-labels-idx1-ubyte", np.arange(20))
+    assert "Class 19 is in the validation labels" in message(look(digits))
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=5),
+    fraction=st.floats(0.01, 0.99),
+    seed=st.integers(0, 2**31 - 1),
+)
+def test_that_validation_is_drawn_from_every_class_that_can_spare_one(
+    counts: list[int], fraction: float, seed: int
+) -> None:
+    labels = np.repeat(np.arange(len(counts)), counts)
+    keys = [b"%d" % place for place in range(len(labels))]
+    chosen = draw_validation(keys, labels, fraction, seed)
+    for label, count in enumerate(counts):
+        taken = int(chosen[labels == label].sum())
+        assert taken < count
+        assert taken > 0 or count == 1
+        assert abs(taken - count * fraction) <= 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(seed=st.integers(0, 2**31 - 1), order=st.permutations(range(12)))
+def test_that_the_draw_does_not_depend_on_the_order_of_the_files(seed: int, order: list[int]) -> None:
+    keys = [b"%d" % place for place in range(12)]
+    labels = np.zeros(12, np.int64)
+    straight = {key for key, taken in zip(keys, draw_validation(keys, labels, 0.3, seed), strict=True) if taken}
+    shuffled = [keys[place] for place in order]
+    drawn = draw_validation(shuffled, labels, 0.3, seed)
+    assert {key for key, taken in zip(shuffled, drawn, strict=True) if taken} == straight
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    labels=st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    fraction=st.floats(0.01, 0.99),
+    seed=st.integers(0, 2**31 - 1),
+)
+def test_that_the_draw_takes_the_first_of_each_class_by_the_hash_of_seed_and_name(
+    labels: list[int], fraction: float, seed: int
+) -> None:
+    keys = [b"class/%d.png" % place for place in range(len(labels))]
+    salt = seed.to_bytes(8, "little", signed=True)
+    expected = set()
+    for label in set(labels):
+        places = [place for place, own in enumerate(labels) if own == label]
+        places.sort(key=lambda place: hashlib.blake2b(keys[place], digest_size=8, salt=salt).digest())
+        expected.update(places[: min(max(round(len(places) * fraction), 1), len(places) - 1)])
+    assert set(np.flatnonzero(draw_validation(keys, np.array(labels), fraction, seed))) == expected
+
+
+def digits_alone(folder: Path, counts: dict[str, int]) -> Path:
+    """idx files of ten digits to train with, and none to validate with."""
+    folder.mkdir()
+    labels = np.arange(counts["train"]) % 10
+    write_idx(folder / "train-images-idx3-ubyte", np.zeros((len(labels), 8, 8)))
+    write_idx(folder / "train-labels-idx1-ubyte", labels)
+    return folder
+
+
+MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
+    "edges": make_edged,
+    "masks": make_masked,
+    "boxes": make_outlined,
+    "instances": make_outlined,
+    "points": lambda folder, counts: make_clouds(folder, counts, 30),
+    "labels": with_labels,
+    "idx": digits_alone,
+    "imagefolder": make_pictures,
+}
+
+
+def drawn(split: object) -> list[object]:
+    return list(split.rows) if isinstance(split, IdxSplit) and split.rows is not None else list(split.files)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind != "files"])
+def test_that_in_every_format_the_seed_decides_what_is_kept_for_validation(tmp_path: Path, kind: str) -> None:
+    """Programs of one's own read "files" as they like."""
+    folder = MAKERS[kind](tmp_path / "data", {"train": 30})
+    found = [recognise(str(folder), val_fraction=0.3, seed=seed, formats=(kind,)) for seed in (1, 1, 2)]
+    assert [each.format for each in found] == [kind] * 3
+    same, again, other = (drawn(each.val) for each in found)
+    assert same
+    assert same == again
+    assert same != other

@@ -1,0 +1,196 @@
+"""Looking folders of boxes and of outlined things through: what is counted, told and shown."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.dataset import DatasetReport
+from engine.contract.problems import errors
+from engine.data.datasets.open_splits import open_splits
+from engine.data.formats.registry import recognise
+from engine.data.inspection.inspector import inspect
+from tests.support import boxed
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, draw, numbered, text
+
+DATASETS = Path(__file__).parents[5] / "shared/datasets"
+
+
+def look(folder: Path, format_: str = "boxes") -> DatasetReport:
+    return inspect(
+        str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, formats=(format_,), threads=2
+    )
+
+
+def told(report: DatasetReport) -> str:
+    return " ".join(map(str, report.problems))
+
+
+def dataset(name: str) -> Path:
+    if not (DATASETS / name).is_dir():
+        pytest.skip(f"the dataset {name} is not at hand")
+    return DATASETS / name
+
+
+@pytest.mark.parametrize("format_", ["boxes", "instances"])
+def test_that_things_and_the_pictures_that_show_them_are_counted(tmp_path: Path, format_: str) -> None:
+    report = look(boxed.coco(tmp_path, SPLITS), format_)
+    assert (report.format, report.classes, report.channels) == (format_, ("cat", "dog"), 3)
+    train, val = report.splits
+    assert (train.name, train.pictures, train.counts, train.objects) == (
+        "train",
+        2,
+        {"cat": 2, "dog": 1},
+        {"cat": 2, "dog": 1},
+    )
+    assert (val.name, val.pictures, val.objects) == ("val", 2, {"cat": 2, "dog": 1})
+    areas = sorted([32 * 24, 24 * 26, 20 * 50])
+    assert train.object_sides is not None
+    assert train.object_sides[1] == pytest.approx(areas[1] ** 0.5)
+    assert errors(report.problems) == []
+
+
+def test_that_examples_show_boxes_around_what_is_in_the_pictures(tmp_path: Path) -> None:
+    one = Drawn(96, 96, (Rectangle(20, 30, 60, 70, "cat"),))
+    report = look(boxed.yolo(tmp_path, {"train": {"a": one}, "val": {"b": one}}))
+    (example,) = report.examples
+    assert (example.class_name, example.split, example.sample) == ("cat", "train", 0)
+    pixels = np.asarray(Image.open(BytesIO(example.png)).convert("RGB")).astype(int)
+    scale = max(pixels.shape[:2]) / 96
+    frame, inside = pixels[round(50 * scale), round(20 * scale)], pixels[round(50 * scale), round(40 * scale)]
+    assert np.abs(inside - boxed.COLOURS["cat"]).max() < 12
+    assert np.abs(frame - boxed.COLOURS["cat"]).max() > 60
+
+
+def test_that_examples_show_each_thing_in_a_colour_of_its_own(tmp_path: Path) -> None:
+    pair = Drawn(60, 80, (Rectangle(5, 5, 35, 55, "cat"), Rectangle(45, 5, 75, 55, "cat")))
+    report = look(boxed.coco(tmp_path, {"train": {"a": pair}, "val": {"b": pair}}), "instances")
+    (example,) = report.examples
+    pixels = np.asarray(Image.open(BytesIO(example.png)).convert("RGB")).astype(int)
+    height, width = pixels.shape[:2]
+    left, right = pixels[height // 2, width // 4], pixels[height // 2, 3 * width // 4]
+    assert np.abs(left - right).max() > 30
+
+
+def test_that_pictures_without_anything_are_kept_and_told(tmp_path: Path) -> None:
+    report = look(boxed.yolo(tmp_path, {"train": {"a": TWO, "b": NONE, "c": NONE}, "val": {"d": TWO}}))
+    assert report.splits[0].pictures == 3
+    assert "2 of the 3 training pictures have no boxes. They are kept as background" in told(report)
+
+
+def test_that_classes_that_never_occur_are_told_for_each_split(tmp_path: Path) -> None:
+    report = look(boxed.coco(tmp_path, {"train": {"a": ONE, "b": ONE}, "val": {"c": TWO}}), "instances")
+    assert "There are no outlined things of dog in the training pictures; that is never learnt." in told(report)
+    assert "validation" not in told(report)
+
+
+def test_that_a_folder_in_which_nothing_is_marked_cannot_be_trained_on(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, {"train": {"a": NONE}, "val": {"b": NONE}})
+    (problem, *_) = errors(look(root).problems)
+    assert "None of the training pictures has any boxes" in problem.message
+
+
+def test_that_pictures_that_cannot_be_used_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, {"train": {"a": TWO, "b": ONE, "c": TWO, "d": ONE}, "val": {"e": TWO}})
+    draw(root / "train2017/a.png", TWO._replace(width=70))
+    whole = (root / "train2017/b.png").read_bytes()
+    (root / "train2017/b.png").write_bytes(whole[: len(whole) // 2])
+    for format_, marks in (("boxes", "boxes"), ("instances", "outlines")):
+        report = look(root, format_)
+        assert report.splits[0].pictures == 2
+        reasons = {Path(each.path).name: each.reason for each in report.unreadable}
+        assert reasons["a.png"] == f"it has 70 x 60 pixels, and its {marks} are of a picture of 80 x 60"
+        assert "truncated or damaged" in reasons["b.png"]
+
+
+def test_that_things_too_small_to_be_found_are_told(tmp_path: Path) -> None:
+    tiny = Drawn(400, 600, (Rectangle(5, 5, 11, 11, "cat"), Rectangle(50, 50, 56, 58, "dog")))
+    report = look(boxed.yolo(tmp_path, {"train": {"a": tiny}, "val": {"b": tiny}}))
+    assert "Half of the boxes have sides of less than 1.1 % of their picture's. Choose a larger image size" in told(
+        report
+    )
+
+
+def test_that_regions_to_be_ignored_are_not_counted(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    content = boxed.coco_json(SPLITS["train"])
+    content["annotations"][2]["iscrowd"] = 1
+    text(root / "annotations/instances_train2017.json", json.dumps(content))
+    assert look(root).splits[0].objects == {"cat": 1, "dog": 1}
+    assert look(root, "instances").splits[0].objects == {"cat": 1, "dog": 1}
+
+
+def test_that_masks_with_more_things_than_a_byte_can_number_are_told_once(tmp_path: Path) -> None:
+    many = [
+        Rectangle(3 * (number % 20), 3 * (number // 20), 3 * (number % 20) + 2, 3 * (number // 20) + 2, "cat")
+        for number in range(300)
+    ]
+    crowded = Drawn(60, 80, tuple(many))
+    for split in ("train", "val"):
+        draw(tmp_path / f"images/{split}/a.png", crowded)
+        numbered(tmp_path / f"masks/{split}/a.png", crowded)
+    report = look(tmp_path, "instances")
+    assert [problem.message for problem in report.problems if "255" in problem.message] == [
+        "There are 2 pictures with more than 255 instances: a.png."
+    ]
+
+
+def test_that_boxes_of_no_area_are_told_and_the_others_are_counted_by_split(tmp_path: Path) -> None:
+    """In folders as VOC writes them, with more pictures than examples are shown of."""
+    flat = Drawn(80, 60, (*ONE.rectangles, Rectangle(20, 20, 20, 40, "dog")))
+    named = {f"{number:02}": (TWO, flat)[number % 2] for number in range(16)}
+    folder = boxed.voc(tmp_path, {"train": named, "val": {"c": ONE, "d": TWO}})
+    report = look(folder)
+    assert "8 boxes of no area, in " in told(report)
+    assert [split.pictures for split in report.splits] == [16, 2]
+    assert report.splits[0].objects == {"cat": 16, "dog": 8}
+    assert report.unreadable_count == 0
+    assert len(report.examples) == 4 * 2
+    splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("boxes",))
+    assert (splits.classes, len(splits.train), len(splits.val)) == (("cat", "dog"), 16, 2)
+    assert (splits.train.class_counts(2), splits.val.class_counts(2)) == ([16, 8], [2, 1])
+
+
+def test_that_things_in_masks_are_named_by_the_only_class_of_their_file_and_counted(tmp_path: Path) -> None:
+    for split, pictures in SPLITS.items():
+        for stem, drawn in pictures.items():
+            draw(tmp_path / f"images/{split}/{stem}.png", drawn)
+            numbered(tmp_path / f"masks/{split}/{stem}.png", drawn)
+        content = boxed.coco_json(pictures)
+        content["categories"] = [{"id": 3, "name": "nucleus"}]
+        content["annotations"] = [{**each, "category_id": 3} for each in content["annotations"]]
+        text(tmp_path / f"annotations/{split}.json", json.dumps(content))
+    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, formats=("instances",))
+    assert (splits.classes, len(splits.train), len(splits.val)) == (("nucleus",), 2, 2)
+    assert (splits.train.class_counts(1), splits.val.class_counts(1)) == ([3], [3])
+
+
+def test_that_blood_cells_are_read_but_for_two_boxes_of_no_area() -> None:
+    folder = str(dataset("bccd"))
+    (problem,) = recognise(folder, val_fraction=0.2, seed=0, formats=("boxes",)).problems
+    assert "2 boxes of no area, in BloodImage_00343.jpg, BloodImage_00338.jpg" in problem.message
+    splits = open_splits(folder, val_fraction=0.2, seed=0, formats=("boxes",))
+    assert (splits.classes, len(splits.train), len(splits.val)) == (("Platelets", "RBC", "WBC"), 205, 87)
+    assert splits.train.class_counts(3) == [209, 2381, 214]
+    assert splits.val.class_counts(3) == [83, 967, 87]
+
+
+@pytest.mark.long
+def test_that_blood_cells_are_looked_through_with_their_examples() -> None:
+    report = look(dataset("bccd"))
+    assert [split.pictures for split in report.splits] == [205, 87]
+    assert report.splits[0].objects == {"Platelets": 209, "RBC": 2381, "WBC": 214}
+    assert report.unreadable_count == 0
+    assert len(report.examples) == 12
+
+
+def test_that_nuclei_are_told_apart_by_their_masks_and_named_by_their_file() -> None:
+    splits = open_splits(str(dataset("nuclei_subset")), val_fraction=0.2, seed=0, formats=("instances",))
+    assert (splits.classes, len(splits.train), len(splits.val)) == (("nucleus",), 96, 24)
+    assert splits.train.class_counts(1) == [2929]
+    assert splits.val.class_counts(1) == [739]

@@ -1,0 +1,30 @@
+"""How large pictures are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image
+
+from engine.contract.dataset import PictureSizes
+from engine.data.inspection.image_sizes import picture_sizes
+from engine.data.inspection.inspector import inspect
+from engine.system.paths import sample_dataset
+
+
+def test_that_a_report_tells_of_the_sizes_of_a_folders_pictures() -> None:
+    report = inspect(str(sample_dataset()), val_fraction=0.2, seed=3, progress=lambda _done, _total: None)
+    assert report.examples
+    assert report.sizes is not None
+    assert report.sizes.smallest == report.sizes.largest == (28, 28)
+
+
+def test_that_sizes_are_those_of_the_smallest_the_middle_and_the_largest(tmp_path: Path) -> None:
+    files = []
+    for number, (width, height) in enumerate(((40, 30), (10, 12), (80, 20), (5, 100), (200, 100))):
+        files.append(str(tmp_path / f"{number}.png"))
+        Image.new("L", (width, height)).save(files[-1])
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    assert picture_sizes([*files, str(tmp_path / "broken.png")]) == PictureSizes((10, 12), (40, 30), (200, 100), 5)
+    assert picture_sizes([str(tmp_path / "broken.png")]) is None
+    assert picture_sizes([]) is None

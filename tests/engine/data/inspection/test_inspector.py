@@ -1,0 +1,396 @@
+"""Looking a folder through: what is found, what is wrong, and how the process behaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+
+from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress
+from engine.contract.problems import errors
+from engine.data.datasets.open_splits import open_splits
+from engine.data.decoding.reading import folder_channels
+from engine.data.inspection import imagefolder
+from engine.data.inspection.inspector import inspect
+from engine.system.paths import sample_dataset
+from tests.support.pictures import noise, picture, write_idx
+
+ROOT = Path(__file__).parents[4]
+COMMAND = (sys.executable, "-m", "engine.data")
+Tree = Callable[..., Path]
+
+
+def look(folder: Path, seed: int = 0) -> DatasetReport:
+    return inspect(str(folder), val_fraction=0.25, seed=seed, progress=lambda done, total: None)
+
+
+def texts(report: DatasetReport, severity: str) -> str:
+    return " ".join(str(problem) for problem in report.problems if problem.severity == severity)
+
+
+def ask(folder: Path | str, *options: str) -> tuple[list[InspectionProgress], DatasetReport, str]:
+    """The progress, the report and the standard error of a real inspector."""
+    outcome = subprocess.run([*COMMAND, str(folder), *options], cwd=ROOT, capture_output=True, check=True, timeout=60)
+    *progress, last = [INSPECTION.decode(line) for line in outcome.stdout.splitlines()]
+    assert isinstance(last, InspectionDone)
+    found = [message for message in progress if isinstance(message, InspectionProgress)]
+    assert len(found) == len(progress)
+    return found, last.report, outcome.stderr.decode()
+
+
+def test_that_the_sample_that_ships_is_whole() -> None:
+    report = look(sample_dataset())
+    assert report.problems == ()
+    assert report.unreadable_count == 0
+    assert (report.format, report.channels, len(report.classes)) == ("imagefolder", 1, 10)
+    assert [(split.name, split.pictures, split.made) for split in report.splits] == [
+        ("train", 350, False),
+        ("val", 100, False),
+    ]
+    files = [path for path in sample_dataset().rglob("*") if path.is_file()]
+    assert {"LICENSE.txt", "SOURCE.md"} <= {path.name for path in files}
+    on_disk = sum(-(-path.stat().st_size // 4096) * 4096 for path in files)
+    assert on_disk <= 2_000_000
+
+
+def test_that_counts_classes_and_examples_are_reported(tree: Tree) -> None:
+    report = look(tree("cat", "dog", "emu", count=8))
+    assert report.classes == ("cat", "dog", "emu")
+    assert [split.counts for split in report.splits] == [
+        dict.fromkeys(report.classes, 6),
+        dict.fromkeys(report.classes, 2),
+    ]
+    assert [split.made for split in report.splits] == [False, True]
+    assert [example.class_name for example in report.examples] == ["cat"] * 4 + ["dog"] * 4 + ["emu"] * 4
+
+
+def test_that_examples_are_small_pngs(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        for place in range(3):
+            noise(tmp_path / "set" / name / f"{place}.jpg", place, size=(800, 300))
+    for example in look(tmp_path / "set").examples:
+        with Image.open(BytesIO(example.png)) as image:
+            assert (image.format, image.size) == ("PNG", (384, 144))
+
+
+@pytest.fixture
+def mixed(tree: Tree) -> Path:
+    """Good pictures with every kind of bad file among them."""
+    root = tree("train/a", "train/b", "val/a", "val/b", count=3)
+    (root / "train/a/empty.png").write_bytes(b"")
+    (root / "train/a/notes.txt").write_text("no picture")
+    (root / "train/a/text.jpg").write_text("no picture")
+    (root / "train/a/huge.pgm").write_bytes(b"P5 20000 20000 255\n")
+    for place, ending in enumerate(("jpg", "png", "webp", "bmp", "tif", "gif")):
+        path = noise(root / f"train/b/cut.{ending}", place)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    (root / "val/b/gone.png").symlink_to(root / "nowhere.png")
+    return root
+
+
+def test_that_bad_files_among_good_ones_are_counted_named_and_left_out(mixed: Path) -> None:
+    report = look(mixed)
+    reasons = {item.path: item.reason for item in report.unreadable}
+    assert report.unreadable_count == len(reasons) == 11
+    assert reasons["train/a/empty.png"] == "it is empty"
+    assert "too large" in reasons["train/a/huge.pgm"]
+    assert "(.txt)" in reasons["train/a/notes.txt"]
+    assert "not a picture" in reasons["train/a/text.jpg"]
+    assert "not there" in reasons["val/b/gone.png"]
+    assert [split.counts for split in report.splits] == [{"a": 3, "b": 3}] * 2
+    assert not errors(report.problems)
+    assert "11 files are left out (train/a/" in texts(report, "warning")
+
+
+def test_that_training_and_looking_through_agree_on_what_can_be_read(mixed: Path) -> None:
+    from engine.data.datasets.images import UnreadablePicture
+
+    said = {item.path for item in look(mixed).unreadable} - {"train/a/notes.txt"}
+    splits = open_splits(str(mixed), val_fraction=0.25, seed=0)
+    found = set()
+    for split in (splits.train, splits.val):
+        for index in range(len(split)):
+            try:
+                split.load(index, 16, 3)
+            except UnreadablePicture as problem:
+                found.add(problem.path)
+    assert found == said
+
+
+def test_that_a_large_photograph_cut_short_is_found(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        for place in range(3):
+            picture(tmp_path / "set" / name / f"{place}.jpg")
+    path = noise(tmp_path / "set/a/photo.jpg", size=(1200, 900))
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * 0.97)])
+    assert [item.path for item in look(tmp_path / "set").unreadable] == ["a/photo.jpg"]
+
+
+def damage_within(path: Path) -> None:
+    """Spoils a PNG's pixels but neither its beginning nor its end."""
+    content = path.read_bytes()
+    path.write_bytes(content[:60] + bytes(len(content) - 80) + content[-20:])
+
+
+def test_that_a_small_folder_is_decoded_whole(tmp_path: Path) -> None:
+    for place in range(40):
+        noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place)
+    damage_within(tmp_path / "set/b/39.png")
+    picture(tmp_path / "set/a/odd.bmp")
+    report = look(tmp_path / "set")
+    assert [item.path for item in report.unreadable] == ["b/39.png"]
+    assert "sample" not in texts(report, "warning")
+
+
+def test_that_a_large_folder_is_decoded_in_part_and_the_report_says_what_that_means(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imagefolder, "SAMPLE", 10)
+    for place in range(40):
+        damage_within(
+            noise(tmp_path / "set" / ("train", "val")[place % 2] / "ab"[place // 2 % 2] / f"{place}.png", place)
+        )
+    report = look(tmp_path / "set")
+    assert report.unreadable_count == 10
+    assert "Of 10 pictures that were decoded as a sample, 10 begin and end as they should" in texts(report, "warning")
+
+
+def test_that_so_many_odd_files_are_decoded_and_of_more_the_header_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imagefolder, "ODD_DECODED", 4)
+    for place in range(10):
+        path = noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place)
+        path.write_bytes(path.read_bytes()[:2000])
+    for name in "ab":
+        (tmp_path / "set" / name / "text.bmp").write_text("no picture")
+    report = look(tmp_path / "set")
+    reasons = [item.reason for item in report.unreadable]
+    assert reasons.count("it is truncated or damaged") == 4
+    assert reasons.count("it is not a picture that can be read") == 2
+
+
+def test_that_a_split_without_a_readable_picture_is_an_error(tree: Tree) -> None:
+    root = tree("train/a", "train/b", "val/a", "val/b")
+    for path in root.glob("*/*/*.png"):
+        path.write_bytes(b"no")
+    report = look(root)
+    assert "None of the 4 training pictures can be read" in texts(report, "error")
+    assert "None of the 4 validation pictures can be read" in texts(report, "error")
+    assert report.unreadable_count == 8
+
+
+def test_that_a_class_without_a_readable_picture_is_named(tree: Tree) -> None:
+    root = tree("train/a", "train/b", "val/a", "val/b")
+    for path in [*root.glob("train/a/*"), *root.glob("val/b/*")]:
+        path.write_bytes(b"no")
+    report = look(root)
+    assert "training pictures of class a" in texts(report, "error")
+    assert "validation pictures of class b" in texts(report, "warning")
+
+
+def test_that_grey_is_told_from_colour_as_training_does(tree: Tree) -> None:
+    root = tree("a", "b")
+    for path in root.glob("*/*.png"):
+        picture(path, 80, mode="L")
+    assert look(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 1
+    path = noise(root / "a/colour.png")
+    path.write_bytes(path.read_bytes()[:500])  # its header tells the colour, though it is cut short
+    assert look(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 3
+
+
+class Asked(list[str]):
+    """A list that counts what it is asked for."""
+
+    asked = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.asked += 1
+        return super().__getitem__(place)
+
+
+def test_that_grey_is_told_from_colour_by_few_of_many_pictures(tmp_path: Path) -> None:
+    grey = str(picture(tmp_path / "grey.png", 80, mode="L"))
+    colour = str(picture(tmp_path / "colour.png"))
+    many = Asked([grey] * 100_000)
+    assert folder_channels(many) == 1
+    assert 100 < many.asked <= 512
+    assert folder_channels(many, [colour]) == 3
+    assert folder_channels(Asked([grey] * 50_000 + [colour] * 50_000)) == 3
+
+
+def test_that_names_that_are_not_utf8_reach_the_report(tree: Tree) -> None:
+    root = tree("train/a", "train/b", "val/a", "val/b")
+    for split in ("train", "val"):
+        os.rename(os.fsencode(root / split / "b"), os.fsencode(root / split) + b"/b\xe9")
+    shutil.copyfile(root / "train/a/0.png", os.fsencode(root / "train/a") + b"/ca\xff.png")
+    Path(os.fsdecode(os.fsencode(root / "train/a") + b"/bad\xff.png")).write_bytes(b"")
+    report = look(root)
+    assert report.classes == ("a", "b\\xe9")
+    assert report.splits[0].counts == {"a": 3, "b\\xe9": 2}
+    assert [item.path for item in report.unreadable] == ["train/a/bad\\xff.png"]
+    assert msgspec.json.decode(msgspec.json.encode(report), type=DatasetReport) == report
+
+
+def test_that_idx_is_looked_through(digits: Path) -> None:
+    report = look(digits)
+    assert (report.format, report.channels, report.classes) == ("idx", 1, tuple("0123456789"))
+    assert [(split.name, split.counts["7"]) for split in report.splits] == [("train", 4), ("val", 2)]
+    assert len(report.examples) == 12
+    assert report.problems == ()
+
+
+@pytest.mark.parametrize("split", ["train", "t10k"])
+def test_that_idx_counts_that_disagree_are_named(digits: Path, split: str) -> None:
+    write_idx(digits / f"{split}-images-idx3-ubyte", np.zeros((7, 28, 28)))
+    assert f"{split}-images-idx3-ubyte holds 7 pictures" in texts(look(digits), "error")
+
+
+def test_that_a_broken_gzip_is_named(digits: Path) -> None:
+    (digits / "train-images-idx3-ubyte").unlink()
+    path = write_idx(digits / "train-images-idx3-ubyte.gz", np.zeros((40, 28, 28)))
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "train-images-idx3-ubyte.gz cannot be used" in texts(look(digits), "error")
+
+
+def test_that_the_real_datasets_are_looked_through_quickly(real_dataset: Path) -> None:
+    _, report, complaints = ask(real_dataset)
+    assert report.problems == ()
+    assert complaints == ""
+    assert [split.pictures for split in report.splits] in ([244, 153], [60_000, 10_000])
+    assert report.seconds < 3
+
+
+@pytest.mark.parametrize("kind", ["pictures", "digits"])
+def test_that_hundreds_of_pictures_and_thousands_of_digits_are_looked_through_quickly(
+    tmp_path: Path, kind: str
+) -> None:
+    """As many pictures as hymenoptera holds, and a tenth of MNIST."""
+    random = np.random.default_rng(0)
+    for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
+        if kind == "digits":
+            name = "t10k" if split == "val" else "train"
+            write_idx(tmp_path / f"{name}-images-idx3-ubyte", random.integers(0, 256, (digits, 28, 28), np.uint8))
+            write_idx(tmp_path / f"{name}-labels-idx1-ubyte", np.arange(digits) % 10)
+            continue
+        for number in range(count):
+            noise(
+                tmp_path / split / ("ants", "bees")[number % 2] / f"{number}.jpg", 2 * number + digits, size=(160, 120)
+            )
+    _, report, complaints = ask(tmp_path)
+    assert report.problems == ()
+    assert complaints == ""
+    assert [split.pictures for split in report.splits] == ([244, 153] if kind == "pictures" else [6_000, 1_000])
+    assert report.seconds < 3
+
+
+def test_that_the_process_tells_progress_then_the_report_and_nothing_else(mixed: Path) -> None:
+    progress, report, complaints = ask(mixed, "--val-fraction", "0.3", "--seed", "4")
+    assert progress[0] == InspectionProgress(0, 0)
+    assert report == msgspec.structs.replace(look(mixed, 4), seconds=report.seconds)
+    assert complaints == ""
+
+
+def test_that_progress_comes_at_most_ten_times_a_second(tmp_path: Path) -> None:
+    for place in range(300):
+        noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place, size=(8, 8))
+    progress, report, _ = ask(tmp_path / "set")
+    assert len(progress) <= report.seconds * 10 + 2
+
+
+def test_that_torch_is_not_loaded_for_it() -> None:
+    code = "import sys, engine.data.__main__; print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip() == "False"
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """A folder that keeps an inspector busy for long."""
+    first = noise(tmp_path / "set/a/0.png", size=(1500, 1500))
+    (tmp_path / "set/b").mkdir()
+    for place in range(1, 2000):
+        os.link(first, tmp_path / "set" / "ab"[place % 2] / f"{place}.png")
+    return tmp_path / "set"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals differ there")
+def test_that_interrupting_it_ends_it_quietly(endless: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, str(endless)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 130
+        assert process.stderr.read() == b""
+
+
+def test_that_a_reader_that_goes_away_ends_it_quietly(endless: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, str(endless)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=10) == 0
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the closed pipe ends it")
+def test_that_it_dies_with_its_parent_even_if_its_output_stays_open(endless: Path, tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time; p = subprocess.Popen(sys.argv[2:], stdout=open(sys.argv[1], 'wb'));"
+        "print(p.pid, flush=True); time.sleep(60)"
+    )
+    output = tmp_path / "out"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(output), *COMMAND, str(endless)], cwd=ROOT, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        deadline = time.monotonic() + 20
+        while not output.stat().st_size and time.monotonic() < deadline:
+            time.sleep(0.01)  # between two looks at the condition
+        assert child.is_running()
+        parent.kill()
+        child.wait(timeout=10)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="needs another user to run as")
+def test_that_a_folder_that_may_not_be_read_is_said(tree: Tree) -> None:
+    with tempfile.TemporaryDirectory() as open_to_all:
+        os.chmod(open_to_all, 0o755)
+        root = shutil.copytree(tree("train/a", "train/b", "val/a", "val/b"), Path(open_to_all) / "set")
+        look(root)  # loads Pillow's plugins, which another user might not be able to
+        os.chmod(root / "val/a/1.png", 0)
+        os.seteuid(65534)
+        try:
+            single = look(root)
+            os.seteuid(0)
+            os.chmod(root / "train/b", 0)
+            os.seteuid(65534)
+            whole = look(root)
+        finally:
+            os.seteuid(0)
+    assert [(item.path, item.reason) for item in single.unreadable] == [
+        ("val/a/1.png", "it may not be read (permission denied)")
+    ]
+    assert not errors(single.problems)
+    assert "train/b may not be read" in texts(whole, "error")
+    assert "permission" in texts(whole, "error")

@@ -1,0 +1,109 @@
+"""Samples that are in both splits, and classes that are rare beside others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.contract.dataset import SplitReport
+from engine.contract.problems import Problem
+from engine.data.formats.registry import recognise
+from engine.data.inspection import leaks as leaks_module
+from engine.data.inspection.imbalance import imbalance
+from engine.data.inspection.inspector import inspect
+from engine.data.inspection.leaks import END_BYTES, leaks, same_files
+from tests.support.masks import make_masked
+from tests.support.pictures import noise, write_idx
+
+
+def told(folder: Path, formats: tuple[str, ...] = ("imagefolder", "idx")) -> list[Problem]:
+    return leaks(recognise(str(folder), val_fraction=0.25, seed=0, formats=formats), str(folder))
+
+
+def classes(folder: Path) -> Path:
+    """Two classes with six pictures for training and two for validation each, all different."""
+    for number in range(16):
+        split = "train" if number < 12 else "val"
+        noise(folder / split / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
+    return folder
+
+
+def test_that_a_copy_is_found_whatever_it_is_called(tmp_path: Path) -> None:
+    folder = classes(tmp_path)
+    assert told(folder) == []
+    (folder / "val/bee/other name.png").write_bytes((folder / "train/ant/4.png").read_bytes())
+    (problem,) = told(folder)
+    assert problem.severity == "warning"
+    assert "Of the 5 validation files 1 is a copy" in problem.message
+    assert "val/bee/other name.png of train/ant/4.png" in problem.message
+    assert "Remove the copies from one of the two" in problem.remedy
+
+
+def test_that_copies_in_one_folder_are_told_where_its_division_parts_them(tmp_path: Path) -> None:
+    for number in range(20):
+        noise(tmp_path / ("ant", "bee")[number % 2] / f"{number}.png", seed=number // 4)
+    (problem,) = told(tmp_path)
+    assert "are copies of training ones" in problem.message
+    assert "the division takes some of them" in problem.remedy
+
+
+def test_that_files_of_one_size_that_differ_in_their_middle_are_no_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 4 * END_BYTES
+    contents = {name: bytearray(size) for name in ("train", "val", "copy", "begin")}
+    contents["val"][size // 2] = 1
+    contents["begin"][0] = 1
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "empty").touch()
+    paths = {name: str(tmp_path / name) for name in (*contents, "empty")}
+    read_whole: list[str] = []
+    whole = leaks_module._digest_of_all
+    monkeypatch.setattr(
+        leaks_module, "_digest_of_all", lambda path: (read_whole.append(os.path.basename(path)), whole(path))[1]
+    )
+    others = [paths["val"], paths["copy"], paths["begin"], paths["empty"], str(tmp_path / "gone")]
+    found = same_files([paths["train"], paths["empty"]], others, str(tmp_path))
+    assert found == [("copy", "train")]
+    assert sorted(read_whole) == ["copy", "train", "val"]  # of the others the ends are enough
+
+
+def test_that_idx_files_are_compared_picture_by_picture(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    train, val = (random.integers(0, 256, (count, 9, 9)) for count in (20, 10))
+    val[3] = train[7]
+    for name, pixels in (("train", train), ("t10k", val)):
+        write_idx(tmp_path / f"{name}-images-idx3-ubyte", pixels)
+        write_idx(tmp_path / f"{name}-labels-idx1-ubyte", np.arange(len(pixels)) % 5)
+    (problem,) = told(tmp_path)
+    assert "t10k-images-idx3-ubyte picture 3 of train-images-idx3-ubyte picture 7" in problem.message
+
+
+def test_that_a_class_with_a_tenth_of_the_largest_is_told_and_one_with_more_is_not() -> None:
+    (problem,) = imbalance(SplitReport("train", {"ant": 200, "bee": 20, "cow": 21, "none": 0}))
+    assert "Class ant has 200" in problem.message
+    assert "bee (20)" in problem.message
+    assert "cow" not in problem.message
+    assert "none" not in problem.message
+    assert imbalance(SplitReport("train", {"ant": 199, "bee": 20})) == []
+    assert imbalance(SplitReport("train", {"sky": 900, "car": 5}, shares={"sky": 0.9, "car": 0.1}, total=900)) == []
+
+
+@pytest.mark.parametrize("kind", ["imagefolder", "masks"])
+def test_that_a_look_through_the_folder_tells_of_copies_in_every_format(tmp_path: Path, kind: str) -> None:
+    if kind == "masks":
+        make_masked(tmp_path, {"train": 6, "val": 3})
+        (tmp_path / "images/val/001.png").write_bytes((tmp_path / "images/train/004.png").read_bytes())
+    else:
+        for number in range(24):
+            name = "ant" if number % 12 else "bee"
+            noise(tmp_path / ("train" if number < 12 else "val") / name / f"{number}.png", seed=number % 23)
+    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, formats=(kind,), progress=lambda done, total: None)
+    told = [problem.message for problem in report.problems]
+    assert sum("1 is a copy of a training one" in message for message in told) == 1
+    assert sum("11 training samples, 10 times as many" in message for message in told) == (kind == "imagefolder")
+    assert all(problem.severity == "warning" for problem in report.problems)

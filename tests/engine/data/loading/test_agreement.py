@@ -1,0 +1,69 @@
+"""What tells one dataset from another, and how long it takes for many files."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.data.datasets.images import FilePictures
+from engine.data.datasets.open_splits import Splits, open_splits
+from engine.data.files import Files, Listing
+from engine.data.loading.agreement import fingerprint
+from engine.data.splits import FileSplit
+from tests.support import boxed
+from tests.support.boxed import ONE, SPLITS, TWO, Rectangle
+from tests.support.clouds import make_clouds
+
+Tree = Callable[..., Path]
+
+
+def of(folder: Path, format_: str) -> int:
+    return fingerprint(open_splits(str(folder), val_fraction=0.25, seed=0, formats=(format_,)))
+
+
+def test_that_a_copy_of_a_folder_elsewhere_is_the_same_dataset(tree: Tree, tmp_path: Path) -> None:
+    folder = tree("a", "b", count=8)
+    shutil.copytree(folder, tmp_path / "copy")
+    assert of(folder, "imagefolder") == of(tmp_path / "copy", "imagefolder")
+    (folder / "a/3.png").rename(folder / "a/30.png")
+    assert of(folder, "imagefolder") != of(tmp_path / "copy", "imagefolder")
+
+
+@pytest.mark.parametrize("format_", ["boxes", "instances"])
+def test_that_boxes_and_outlines_tell_datasets_apart(tmp_path: Path, format_: str) -> None:
+    moved = ONE._replace(rectangles=(Rectangle(11, 20, 30, 70, "cat"),))
+    first = of(boxed.coco(tmp_path / "a", SPLITS), format_)
+    assert first == of(boxed.coco(tmp_path / "b", SPLITS), format_)
+    assert first != of(boxed.coco(tmp_path / "c", SPLITS | {"train": {"a": TWO, "b": moved}}), format_)
+
+
+def test_that_idx_files_and_clouds_are_told_apart_by_what_they_hold(digits: Path, tmp_path: Path) -> None:
+    before = of(digits, "idx")
+    labels = digits / "t10k-labels-idx1-ubyte"
+    labels.write_bytes(labels.read_bytes()[:-1] + b"\x03")
+    assert of(digits, "idx") != before
+    clouds = make_clouds(tmp_path / "clouds", {"train": 3, "val": 1}, 400)
+    before = of(clouds, "points")
+    (clouds / "train/00.ply").unlink()
+    assert of(clouds, "points") != before
+
+
+def test_that_a_million_files_take_a_moment(capsys: pytest.CaptureFixture[str]) -> None:
+    listings = [Listing.of(f"/set/n{each:08}", [f"n{each:08}_{i}.jpeg" for i in range(1000)]) for each in range(1000)]
+    files, labels = Files.of(listings), np.repeat(np.arange(1000), 1000)
+    drawn = np.arange(len(files)) % 5 == 0
+    train, val = (
+        FilePictures(FileSplit(files.select(which), labels[which], Files.of()), "/set") for which in (~drawn, drawn)
+    )
+    splits = Splits(tuple(map(str, range(1000))), 3, "imagefolder", train, val)
+    begun = time.process_time()
+    fingerprint(splits)
+    taken = time.process_time() - begun
+    with capsys.disabled():
+        print(f"\n  a fingerprint of {len(files):,} files: {1000 * taken:.0f} ms")
+    assert taken < 1

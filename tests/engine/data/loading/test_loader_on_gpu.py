@@ -1,0 +1,119 @@
+"""On a real NVIDIA GPU the batches are those of the CPU, bit for bit, and no slot is written to while it is read; skipped
+where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.data.datasets.images import PictureSet
+from engine.data.datasets.open_splits import open_splits
+from engine.data.loading import resident
+from engine.data.loading.base_loader import Batch
+from engine.data.loading.image_loader import BatchLoader
+from engine.data.loading.sampler import GlobalBatchSampler
+from engine.data.randomness import RandomStreams
+from tests.support import boxed
+from tests.support.loaders import loader_of
+from tests.support.pictures import noise
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU on this machine")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> PictureSet:
+    for place in range(60):
+        split = "train" if place < 56 else "val"
+        noise(tmp_path / "set" / split / "ab"[place % 2] / f"{place}.png", place, size=(40, 40))
+    return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
+
+
+@pytest.fixture
+def loaders() -> Iterator[list[BatchLoader]]:
+    made: list[BatchLoader] = []
+    yield made
+    for loader in made:
+        loader.close()
+
+
+def loader_on(device: str, pictures: PictureSet, **given: Any) -> BatchLoader:
+    sampler = GlobalBatchSampler(len(pictures), 4, 0, 1, RandomStreams(5))
+    return loader_of(pictures, sampler, **{"size": 32, "device": torch.device(device)} | given)
+
+
+def assert_same(some: list[Batch], others: list[Batch]) -> None:
+    assert len(some) == len(others)
+    for one, other in zip(some, others, strict=True):
+        assert torch.equal(one.inputs.cpu(), other.inputs.cpu())
+        assert torch.equal(one.targets.cpu(), other.targets.cpu())
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("augmentation", ["none", "light"])
+@pytest.mark.parametrize("keep", ["memory", "off"])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_that_the_batches_are_those_of_the_cpu(
+    *,
+    loaders: list[BatchLoader],
+    pictures: PictureSet,
+    memory_format: torch.memory_format,
+    augmentation: str,
+    keep: str,
+    threads: int,
+) -> None:
+    chosen: list[str] = []
+    given = {"augmentation": augmentation, "keep": keep, "memory_format": memory_format}
+    plain = loader_on("cpu", pictures, **given)
+    fast = loader_on("cuda:0", pictures, threads=threads, on_chosen=lambda what, why: chosen.append(what), **given)
+    loaders += [plain, fast]
+    for epoch in range(3):  # decoded in the first, in memory whole in the later ones
+        batches = list(fast.epoch(epoch))
+        assert_same(batches, list(plain.epoch(epoch)))
+        assert all(batch.inputs.is_contiguous(memory_format=memory_format) for batch in batches)
+    assert ("device" in chosen) == (keep == "memory")
+
+
+@pytest.mark.parametrize("keep", ["memory", "off"])
+def test_that_a_device_that_is_late_is_waited_for_where_it_reads_and_not_before(
+    loaders: list[BatchLoader], pictures: PictureSet, keep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is kept busy before every batch, so that the host is ahead of it by as many slots as there are."""
+    monkeypatch.setattr(resident, "SHARE_OF_FREE", 1 << 60)
+    plain, fast = loader_on("cpu", pictures), loader_on("cuda:0", pictures, keep=keep)
+    loaders += [plain, fast]
+    for epoch in range(3):
+        found = []
+        for batch in fast.epoch(epoch):
+            found.append(batch)
+            torch.cuda._sleep(20_000_000)  # some 10 ms
+        assert_same(found, list(plain.epoch(epoch)))
+
+
+@pytest.mark.parametrize("keep", ["memory", "off"])
+def test_that_the_host_never_waits_for_the_step(loaders: list[BatchLoader], pictures: PictureSet, keep: str) -> None:
+    loader = loader_on("cuda:0", pictures, keep=keep)
+    loaders.append(loader)
+    assert len(list(loader.epoch(0))) == 14
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        assert len([*loader.epoch(1), *loader.epoch(2)]) == 28
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_that_boxes_come_as_on_the_cpu_and_without_waiting(loaders: list[BatchLoader], tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, {"train": dict.fromkeys("abcdefgh", boxed.TWO), "val": {"z": boxed.ONE}})
+    boxes = open_splits(str(root), val_fraction=0.2, seed=0, formats=("boxes",)).train
+    plain, fast = loader_on("cpu", boxes, augmentation="light"), loader_on("cuda:0", boxes, augmentation="light")
+    loaders += [plain, fast]
+    assert_same(list(fast.epoch(0)), list(plain.epoch(0)))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        batches = list(fast.epoch(1))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert_same(batches, list(plain.epoch(1)))

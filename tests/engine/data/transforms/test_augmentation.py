@@ -1,0 +1,429 @@
+"""What augmentations draw and what becomes of images, masks and boxes: the same for any number of ranks, and in register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torchvision.transforms.v2 import InterpolationMode
+from torchvision.transforms.v2 import functional as vision
+
+from engine.contract.augmentation import Transform, parse, transforms
+from engine.contract.job import Job
+from engine.data.datasets.boxed_images import LEAST_LEFT, PADDING, InstancePictures
+from engine.data.datasets.images import PictureSet
+from engine.data.datasets.open_splits import open_splits
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.loading.image_loader import BatchLoader
+from engine.data.loading.sampler import GlobalBatchSampler
+from engine.data.randomness import RandomStreams
+from engine.data.transforms.augmentation import (
+    AFFINE,
+    COLOUR,
+    OPERATIONS,
+    Augmentation,
+    rotation,
+    shearing,
+    shift,
+    stretch,
+)
+from engine.data.transforms.device_transforms import Moved, Normalisation, Transforms, operate
+from tests.support import boxed
+from tests.support.from_the_host import FromTheHost
+from tests.support.loaders import loader_of
+from tests.support.masks import make_masked
+from tests.support.pictures import noise
+
+SIZE = 32
+UNCHANGED = {"size": SIZE, "mean": (0.0,) * 3, "std": (1.0,) * 3, "augmentation": "none"}
+STRONG = {task: transforms(Job(task=task, augmentation="strong")) for task in ("classification", "detection")}
+EVERY = ("resized_crop:0.3", "scale:0.5:2", "flip", "vflip", "rotate:30", "translate:0.2", "shear:10", "colour:0.3", "hue:0.1", "grey",
+         "trivial", "randaugment", "augmix", "blur", "erase")  # fmt: skip
+
+Loaders = Callable[..., BatchLoader]
+
+
+def parsed(*texts: str) -> tuple[Transform, ...]:
+    found = tuple(parse(text) for text in texts)
+    return tuple(each for each in found if isinstance(each, Transform))
+
+
+@pytest.fixture
+def loaders() -> Iterator[Loaders]:
+    """Makes loaders that are closed at the end."""
+    made: list[BatchLoader] = []
+
+    def build(
+        pictures: PictureSet,
+        given: Sequence[Transform],
+        *,
+        rank: int = 0,
+        world: int = 1,
+        epochs: int = 4,
+        **more: object,
+    ) -> BatchLoader:
+        sampler = GlobalBatchSampler(len(pictures), 8, rank, world, RandomStreams(5), shuffle=True)
+        made.append(loader_of(pictures, sampler, transforms=given, epochs=epochs, **UNCHANGED | more))
+        return made[-1]
+
+    yield build
+    for loader in made:
+        loader.close()
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> PictureSet:
+    for place in range(20):
+        noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place, size=(40, 40 + place))
+    return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
+
+
+@pytest.fixture
+def boxes(tmp_path: Path) -> PictureSet:
+    drawn = [boxed.TWO, boxed.ONE, boxed.NONE]
+    train = {f"{number:02}": drawn[number % 3] for number in range(16)}
+    folder = boxed.coco(tmp_path / "boxes", {"train": train, "val": {"x": boxed.ONE}})
+    return open_splits(str(folder), val_fraction=0.2, seed=0, formats=("boxes",)).train
+
+
+def mapped(maps: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Points [k, 2] under one map [3, 3]."""
+    return points @ maps[:2, :2].T + maps[:2, 2]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("given", [parsed(*EVERY), STRONG["detection"]], ids=["every", "mosaic"])
+def test_that_any_number_of_ranks_and_a_run_that_goes_on_see_the_same_to_the_bit(
+    loaders: Loaders, photographs: PictureSet, boxes: PictureSet, world: int, given: Sequence[Transform]
+) -> None:
+    pictures = boxes if given is STRONG["detection"] else photographs
+    for epoch in (1, 4):
+        alone = list(loaders(pictures, given, threads=0).epoch(epoch))
+        ranks = [
+            list(loaders(pictures, given, rank=rank, world=world, threads=3).epoch(epoch)) for rank in range(world)
+        ]
+        for step, whole in enumerate(alone):
+            parts = [batches[step] for batches in ranks]
+            assert torch.equal(torch.cat([part.inputs for part in parts]), whole.inputs)
+            labels = [part.targets for part in parts]
+            if pictures is photographs:
+                assert torch.equal(torch.cat(labels), whole.targets)
+            else:  # as many rows as the fullest of a part needs
+                found = [sorted(rows[rows[:, 4] != PADDING].tolist()) for part in labels for rows in part]
+                assert found == [sorted(rows[rows[:, 4] != PADDING].tolist()) for rows in whole.targets]
+        resumed = list(loaders(pictures, given, threads=0).epoch(epoch, 1))
+        assert torch.equal(resumed[0].inputs, alone[1].inputs)
+
+
+def test_that_a_rank_without_a_sample_has_batches_of_none(
+    loaders: Loaders, photographs: PictureSet, boxes: PictureSet
+) -> None:
+    for pictures, given in ((photographs, parsed(*EVERY, "augmix")), (boxes, STRONG["detection"])):
+        inputs = [batch.inputs for batch in loaders(pictures, given, rank=9, world=10, threads=0).epoch(1)]
+        assert [tuple(each.shape) for each in inputs] == [(0, 3, SIZE, SIZE)] * 2
+
+
+def test_that_a_gpu_is_asked_for_no_answer() -> None:
+    """FakeTensorMode's tensors have no values, and refuse whatever would ask for them."""
+    made = Augmentation(
+        parsed(*EVERY, "augmix"), RandomStreams(1), size=SIZE, channels=3, pictures=6, epochs=5, mirror=True
+    )
+    drawn = made.draw(1, np.arange(6))
+    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
+    with FakeTensorMode():
+        device = torch.device("cuda")
+        does = Transforms(made, mean, std, device, outside=(0, NO_CLASS), continued=False)
+        normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
+        numbers = torch.empty(drawn.numbers.shape, device=device)
+        pixels = torch.empty((6, 5, 36, 36), dtype=torch.uint8, device=device)
+        with FromTheHost() as host:
+            images, planes = does.move(pixels, numbers, drawn)
+            inputs = does.paint(images, numbers, drawn, normalise, torch.channels_last)
+    assert planes is not None
+    assert (inputs.shape, planes.shape, inputs.device.type) == ((6, 3, SIZE, SIZE), (6, 2, SIZE, SIZE), "cuda")
+    assert not host.noted
+
+
+def test_that_every_epoch_sees_others(loaders: Loaders, photographs: PictureSet) -> None:
+    loader = loaders(photographs, parsed("rotate:30"))
+    first, again, later = (torch.cat([b.inputs for b in loader.epoch(epoch)]) for epoch in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, later)
+
+
+def test_that_what_one_transform_draws_does_not_depend_on_those_behind_it() -> None:
+    samples = np.arange(6)
+
+    def affine(*texts: str) -> np.ndarray:
+        made = Augmentation(parsed(*texts), RandomStreams(1), size=SIZE, channels=3, pictures=6, epochs=5, mirror=True)
+        return made.draw(2, samples).numbers[:, AFFINE]
+
+    assert np.array_equal(affine("rotate:30"), affine("rotate:30", "colour:0.5", "blur"))
+
+
+def test_that_nothing_is_mirrored_where_a_mirrored_image_means_something_else(
+    loaders: Loaders, photographs: PictureSet
+) -> None:
+    given = parsed("flip:1")
+    plain = torch.cat([b.inputs for b in loaders(photographs, given, mirror=False).epoch(1)])
+    turned = torch.cat([b.inputs for b in loaders(photographs, given, mirror=True).epoch(1)])
+    torch.testing.assert_close(turned.flip(-1), plain, atol=1e-4, rtol=0)
+
+
+# Geometry and colour against torchvision
+
+
+@pytest.mark.parametrize("degrees", [-40.0, 25.0])
+def test_that_maps_together_do_what_torchvisions_affine_does_with_the_same_numbers(degrees: float) -> None:
+    right, down, factor, slope = 4, -6, 0.8, 15.0
+    image = torch.zeros(1, 3, 64, 64, dtype=torch.uint8)
+    image[:, :, 12:40, 20:30] = torch.tensor([250, 130, 60], dtype=torch.uint8)[:, None, None]
+    image = vision.gaussian_blur(image, [7, 7])
+    expected = vision.affine(
+        image.float(), degrees, [right, down], factor, [slope, 0.0], interpolation=InterpolationMode.BILINEAR
+    )
+    one = np.ones(1)
+    # RSS = rotation after shear and scale, as in torchvision's _get_inverse_affine_matrix
+    whole = (
+        shift(right / 32 * one, down / 32 * one)
+        @ rotation(degrees * one)
+        @ shearing(-np.tan(np.radians(slope)) * one, 0 * one)
+        @ stretch(factor * one, factor * one)
+    )
+    moved = through(image, whole)
+    assert (moved - expected).abs().mean() < 0.5
+    assert expected.std() > 20
+
+
+def through(pixels: Tensor, maps: np.ndarray) -> Tensor:
+    """uint8 [n, 3, s, s] by maps [n, 3, 3] as the device applies them: float32 of 0 to 255."""
+    augmentation = Augmentation(
+        (), RandomStreams(0), size=pixels.shape[-1], channels=3, pictures=1, epochs=1, mirror=True
+    )
+    drawn = augmentation.draw(1, np.arange(len(pixels)))
+    drawn.numbers[:, AFFINE] = np.linalg.inv(maps)[:, :2].reshape(len(pixels), 6)
+    made = Transforms(augmentation, (0.0,) * 3, (1.0,) * 3, torch.device("cpu"), outside=(), continued=False)
+    return made.move(pixels, torch.from_numpy(drawn.numbers), drawn)[0]
+
+
+def test_that_a_resized_crop_is_within_the_image_and_of_the_area_and_form_that_were_asked_for() -> None:
+    made = Augmentation(
+        parsed("resized_crop:0.35:0.8"), RandomStreams(3), size=SIZE, channels=3, pictures=500, epochs=1, mirror=True
+    )
+    inverse = made.draw(1, np.arange(500)).numbers[:, AFFINE].reshape(-1, 2, 3)
+    shares = inverse[:, 0, 0] * inverse[:, 1, 1]
+    assert 0.35 <= shares.min() < 0.37
+    assert 0.78 < shares.max() <= 0.8001
+    ratios = inverse[:, 0, 0] / inverse[:, 1, 1]
+    assert 0.75 - 1e-5 <= ratios.min() < 0.8
+    assert 1.25 < ratios.max() <= 4 / 3 + 1e-5
+    reach = np.abs(inverse[:, :, 2]) + inverse[:, (0, 1), (0, 1)]
+    assert reach.max() <= 1 + 1e-5
+    assert reach.max() > 0.99
+
+
+def test_that_colours_are_those_of_torchvisions_brightness_and_saturation() -> None:
+    pixels = torch.randint(40, 160, (4, 3, 8, 8), dtype=torch.uint8)
+    made = Augmentation(parsed("colour:0.4"), RandomStreams(2), size=8, channels=3, pictures=4, epochs=1, mirror=True)
+    drawn = made.draw(1, np.arange(4))
+    matrices = drawn.numbers[:, COLOUR : made.policies_from].reshape(4, 3, 4)
+    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
+    device = torch.device("cpu")
+    does = Transforms(made, mean, std, device, outside=(), continued=False)
+    normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
+    numbers = torch.from_numpy(drawn.numbers)
+    found = does.paint(pixels.float(), numbers, drawn, normalise, torch.contiguous_format)
+    for image, matrix, result in zip(pixels, matrices, found, strict=True):
+        # Saturation first, then gain and offset, which are the same for all channels.
+        sums, offset = matrix[:, :3].sum(1), matrix[:, 3]
+        assert np.ptp(sums) < 1e-5
+        assert np.ptp(offset) < 1e-5
+        saturation = (matrix[0, 0] - matrix[1, 0]) / sums[0]
+        expected = vision.adjust_saturation(image.float() / 255, float(saturation)) * sums[0] + offset[0]
+        back = result * torch.tensor(std)[:, None, None] + torch.tensor(mean)[:, None, None]
+        torch.testing.assert_close(back, expected, atol=4e-3, rtol=0)
+    assert len({tuple(matrix.ravel()) for matrix in matrices}) == 4
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5])
+def test_that_operations_of_policies_are_torchvisions_for_each_image_by_its_own_magnitude(channels: int) -> None:
+    known: dict[str, Callable[[Tensor, float], Tensor]] = {
+        "brightness": lambda image, m: vision.adjust_brightness(image, 1 + m),
+        "colour": lambda image, m: vision.adjust_saturation(image, 1 + m) if len(image) == 3 else image,
+        "contrast": lambda image, m: vision.adjust_contrast(image, 1 + m),
+        "sharpness": lambda image, m: vision.adjust_sharpness(image, 1 + m),
+        "posterize": lambda image, m: vision.posterize(image, int(m)),
+        "solarize": lambda image, m: vision.solarize(image, m * 255),
+        "autocontrast": lambda image, m: vision.autocontrast(image),
+        "equalize": lambda image, m: vision.equalize(image),
+    }
+    generator = torch.Generator().manual_seed(1)
+    pixels = torch.randint(20, 220, (2 * len(OPERATIONS), channels, 16, 16), dtype=torch.uint8, generator=generator)
+    operations = np.arange(len(pixels)) % len(OPERATIONS)
+    magnitudes = torch.rand(len(pixels), generator=generator)
+    magnitudes[operations == OPERATIONS.index("posterize")] = 4
+    found = operate(pixels, operations, magnitudes)
+    for image, number, magnitude, result in zip(pixels, operations, magnitudes.tolist(), found, strict=True):
+        does = known.get(OPERATIONS[number], lambda image, m: image)
+        alone = channels in (1, 3)
+        expected = does(image, magnitude) if alone else torch.cat([does(band[None], magnitude) for band in image])
+        assert (result.int() - expected.int()).abs().max() <= 1, OPERATIONS[number]
+    assert torch.equal(found[0], pixels[0])
+
+
+@pytest.mark.parametrize("policy", ["trivial", "randaugment:2:9", "augmix"])
+def test_that_policies_change_images_and_draw_all_operations(policy: str) -> None:
+    count = 400
+    made = Augmentation(parsed(policy), RandomStreams(2), size=SIZE, channels=3, pictures=count, epochs=1, mirror=True)
+    drawn = made.draw(1, np.arange(count))
+    rounds = [*drawn.rounds, *(each for chain in drawn.chains for each in chain.rounds)]
+    assert set(np.concatenate([each.operations for each in rounds])) == set(range(len(OPERATIONS)))
+    assert drawn.numbers.shape == (count, made.columns)
+    assert np.isfinite(drawn.numbers).all()
+    weights = sum((drawn.numbers[:, chain.column + 6] for chain in drawn.chains), np.zeros(count))
+    assert 0 <= weights.min() <= weights.max() <= 1
+
+
+def test_that_what_is_erased_is_the_mean_colour_and_within_the_shares_of_the_paper(
+    loaders: Loaders, photographs: PictureSet
+) -> None:
+    batch = next(iter(loaders(photographs, parsed("erase:1"), threads=0, mean=(0.5,) * 3).epoch(1)))
+    shares = (batch.inputs == 0).all(1).float().mean((1, 2))
+    assert 0.005 < shares.min() <= shares.max() < 0.4
+    assert len(set(shares.tolist())) > 3
+
+
+def test_that_a_blur_smooths_those_images_that_it_was_drawn_for(loaders: Loaders, photographs: PictureSet) -> None:
+    given = {"threads": 0}
+    plain, blurred = (
+        next(iter(loaders(photographs, parsed(text), **given).epoch(1))).inputs for text in ("blur:0", "blur:0.5")
+    )
+    rough = [(images.diff(dim=-1).abs().mean((1, 2, 3))) for images in (plain, blurred)]
+    changed = (plain != blurred).any(1).any(1).any(1)
+    assert 0 < int(changed.sum()) < len(plain)
+    assert (rough[1][changed] < rough[0][changed]).all()
+    torch.testing.assert_close(plain[changed].mean((1, 2, 3)), blurred[changed].mean((1, 2, 3)), atol=0.02, rtol=0)
+
+
+# Masks, instances and boxes
+
+
+@pytest.mark.parametrize("text", [*EVERY[:7], "trivial"])
+def test_that_masks_lie_where_their_image_does(loaders: Loaders, tmp_path: Path, text: str) -> None:
+    folder = make_masked(tmp_path / "set", {"train": 12, "val": 4}, side=64, ignored=False)
+    pictures = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",)).train
+    given = parsed(text) if text != "trivial" else parsed("scale:0.5:2", "rotate:30", "flip")
+    outside = 0
+    for batch in loaders(pictures, given, size=64).epoch(1):
+        bright = batch.inputs[:, :2].amax(1) > 170 / 255
+        disc = (batch.targets > 0) & (batch.targets != NO_CLASS)
+        edges = (bright ^ disc).float().sum((1, 2)) / disc.sum((1, 2)).clamp(min=40)
+        assert edges.max() < 0.12
+        none = batch.targets == NO_CLASS
+        assert batch.inputs.amax(1)[none].numel() == 0 or batch.inputs.amax(1)[none].median() == 0
+        outside += int(none.sum())
+    assert (outside > 0) == (text in ("scale:0.5:2", "rotate:30", "translate:0.2", "shear:10", "trivial"))
+
+
+@pytest.mark.parametrize(
+    "given", [STRONG["detection"], parsed("rotate:20", "shear:10", "scale:0.7:1.3")], ids=["strong", "turned"]
+)
+def test_that_boxes_lie_around_what_they_are_of(
+    loaders: Loaders, boxes: PictureSet, given: Sequence[Transform]
+) -> None:
+    kept = tuple(each for each in given if each.name not in ("colour", "hue"))
+    upright = not any(each.name == "rotate" for each in kept)
+    seen, coloured, covered = 0, 0, 0
+    for batch in loaders(boxes, kept, size=96).epoch(1):
+        for image, rows in zip(batch.inputs, batch.targets, strict=True):
+            pixels = image.permute(1, 2, 0).numpy()
+            there = np.ptp(pixels, axis=-1) > 0.6
+            within = np.zeros_like(there)
+            for left, top, right, bottom, label, _ in rows[rows[:, 4] != PADDING].tolist():
+                colour = np.array(boxed.COLOURS[sorted(boxed.CLASSES)[int(label)]]) / 255
+                like = np.abs(pixels - colour).max(-1) < 0.25
+                part = slice(round(top), round(bottom)), slice(round(left), round(right))
+                window = like[part]
+                within[part] = True
+                if min(window.shape) < 5:
+                    continue
+                seen += 1
+                assert window[1:-1, 1:-1].mean() > (0.7 if upright else 0.35)
+                if not upright:  # the box touches what it is of on all sides
+                    rows_, columns = np.nonzero(window)
+                    assert max(rows_.min(), columns.min()) <= 3
+            coloured, covered = coloured + there.sum(), covered + (there & within).sum()
+    assert seen > 12
+    assert covered > 0.9 * coloured > 1000
+
+
+def test_that_a_mosaic_is_made_of_four_images_and_ends_before_the_run_does(loaders: Loaders, boxes: PictureSet) -> None:
+    loader = loaders(boxes, parsed("mosaic:1"), epochs=20, size=96)
+    (first, *_), (last, *_) = list(loader.epoch(18)), list(loader.epoch(19))
+    assert first.targets.shape[1] > last.targets.shape[1]
+    held = [int((batch.targets[..., 4] != PADDING).sum(1).max()) for batch in (first, last)]
+    assert held[0] > held[1] == 2
+    rare = next(iter(loaders(boxes, parsed("mosaic:0"), epochs=20, size=96).epoch(1)))
+    assert int((rare.targets[..., 4] != PADDING).sum(1).max()) == 2
+
+
+def test_that_a_box_or_thing_of_which_too_little_is_left_is_gone(tmp_path: Path) -> None:
+    folder = boxed.coco(tmp_path / "set", {"train": {"a": boxed.ONE, "b": boxed.ONE}, "val": {"x": boxed.ONE}})
+    boxes = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("boxes",)).train
+    things = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("instances",)).train
+    assert isinstance(things, InstancePictures)
+    loaded = torch.stack([things.load(0, 96, 3)] * 2)
+    there = (loaded[0, 3] > 0).nonzero()
+    middle = (there[:, 1].float().mean() + 0.5) / 48 - 1
+    wide = (there[:, 1].max() - there[:, 1].min() + 1) / 48
+    # Moved to the left until a third of it is left, and a sixth.
+    right = torch.stack([-1 - middle + wide * (share - 0.5) for share in (LEAST_LEFT + 0.1, LEAST_LEFT - 0.1)])
+    maps = shift(right.double().numpy(), np.zeros(2))
+    affine = torch.from_numpy(maps[:, :2].reshape(2, 6)).float()
+    rows = boxes.batch_targets(boxes.targets_of(np.zeros(2, np.int64)), None, Moved(affine, 96, 1), 96)
+    assert (rows[:, :, 4] != PADDING).sum(1).tolist() == [1, 0]
+    moved = through(torch.cat([loaded[:, 3:], loaded[:, 3:4]], 1), maps).round().to(torch.uint8)[:, :2]
+    moved[:, 1][moved[:, 0] == 0] = NO_CLASS
+    kept = things.without_remains(moved, loaded[:, 3:], Moved(affine, 96, 1))
+    assert [int((planes[0] > 0).sum()) > 0 for planes in kept] == [True, False]
+    assert (moved[1, 0] > 0).any()
+    assert (kept[1, 1] == NO_CLASS).all()
+
+
+@pytest.mark.parametrize("augmentation", ["none", "light", "own"])
+def test_that_smaller_images_of_the_first_epochs_have_smaller_masks_and_boxes(
+    loaders: Loaders, boxes: PictureSet, tmp_path: Path, augmentation: str
+) -> None:
+    folder = make_masked(tmp_path / "set", {"train": 8, "val": 4}, side=64, ignored=False)
+    masks = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",)).train
+    given = parsed("scale:0.8:1.5") if augmentation == "own" else ()
+    how = {"size": 96, "side": lambda epoch: 64 if epoch == 1 else 96, "augmentation": augmentation, "threads": 0}
+    for batch in loaders(masks, given, **how).epoch(1):
+        assert batch.inputs.shape[-1] == batch.targets.shape[-1] == 64
+        bright = batch.inputs[:, :2].amax(1) > 170 / 255
+        disc = (batch.targets > 0) & (batch.targets != NO_CLASS)
+        assert ((bright ^ disc).float().sum((1, 2)) / disc.sum((1, 2)).clamp(min=40)).max() < 0.12
+    small, large = (torch.cat([b.targets for b in loaders(boxes, given, **how).epoch(e)]) for e in (1, 2))
+    assert small[..., :4].max() <= 64 < large[..., :4].max()
+    if augmentation == "none":
+        ordered = [
+            sorted(rows[rows[:, 4] != PADDING][:, 2:4].flatten().tolist())
+            for rows in (small.flatten(0, 1), large.flatten(0, 1))
+        ]
+        assert ordered[0] == pytest.approx([edge * 64 / 96 for edge in ordered[1]])
+
+
+def test_that_validation_takes_the_middle_of_larger_images(photographs: PictureSet) -> None:
+    sampler = GlobalBatchSampler(len(photographs), 8, 0, 1, RandomStreams(5), shuffle=False)
+    loader = loader_of(photographs, sampler, **UNCHANGED | {"resized": 40, "threads": 0})
+    try:
+        first = next(iter(loader.epoch(1))).inputs
+    finally:
+        loader.close()
+    expected = photographs.load(0, 40, 3)[:, 4:36, 4:36].float() / 255
+    torch.testing.assert_close(first[0], expected, atol=1e-5, rtol=0)

@@ -1,0 +1,192 @@
+"""A sleeping GPU is not woken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.contract.devices import Gpu
+from engine.gpus.reading import Reading
+from tests.engine.gpus.conftest import ROOT
+from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
+
+READER = """
+import sys
+from pathlib import Path
+from engine.gpus import reader
+from engine.gpus.nvml import sleep
+sleep.SYSFS_PCI, sleep.DRIVER_GPUS, sleep.REST_S = Path(sys.argv[3]), Path(sys.argv[4]), float(sys.argv[5])
+reader.main()
+"""
+UNKNOWN_YET = "GPU-????????-????-????-????-????????????"
+
+Read = Callable[[Callable[[Reading], bool]], Reading]
+
+
+class Laptop:
+    """A machine with one GPU, whose power is what `set_status` says. `rest_s` is how long it is left alone when idle."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rest_s = 3600.0
+        self.profile: dict[str, object] = {}
+        self.pci, self.driver = folder / "pci", folder / "driver"
+        self.status = self.pci / "00ff:01:00.0" / "power" / "runtime_status"
+        self.status.parent.mkdir(parents=True)
+        (self.driver / "00ff:01:00.0").mkdir(parents=True)
+
+    def set_status(self, status: str) -> None:
+        new = self.status.with_name("new")
+        new.write_text(f"{status}\n")
+        new.replace(self.status)
+
+    def set_uuid(self, uuid: str) -> None:
+        lines = f"Model: \t\t NVIDIA GeForce RTX 4070\nGPU UUID: \t {uuid}\n"
+        (self.driver / "00ff:01:00.0" / "information").write_text(lines)
+
+    def set_runtime_d3(self, status: str) -> None:
+        lines = f"Runtime D3 status:          {status}\nVideo Memory:               Active\n"
+        (self.driver / "00ff:01:00.0" / "power").write_text(lines)
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Laptop:
+    laptop = Laptop(tmp_path)
+    laptop.set_uuid(uuid_of(0))
+    return laptop
+
+
+@pytest.fixture
+def read(nvml_stub: NvmlStub, laptop: Laptop, tmp_path: Path) -> Iterator[Read]:
+    """Takes readings until one is as wanted, from a reader started at the first call."""
+    (tmp_path / "calls").write_text("")
+    readers: list[subprocess.Popen[bytes]] = []
+
+    def until(condition: Callable[[Reading], bool]) -> Reading:
+        if not readers:
+            nvml_stub.write([gpu_profile(0, **laptop.profile)], calls_file=tmp_path / "calls")
+            readers.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", READER, "0.05", "60", str(laptop.pci), str(laptop.driver),
+                     str(laptop.rest_s)],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | nvml_stub.environment, cwd=ROOT,
+                )
+            )  # fmt: skip
+        assert readers[0].stdout is not None
+        while True:
+            reading = msgspec.json.decode(readers[0].stdout.readline(), type=Reading)
+            assert reading.nvml.status == "ok"
+            if condition(reading):
+                return reading
+
+    yield until
+    for reader in readers:
+        reader.kill()
+        reader.communicate()
+
+
+def is_asleep(reading: Reading) -> bool:
+    return bool(reading.gpus) and reading.gpus[0].asleep
+
+
+def is_awake(reading: Reading) -> bool:
+    return bool(reading.gpus) and not reading.gpus[0].asleep
+
+
+def test_that_a_gpu_asleep_from_the_beginning_is_told_by_name_and_not_touched(
+    laptop: Laptop, read: Read, tmp_path: Path
+) -> None:
+    laptop.set_status("suspended")
+    for _ in range(5):
+        reading = read(is_asleep)
+    assert reading.gpus == (
+        Gpu(uuid=uuid_of(0), name="NVIDIA GeForce RTX 4070", nvml_index=0, pci_bus_id="00ff:01:00.0", asleep=True),
+    )
+    assert (tmp_path / "calls").read_text() == ""
+    laptop.set_status("active")
+    gpu = read(is_awake).gpus[0]
+    assert (gpu.uuid, gpu.utilization_percent, gpu.name) == (uuid_of(0), 5, "NVIDIA H200")
+
+
+def test_that_a_gpu_that_falls_asleep_is_told_so_and_asked_no_more(laptop: Laptop, read: Read, tmp_path: Path) -> None:
+    laptop.set_status("active")
+    assert read(is_awake).gpus[0].temperature_c == 40
+    laptop.set_status("suspended")
+    read(is_asleep)
+    (tmp_path / "calls").write_text("")
+    for _ in range(5):
+        gpu = read(is_asleep).gpus[0]
+    assert (tmp_path / "calls").read_text() == ""
+    assert (gpu.uuid, gpu.temperature_c, gpu.utilization_percent, gpu.processes) == (uuid_of(0), None, None, None)
+    assert not gpu.lost
+    laptop.set_status("active")
+    assert read(is_awake).gpus[0].temperature_c == 40
+
+
+def test_that_a_gpu_woken_by_someone_is_asked_at_once_though_it_was_idle_before(laptop: Laptop, read: Read) -> None:
+    laptop.profile = {"utilization": 0}
+    laptop.set_runtime_d3("Enabled (fine-grained)")
+    laptop.set_status("active")
+    read(is_awake)
+    laptop.set_status("suspended")
+    read(is_asleep)
+    laptop.set_status("active")
+    assert read(is_awake).gpus[0].temperature_c == 40
+
+
+def test_that_a_gpu_whose_uuid_the_driver_does_not_know_yet_is_listed_when_it_wakes(
+    laptop: Laptop, read: Read, tmp_path: Path
+) -> None:
+    laptop.set_uuid(UNKNOWN_YET)
+    laptop.set_status("suspended")
+    reading = read(lambda reading: True)
+    assert reading.gpus == ()
+    assert "asleep" in reading.nvml.message
+    assert (tmp_path / "calls").read_text() == ""
+    laptop.set_status("active")
+    assert read(is_awake).gpus[0].uuid == uuid_of(0)
+
+
+def test_that_an_idle_gpu_that_may_fall_asleep_is_left_alone_and_looked_at_again_later(
+    laptop: Laptop, read: Read, tmp_path: Path
+) -> None:
+    laptop.profile = {"utilization": 0}
+    laptop.rest_s = 0.5
+    laptop.set_runtime_d3("Enabled (fine-grained)")
+    laptop.set_status("active")
+    calls = tmp_path / "calls"
+    asked_after: list[bool] = []
+    for _ in range(40):  # two seconds and more
+        calls.write_text("")
+        assert read(is_awake).gpus[0].temperature_c == 40
+        asked_after.append(bool(calls.read_text()))
+    assert any(asked_after[5:])
+    assert asked_after.count(False) > asked_after.count(True)
+
+
+@pytest.mark.parametrize(
+    ("runtime_d3", "profile"),
+    [
+        ("Enabled (fine-grained)", {"utilization": 3}),
+        ("Enabled (fine-grained)", {"utilization": 0, "process": "4000001:1024"}),
+        ("Disabled by default", {"utilization": 0}),
+        ("Not supported", {"utilization": 0}),
+    ],
+)
+def test_that_a_gpu_in_use_or_that_never_sleeps_is_asked_each_time(
+    laptop: Laptop, read: Read, tmp_path: Path, runtime_d3: str, profile: dict[str, object]
+) -> None:
+    laptop.profile = profile
+    laptop.set_runtime_d3(runtime_d3)
+    laptop.set_status("active")
+    for _ in range(3):
+        read(is_awake)
+    (tmp_path / "calls").write_text("")
+    for _ in range(5):
+        read(is_awake)
+    assert (tmp_path / "calls").read_text().count(" utilization\n") >= 4

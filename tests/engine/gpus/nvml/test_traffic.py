@@ -1,0 +1,83 @@
+"""What goes over PCIe and NVLink, through the stub, whose counters grow by the clock."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from engine.contract.devices import Gpu, Snapshot
+from tests.engine.gpus.conftest import Start, has_gpus
+from tests.support import nvml_stub as stubs
+from tests.support.nvml_stub import NvmlStub, gpu_profile
+
+QUICK = ("--interval", "0.1")
+GB = 1_000_000_000
+
+
+def measured(stub: NvmlStub, start_sampler: Start, **profile: object) -> list[Gpu]:
+    """The GPU in six snapshots that tell PCIe's traffic."""
+    stub.write([gpu_profile(0, **profile)])
+    sampler = start_sampler(*QUICK, stub=stub)
+    return [sampler.until(tells_pcie).gpus[0] for _ in range(6)]
+
+
+def traffic(gpu: Gpu) -> list[float]:
+    """Bytes per second received and sent over each of the GPU's NVLinks that tells it."""
+    told = (rate for link in gpu.nvlinks for rate in (link.received_bytes_per_s, link.sent_bytes_per_s))
+    return [rate for rate in told if rate is not None]
+
+
+def tells_pcie(snapshot: Snapshot) -> bool:
+    return bool(snapshot.gpus) and snapshot.gpus[0].pcie.received_bytes_per_s is not None
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("received", [0, 40_000, 60 * GB])
+def test_that_pcie_is_measured_by_counters_even_where_those_run_over(
+    nvml_stub: NvmlStub, start_sampler: Start, bits: int, received: int
+) -> None:
+    sent = 11 * GB
+    gpus = measured(nvml_stub, start_sampler, pcie_bits=bits, pcie_received_per_s=received, pcie_sent_per_s=sent)
+    # Most are exact; a busy machine can take long between a look at the clock and at the counter.
+    assert sorted(abs((gpu.pcie.received_bytes_per_s or 0) - received) for gpu in gpus)[2] <= 0.05 * received
+    assert sorted(abs((gpu.pcie.sent_bytes_per_s or 0) - sent) for gpu in gpus)[2] <= 0.05 * sent
+
+
+def test_that_the_driver_measures_where_there_are_no_counters(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    gpu = measured(nvml_stub, start_sampler, pcie_bits=None)[0]
+    assert gpu.pcie.received_bytes_per_s == pytest.approx(8 * GB, rel=1e-4)
+    assert gpu.pcie.sent_bytes_per_s == pytest.approx(2 * GB, rel=1e-4)
+
+
+def test_that_traffic_which_nobody_can_tell_is_left_out(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0, pcie_bits=None, pcie_throughput_error=stubs.NOT_SUPPORTED)])
+    pcie = start_sampler("--once", stub=nvml_stub).next().gpus[0].pcie
+    assert (pcie.received_bytes_per_s, pcie.sent_bytes_per_s, pcie.generation) == (None, None, 5)
+
+
+def test_that_sixteen_gpus_are_measured_at_the_same_time(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write(gpu_profile(index) for index in range(16))
+    sampler = start_sampler(*QUICK, stub=nvml_stub)
+    sampler.until(has_gpus)
+    times = [sampler.next().time for _ in range(6)]
+    gaps = sorted(after - before for before, after in itertools.pairwise(times))
+    assert gaps[0] < 0.3  # one after another they would take 16 times 20 ms
+
+
+@pytest.mark.parametrize(("version", "generation"), [(6, 4), (7, 5)])
+def test_that_each_nvlink_tells_its_traffic_whatever_the_generation_counts_in(
+    nvml_stub: NvmlStub, start_sampler: Start, version: int, generation: int
+) -> None:
+    nvml_stub.write(
+        [gpu_profile(0, nvlink_version=version, nvlinks=4, nvlinks_active=3, nvlink_received_per_s=20 * GB)]
+    )
+    sampler = start_sampler(*QUICK, stub=nvml_stub)
+    # A busy machine can take long between a look at the clock and at a counter, but not always. KiB are 2.4 % more than kB.
+    gpu = sampler.until(
+        lambda s: bool(s.gpus) and traffic(s.gpus[0]) == pytest.approx([20 * GB, GB] * 3, rel=0.01)
+    ).gpus[0]
+    *active, down = gpu.nvlinks
+    assert [link.link for link in gpu.nvlinks] == [0, 1, 2, 3]
+    assert [(link.active, link.version, link.peer) for link in active] == [(True, generation, "000000FE:00:00.0")] * 3
+    assert (down.active, down.received_bytes_per_s) == (False, None)

@@ -1,0 +1,375 @@
+"""Every model: its head, its first layer, its weights, and what is frozen."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine.contract.job import Job
+from engine.models import classification_models, timm_models, torchvision_models
+from engine.models.base import TaskError
+from engine.models.meta_device import on_meta
+from engine.models.model_surgery import find_first_conv, find_head, match_channels
+from engine.models.networks.mnist_cnn import MnistCnn
+from engine.models.weights import resize_positions
+from engine.tasks import TASKS
+from tests.support import consent
+from tests.support.cases import some
+
+TASK = TASKS["classification"]
+ONE_OF_EACH = [
+    "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "inception_v3", "maxvit_t", "mnasnet0_5",
+    "mobilenet_v2", "mobilenet_v3_small", "regnet_y_400mf", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_0", "swin_t",
+    "swin_v2_t", "vgg11_bn", "vit_b_32",
+]  # fmt: skip
+BEGINNING = ("resnet18", "mnasnet0_5", "timm:tf_efficientnet_lite0", "timm:vit_tiny_patch16_224")
+LARGEST = 200_000_000
+"""Parameters of a model that is trained for a step here."""
+RESNET18_FILE = "resnet18-f37072fd.pth"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache for torchvision's weights that is empty, and no way to the network."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    folder = tmp_path / "torch/hub/checkpoints"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _others() -> list[str]:
+    return [name for name in (*torchvision_models.names(), *timm_models.names()) if name not in BEGINNING]
+
+
+def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
+    outputs = model(torch.empty(2, channels, size, size, device="meta"))
+    assert isinstance(outputs, Tensor)
+    return outputs
+
+
+@pytest.mark.parametrize("name", some(classification_models.names(), everyday=ONE_OF_EACH))
+def test_that_every_model_gives_the_classes_asked_for_in_training_from_grey_pictures(name: str) -> None:
+    size = max(8, classification_models.min_image_size(name))
+    model = on_meta(lambda: classification_models.build(Job(model=name), 7, 1, size))
+    head, first = find_head(model, 7), find_first_conv(model)
+    assert head is not None
+    assert first is not None
+    assert model.get_submodule(first).in_channels == 1
+    assert model.training
+    assert model.get_submodule(head).weight.shape[0] == 7
+    if sum(1 for _ in model.modules()) < 250:  # the largest take seconds even without memory
+        assert outputs_of(model, 1, size).shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_that_a_checkpoint_fits_the_plain_model_of_torchvision(name: str) -> None:
+    size = classification_models.default_image_size(name)
+    ours = on_meta(lambda: classification_models.build(Job(model=name), 7, 3, size))
+    plain = on_meta(lambda: torchvision_models.construct(name, torchvision_models.arguments(name, 7, size)))
+    shapes = [{key: tensor.shape for key, tensor in model.state_dict().items()} for model in (ours, plain)]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("name", some((*BEGINNING, *_others()), everyday=BEGINNING))
+def test_that_training_for_two_classes_begins_near_chance(name: str) -> None:
+    """Whose loss is ln 2. Some families draw their heads so large that it begins at 2 to 5."""
+    default = classification_models.default_image_size(name)
+    made_for_one = timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES
+    size = default if made_for_one else max(96, classification_models.min_image_size(name))
+    if (
+        sum(p.numel() for p in on_meta(lambda: classification_models.build(Job(model=name), 2, 3, size)).parameters())
+        > LARGEST
+    ):
+        pytest.skip("its family is tested by a smaller one")
+    model = classification_models.build(Job(model=name), 2, 3, size)
+    inputs = torch.randn(8, 3, size, size, generator=torch.Generator().manual_seed(0))
+    loss = nn.functional.cross_entropy(model(inputs), torch.tensor([0, 1] * 4))
+    assert loss.item() == pytest.approx(math.log(2), abs=0.45)
+    loss.backward()
+    head = find_head(model, 2)
+    assert head is not None
+    assert model.get_submodule(head).weight.grad.isfinite().all()  # type: ignore[union-attr]
+
+
+@pytest.mark.long
+def test_that_a_head_that_begins_small_is_as_its_family_draws_it() -> None:
+    job = Job(model="vgg11", seed=3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.seed)
+        plain = torchvision_models.construct("vgg11", torchvision_models.arguments("vgg11", 2, 32))
+    ours = classification_models.build(job, 2, 3, 32).state_dict()
+    assert all(torch.equal(tensor, ours[name]) for name, tensor in plain.state_dict().items())
+
+
+def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first = TASK.build_model(Job(model="resnet18", seed=1), 5, 1).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(4)
+    again = TASK.build_model(Job(model="resnet18", seed=1), 5, 1).state_dict()
+    other = TASK.build_model(Job(model="resnet18", seed=2), 5, 1).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["conv1.weight"], other["conv1.weight"])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [12, 27, 28, 64])
+def test_that_mnist_cnn_takes_any_size(size: int, channels: int) -> None:
+    model = TASK.build_model(Job(model="mnist_cnn", image_size=size), 4, channels)
+    assert model(torch.rand(3, channels, size, size)).shape == (3, 4)
+
+
+def test_that_mnist_cnn_has_nothing_random_and_no_batchnorm() -> None:
+    kinds = {type(module) for module in MnistCnn().modules()}
+    assert kinds == {MnistCnn, nn.Conv2d, nn.Linear, nn.AdaptiveMaxPool2d}
+    pictures = torch.rand(1, 64, 24, 24)
+    assert torch.equal(MnistCnn().pool(pictures), nn.functional.max_pool2d(pictures, 2))
+
+
+@pytest.mark.parametrize(
+    ("job", "field", "words"),
+    [
+        (Job(model="resnet"), "model", "There is no model “resnet”"),
+        (Job(model="inception_v3", image_size=64), "image_size", "at least 75 px"),
+        (Job(model="vit_b_16", image_size=100), "image_size", "multiple of 16"),
+        (Job(model="mnist_cnn", pretrained=True), "pretrained", "no pretrained weights"),
+        (Job(model="mnist_cnn", image_size=8), "image_size", "at least 12"),
+    ],
+)
+def test_that_what_cannot_be_built_names_the_field_and_a_remedy(job: Job, field: str, words: str) -> None:
+    with pytest.raises(TaskError, match=words) as caught:
+        TASK.build_model(job, 5, 3)
+    assert caught.value.field == field
+    assert caught.value.remedy
+
+
+# Weights
+
+
+@pytest.fixture
+def cached(own_cache: Path) -> dict[str, Tensor]:
+    """Weights of resnet18 in torchvision's cache, as if fetched."""
+    state = torchvision_models.construct("resnet18", {"num_classes": 1000}).state_dict()
+    torch.save(state, own_cache / RESNET18_FILE)
+    return state
+
+
+def test_that_pretrained_weights_come_from_the_cache_with_a_new_head(cached: dict[str, Tensor]) -> None:
+    state = TASK.build_model(Job(model="resnet18", pretrained=True), 5, 3).state_dict()
+    same = {
+        name for name in state if state[name].shape == cached[name].shape and torch.equal(state[name], cached[name])
+    }
+    assert state.keys() - same == {"fc.weight", "fc.bias"}
+
+
+def test_that_a_grey_picture_gives_the_same_as_its_colour_copy(cached: dict[str, Tensor]) -> None:
+    colour = TASK.build_model(Job(model="resnet18", pretrained=True), 5, 3).eval()
+    grey = TASK.build_model(Job(model="resnet18", pretrained=True), 5, 1).eval()
+    grey.load_state_dict({"fc.weight": colour.fc.weight, "fc.bias": colour.fc.bias}, strict=False)
+    picture = torch.rand(2, 1, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(grey(picture), colour(picture.expand(2, 3, 64, 64)), rtol=1e-4, atol=1e-4)
+
+
+def test_that_without_the_file_the_message_offers_other_ways(own_cache: Path) -> None:
+    with pytest.raises(TaskError) as caught:
+        TASK.build_model(Job(model="resnet18", pretrained=True), 5, 3)
+    assert caught.value.field == "pretrained"
+    assert str(own_cache / RESNET18_FILE) in caught.value.message
+    assert "rain from scratch" in caught.value.remedy
+    assert "weights file" in caught.value.remedy
+
+
+def test_that_a_damaged_cache_is_told(own_cache: Path) -> None:
+    (own_cache / RESNET18_FILE).write_bytes(b"half a download")
+    with pytest.raises(TaskError, match="damaged") as caught:
+        TASK.build_model(Job(model="resnet18", pretrained=True), 5, 3)
+    assert "Remove that file" in caught.value.remedy
+
+
+@pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"model": state, "epoch": 3}])
+def test_that_a_local_file_is_taken_with_its_head_where_that_fits(tmp_path: Path, wrap: object) -> None:
+    source = TASK.build_model(Job(model="mnist_cnn", seed=9), 5, 1).state_dict()
+    torch.save(wrap(source), tmp_path / "best.pt")  # type: ignore[operator]
+    job = Job(model="mnist_cnn", weights_file=str(tmp_path / "best.pt"))
+    same = TASK.build_model(job, 5, 1).state_dict()
+    assert all(torch.equal(same[name], source[name]) for name in source)
+    other = TASK.build_model(job, 6, 3).state_dict()
+    assert other["fc2.weight"].shape == (6, 128)
+    torch.testing.assert_close(other["conv1.weight"].sum(1, keepdim=True), source["conv1.weight"])
+    assert torch.equal(other["fc1.weight"], source["fc1.weight"])
+
+
+def test_that_code_in_a_weights_file_is_not_run(tmp_path: Path) -> None:
+    torch.save(MnistCnn(), tmp_path / "whole.pt")
+    with pytest.raises(TaskError, match="cannot be read as weights") as caught:
+        TASK.build_model(Job(model="mnist_cnn", weights_file=str(tmp_path / "whole.pt")), 5, 1)
+    assert caught.value.field == "weights_file"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [({"a": torch.zeros(1)}, "conv1.weight, conv1.bias"), ([1, 2], "holds no weights"), ({}, "holds no weights")],
+)
+def test_that_a_file_of_other_weights_is_refused(tmp_path: Path, content: object, words: str) -> None:
+    torch.save(content, tmp_path / "other.pt")
+    with pytest.raises(TaskError, match=words) as caught:
+        TASK.build_model(Job(model="mnist_cnn", weights_file=str(tmp_path / "other.pt")), 5, 1)
+    assert caught.value.field == "weights_file"
+
+
+def test_that_a_missing_weights_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="There is no file"):
+        TASK.build_model(Job(model="mnist_cnn", weights_file=str(tmp_path / "gone.pt")), 5, 1)
+
+
+def test_that_the_positions_of_a_vision_transformer_follow_the_size() -> None:
+    state = {"encoder.pos_embedding": torch.rand(1, 2 * 2 + 1, 768)}
+    assert resize_positions("vit_b_32", state, 64) is state
+    assert resize_positions("vit_b_32", state, 96)["encoder.pos_embedding"].shape == (1, 3 * 3 + 1, 768)
+    assert resize_positions("resnet18", state, 96) is state
+
+
+@pytest.mark.parametrize(("have", "want"), [(3, 1), (1, 3), (3, 3)])
+def test_that_adapted_first_weights_see_grey_alike(have: int, want: int) -> None:
+    weight = torch.rand(4, have, 3, 3)
+    adapted = match_channels(weight, want)
+    assert adapted.shape == (4, want, 3, 3)
+    torch.testing.assert_close(adapted.sum(1), weight.sum(1))
+
+
+# Freezing
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "vit_b_32", "mnist_cnn"])
+def test_that_freezing_leaves_the_head_alone_to_train(name: str) -> None:
+    model = on_meta(lambda: classification_models.build(Job(model=name, freeze_epochs=100), 5, 3, 64))
+    head = find_head(model, 5)
+    free = {key for key, parameter in model.named_parameters() if parameter.requires_grad}
+    assert free == {f"{head}.weight", f"{head}.bias"}
+
+
+def test_that_frozen_statistics_stay_as_they_are_through_train_copies_and_tracing() -> None:
+    model = TASK.build_model(Job(model="resnet18", freeze_epochs=100), 5, 3)
+    for each in (model, copy.deepcopy(model), torch.fx.symbolic_trace(model)):
+        each.eval()
+        each.train()
+        before = {name: tensor.clone() for name, tensor in each.state_dict().items() if "running" in name}
+        each(torch.rand(4, 3, 32, 32)).sum().backward()
+        after = each.state_dict()
+        assert before
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+# The user's file
+
+
+def agreed(path: Path, text: str, **given: object) -> Job:
+    """The job for a model file with `text`, which the user has agreed to run."""
+    path.write_text(text)
+    return Job(model=str(path), model_file_sha256=consent.agreed(path), image_size=16, **given)  # type: ignore[arg-type]
+
+
+GOOD = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.conv = nn.Conv2d({channels}, 4, 3)
+        self.out = nn.Linear(4, classes)
+
+    def forward(self, x):
+        return self.out(self.conv(x).mean((2, 3)))
+
+def build_model(num_classes):
+    return Net(num_classes)
+"""
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("made_for", [1, 3])
+def test_that_a_model_file_is_built_for_grey_and_colour(tmp_path: Path, channels: int, made_for: int) -> None:
+    model = TASK.build_model(agreed(tmp_path / "net.py", GOOD.format(channels=made_for)), 6, channels)
+    assert model.training
+    assert model(torch.rand(2, channels, 16, 16)).shape == (2, 6)
+
+
+def test_that_a_model_file_can_be_frozen_and_given_weights(tmp_path: Path) -> None:
+    job = agreed(tmp_path / "net.py", GOOD.format(channels=3), freeze_epochs=100)
+    model = TASK.build_model(job, 6, 3)
+    assert [name for name, each in model.named_parameters() if each.requires_grad] == ["out.weight", "out.bias"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import nothing_of_that_name\n", r"net.py, line 1, fails when it is imported: ModuleNotFoundError"),
+        ("\n\nraise ValueError('no')\n", r"net.py, line 3, fails when it is imported: ValueError: no"),
+        ("import sys\nsys.exit(1)\n", r"net.py, line 2, fails when it is imported: SystemExit"),
+        ("def build_model(:\n", r"net.py, line 1: invalid syntax"),
+        ("x = 1\n", r"has no function build_model"),
+        ("build_model = 3\n", r"has no function build_model"),
+        ("def build_model():\n    pass\n", r"fails in build_model: TypeError"),
+        ("def build_model(n):\n    return 1 / 0\n", r"net.py, line 2, fails in build_model: ZeroDivisionError"),
+        ("def build_model(n):\n    pass\n", r"returned nothing, not a model"),
+        ("def build_model(n):\n    return [n]\n", r"returned a list, not a model"),
+        (GOOD.format(channels=3).replace("4, classes", "4, 9"), r"gives a tensor of \[2, 9\]; a tensor of \[2, 6\]"),
+        (GOOD.format(channels=5), r"fails on pictures of 16 px with 3 channels: RuntimeError"),
+        (GOOD.format(channels=3).replace("return self.out", "return x, self.out"), r"gives a tuple"),
+    ],
+)
+def test_that_what_is_wrong_with_a_model_file_is_told(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(TaskError, match=words) as caught:
+        TASK.build_model(agreed(tmp_path / "net.py", text), 6, 3)
+    assert caught.value.field == "model"
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("sha256", ["", "0" * 64])
+def test_that_a_model_file_does_not_run_without_consent_to_its_content(tmp_path: Path, sha256: str) -> None:
+    mark = tmp_path / "ran"
+    (tmp_path / "net.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    with pytest.raises(TaskError, match="has not been allowed to run"):
+        TASK.build_model(Job(model=str(tmp_path / "net.py"), model_file_sha256=sha256), 6, 3)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("model", ["efficientnet_b0", "swin_t", "timm:tf_efficientnet_lite0"])
+def test_that_dropout_and_stochastic_depth_are_the_jobs(model: str) -> None:
+    built = on_meta(
+        lambda: classification_models.build(Job(model=model, dropout=0.375, stochastic_depth=0.25), 5, 3, 64)
+    )
+    layers = list(built.modules())
+    assert any(0.375 in (vars(layer).get("p"), vars(layer).get("drop_rate")) for layer in layers)
+    rates = {
+        vars(layer).get("p", vars(layer).get("drop_prob"))
+        for layer in layers
+        if type(layer).__name__ in ("StochasticDepth", "DropPath")
+    }
+    assert max(rates) == pytest.approx(0.25, rel=0.1)
+    assert min(rates) < 0.05, "it rises from block to block (Huang et al. 2016)"
+
+
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [
+        ("resnet18", "dropout"),
+        ("vit_b_16", "stochastic_depth"),
+        ("mnist_cnn", "dropout"),
+        ("timm:dla34", "stochastic_depth"),
+        ("convnext_tiny", "dropout"),
+    ],
+)
+def test_that_a_model_without_dropout_or_stochastic_depth_says_so(model: str, field: str) -> None:
+    with pytest.raises(TaskError, match="has no") as told:
+        on_meta(lambda: classification_models.build(Job(model=model, **{field: 0.2}), 5, 3, 64))  # type: ignore[arg-type]
+    assert told.value.field == field

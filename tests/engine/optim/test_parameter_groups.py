@@ -1,0 +1,77 @@
+"""Which parameters decay, and with what share of the learning rate each is trained."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.contract.job import Job
+from engine.models.model_surgery import heads_of
+from engine.optim.optimizer_step import Group
+from engine.optim.parameter_groups import parameter_groups
+from engine.tasks import TASKS
+
+
+def groups_of(task: str = "classification", **fields: object) -> dict[str, Group]:
+    job = Job(task=task, image_size=64, **fields)  # type: ignore[arg-type]
+    with torch.device("meta"):
+        model = TASKS[task].build_model(job, 5, 3)
+    return parameter_groups(model, job)
+
+
+def test_that_all_parameters_are_alike_unless_the_job_says_otherwise() -> None:
+    assert set(groups_of(model="resnet18").values()) == {Group(1.0, True)}
+
+
+@pytest.mark.parametrize(
+    ("model", "spared", "decays"),
+    [
+        ("resnet18", ("bn1.weight", "layer1.0.bn1.bias", "fc.bias"), ("conv1.weight", "fc.weight")),
+        ("vit_b_16", ("class_token", "encoder.pos_embedding", "encoder.ln.weight"), ("conv_proj.weight",)),
+        ("swin_t", ("features.1.0.attn.relative_position_bias_table",), ("features.1.0.attn.qkv.weight",)),
+        (
+            "timm:vit_tiny_patch16_224",
+            ("cls_token", "pos_embed", "blocks.0.norm1.weight"),
+            ("blocks.0.attn.qkv.weight",),
+        ),
+    ],
+)
+def test_that_norms_biases_and_tokens_are_spared_the_decay(
+    model: str, spared: tuple[str, ...], decays: tuple[str, ...]
+) -> None:
+    groups = groups_of(model=model, decay_norms=False)
+    assert not any(groups[name].decays for name in spared)
+    assert all(groups[name].decays for name in decays)
+
+
+def test_that_each_layer_has_a_share_of_the_next_ones_rate_and_the_head_its_own() -> None:
+    groups = groups_of(model="resnet18", layer_decay=0.5, head_rate=3.0)
+    blocks = [groups[f"layer{stage}.{block}.conv1.weight"].rate for stage in range(1, 5) for block in range(2)]
+    assert blocks == [0.5**depth for depth in range(8, 0, -1)]
+    assert groups["conv1.weight"].rate == groups["bn1.weight"].rate == 0.5**9
+    assert groups["fc.weight"].rate == groups["fc.bias"].rate == 3.0
+
+
+def test_that_a_model_without_blocks_has_a_layer_for_each_module_with_weights() -> None:
+    groups = groups_of(model="mnist_cnn", layer_decay=0.5)
+    assert sorted({group.rate for group in groups.values()}) == [0.125, 0.25, 0.5, 1.0]
+
+
+def test_that_what_stands_on_an_encoder_is_the_head() -> None:
+    job = Job(task="segmentation", model="unet", encoder="resnet18", image_size=64, freeze_epochs=100)
+    model = TASKS["segmentation"].build_model(job, 5, 3)
+    assert heads_of(model) == ("decoder", "segmentation_head")
+    taking = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert taking == {"decoder", "segmentation_head"}
+
+
+def test_that_batchnorm_keeps_its_statistics_where_the_job_says_so_though_its_weights_train() -> None:
+    from engine.models.model_surgery import still_norms
+
+    model = TASKS["classification"].build_model(Job(model="resnet18"), 3, 3)
+    still_norms(model)
+    model.train()
+    before = model.get_buffer("bn1.running_mean").clone()
+    model(torch.rand(2, 3, 32, 32)).sum().backward()
+    assert torch.equal(before, model.get_buffer("bn1.running_mean"))
+    assert model.get_parameter("bn1.weight").grad is not None

@@ -1,0 +1,263 @@
+"""Stages of a cut, cuts that are moved, and the best of them against all there are."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+import time
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from engine.contract.cut import Cut, Segment
+from engine.parallel.balancing import Question, divide
+from engine.parallel.cut import CannotCut, automatic, best_cuts, moved, reachable, stages
+
+GIB = 2**30
+
+
+def segment(number: int, forward_s: Sequence[float], **others: int) -> Segment:
+    values = {"layers": 1, "parameters": 100, "activation_bytes": 1000, "output_bytes": 10} | others
+    backward_s = tuple(2 * seconds for seconds in forward_s)
+    return Segment(f"p{number}", f"m{number}", values["layers"], values["parameters"], tuple(forward_s), backward_s,
+                   values["activation_bytes"], values["output_bytes"], f"b{number}")  # fmt: skip
+
+
+def cut_of(costs: Sequence[float], stage_places: tuple[int, ...] = (0, 1), **others: object) -> Cut:
+    """A model whose segments take `costs` seconds forward on every device."""
+    places = max(stage_places) + 1
+    whole = Cut(
+        segments=tuple(segment(number, [cost] * places) for number, cost in enumerate(costs)),
+        cuts=(),
+        stage_places=stage_places,
+        devices=("cpu",) * places,
+        microbatch_size=4,
+        microbatches=8,
+        in_flight=(8,) * len(stage_places),
+        state_bytes=12,
+        memory_bytes=(None,) * places,
+    )
+    return msgspec.structs.replace(whole, **others)
+
+
+def every_cut(cut: Cut) -> list[Cut]:
+    names = [each.place for each in cut.segments[:-1]]
+    return [
+        msgspec.structs.replace(cut, cuts=cuts) for cuts in itertools.combinations(names, len(cut.stage_places) - 1)
+    ]
+
+
+def slowest(cut: Cut) -> float:
+    """The seconds of the slowest place; infinite where something does not fit."""
+    held = stages(cut)
+    if any(stage.over_memory for stage in held):
+        return math.inf
+    return max(sum(stage.seconds for stage in held if stage.place == place) for place in range(len(cut.devices)))
+
+
+def test_that_stages_tell_what_they_hold_and_cost() -> None:
+    cut = cut_of([1, 2, 3, 4], cuts=("p2",), in_flight=(2, 1), memory_bytes=(20_000, 5_000), seconds_per_byte=0.1)
+    first, last = stages(cut)
+    assert (first.place, first.device, first.first_module, first.last_module) == (0, "cpu", "b0", "m2")
+    assert (first.layers, first.parameters, first.sent_bytes) == (3, 300, 10)
+    assert first.seconds == pytest.approx(3 * (1 + 2 + 3) + 1.0)  # and waits for a gradient of 10 bytes
+    assert first.memory_bytes == 300 * 12 + 2 * 3000
+    assert not first.over_memory
+    assert (last.first_module, last.last_module, last.sent_bytes) == ("b3", "m3", 0)
+    assert last.seconds == pytest.approx(3 * 4 + 1.0)  # and waits for 10 bytes of activations
+    assert last.memory_bytes == 100 * 12 + 1 * (1000 + 10)
+    assert first.share + last.share == pytest.approx(1.0)
+    assert first.share == pytest.approx(19 / 32)
+
+
+def test_that_what_does_not_fit_is_marked_at_all_stages_of_a_place() -> None:
+    cut = cut_of([1] * 4, (0, 1, 1, 0), cuts=("p0", "p1", "p2"), memory_bytes=(10_000, 40_000))
+    assert [stage.over_memory for stage in stages(cut)] == [True, False, False, True]
+
+
+def test_that_a_recomputed_stage_keeps_its_inputs_and_computes_twice() -> None:
+    kept = cut_of([1, 1], cuts=("p0",))
+    recomputed = msgspec.structs.replace(kept, recomputed=True)
+    assert stages(kept)[1].memory_bytes == 100 * 12 + 8 * (1000 + 10)
+    assert stages(recomputed)[1].memory_bytes == 100 * 12 + 8 * 10 + 1000
+    assert [stage.seconds for stage in stages(kept)] == [3, 3]
+    assert [stage.seconds for stage in stages(recomputed)] == [4, 4]
+
+
+def test_that_nothing_travels_between_two_stages_of_one_place() -> None:
+    cut = cut_of([1, 1, 1, 1], (0, 1, 1, 0), cuts=("p0", "p1", "p2"), seconds_per_byte=0.1)
+    assert [stage.seconds for stage in stages(cut)] == pytest.approx([4, 4, 4, 4])
+
+
+@pytest.mark.parametrize("cuts", [(), ("p0", "p1"), ("p9",), ("p3",)])
+def test_that_cuts_that_are_none_are_refused(cuts: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="cut"):
+        stages(cut_of([1, 1, 1, 1], cuts=cuts))
+    with pytest.raises(ValueError, match="order"):
+        stages(cut_of([1, 1, 1, 1], (0, 1, 2), cuts=("p1", "p0")))
+
+
+def test_that_a_cut_moves_between_its_neighbours_alone() -> None:
+    cut = cut_of([1] * 6, (0, 1, 2), cuts=("p1", "p3"))
+    assert reachable(cut, 0) == ("p0", "p1", "p2")
+    assert reachable(cut, 1) == ("p2", "p3", "p4")
+    other = moved(cut, 0, "p2")
+    assert (other.cuts, other.chosen) == (("p2", "p3"), False)
+    with pytest.raises(ValueError, match="cannot stand"):
+        moved(cut, 0, "p3")
+    with pytest.raises(ValueError, match="cannot stand"):
+        moved(cut, 1, "p5")
+
+
+def test_that_the_automatic_cut_is_marked_as_chosen() -> None:
+    given_by_hand = cut_of([1, 1, 1, 3], cuts=("p0",), chosen=False)
+    assert (automatic(given_by_hand).cuts, automatic(given_by_hand).chosen) == (("p2",), True)
+
+
+def test_that_a_slower_device_gets_less() -> None:
+    segments = tuple(segment(number, (1.0, 3.0)) for number in range(8))
+    cut = automatic(cut_of([1] * 8, segments=segments))
+    assert [stage.layers for stage in stages(cut)] == [6, 2]
+
+
+def test_that_a_cut_avoids_what_is_slow_to_send() -> None:
+    segments = tuple(segment(number, (1.0, 1.0), output_bytes=1 if number == 1 else 1000) for number in range(6))
+    assert best_cuts(cut_of([1] * 6, segments=segments)) == ("p2",)
+    assert best_cuts(cut_of([1] * 6, segments=segments, seconds_per_byte=0.01)) == ("p1",)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=3, max_size=7), st.integers(2, 3))
+def test_that_passes_that_go_apart_are_balanced_apart(passes: list[tuple[int, int]], places: int) -> None:
+    cut = cut_of([float(forward) for forward, _ in passes], tuple(range(places)), phased=True)
+    segments = [
+        msgspec.structs.replace(each, backward_s=(float(backward),) * places)
+        for each, (_, backward) in zip(cut.segments, passes, strict=True)
+    ]
+    cut = msgspec.structs.replace(cut, segments=tuple(segments))
+
+    def step(ends: Sequence[int]) -> int:
+        spans = list(itertools.pairwise((0, *ends, len(passes))))
+        return sum(max(sum(each[kind] for each in passes[begin:end]) for begin, end in spans) for kind in (0, 1))
+
+    chosen = [int(place.removeprefix("p")) + 1 for place in best_cuts(cut)]
+    assert step(chosen) == min(map(step, itertools.combinations(range(1, len(passes)), places - 1)))
+
+
+def test_that_memory_comes_before_time() -> None:
+    cut = cut_of([1] * 6, memory_bytes=(20_000, None))
+    assert [stage.layers for stage in stages(automatic(cut))] == [2, 4]
+
+
+def test_that_too_few_places_are_told_in_numbers() -> None:
+    with pytest.raises(CannotCut, match="has 1 place to cut, and 3 stages need 2") as refused:
+        best_cuts(cut_of([1, 1], (0, 1, 2)))
+    assert refused.value.field == "devices"
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("stage_places", [(0, 1), (0, 1, 0, 1), (0, 1, 1, 0)])
+def test_that_a_model_too_large_for_all_devices_is_told_in_numbers(stage_places: tuple[int, ...]) -> None:
+    segments = tuple(segment(number, (1.0, 1.0), parameters=10**9) for number in range(8))
+    cut = cut_of([1] * 8, stage_places, segments=segments, memory_bytes=(40 * GIB, 30 * GIB))
+    with pytest.raises(CannotCut, match=r"at least [\d.]+ GiB and has (40|30).00 GiB free") as refused:
+        best_cuts(cut)
+    assert "activation checkpointing" in refused.value.remedy
+
+
+def test_that_a_refusal_travels_between_processes() -> None:
+    refusal = pickle.loads(pickle.dumps(CannotCut("it is too small", field="cuts", remedy="Take another.")))
+    assert (str(refusal), refusal.field, refusal.remedy) == ("it is too small", "cuts", "Take another.")
+
+
+def test_that_a_cut_is_the_same_after_a_journey_as_json() -> None:
+    cut = automatic(cut_of([1, 2, 3, 4], memory_bytes=(None, GIB)))
+    assert msgspec.json.decode(msgspec.json.encode(cut), type=Cut) == cut
+
+
+_SECONDS = st.floats(0.001, 10.0)
+_BYTES = st.integers(0, 2000)
+
+
+@st.composite
+def _cuts(draw: st.DrawFn, places: tuple[tuple[int, ...], ...], most: int) -> Cut:
+    stage_places = draw(st.sampled_from(places))
+    devices = max(stage_places) + 1
+    count = draw(st.integers(len(stage_places), max(most, len(stage_places))))
+    segments = tuple(
+        Segment(
+            place=f"p{number}" if number < count - 1 else "",
+            module=f"m{number}",
+            layers=1,
+            parameters=draw(_BYTES),
+            forward_s=tuple(draw(_SECONDS) for _ in range(devices)),
+            backward_s=tuple(draw(_SECONDS) for _ in range(devices)),
+            activation_bytes=draw(_BYTES),
+            output_bytes=draw(_BYTES),
+        )
+        for number in range(count)
+    )
+    return cut_of(
+        [],
+        stage_places,
+        segments=segments,
+        in_flight=tuple(draw(st.integers(1, 8)) for _ in stage_places),
+        memory_bytes=tuple(draw(st.none() | st.integers(1, 60_000)) for _ in range(devices)),
+        seconds_per_byte=draw(st.sampled_from([0.0, 0.0001, 0.01])),
+        recomputed=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(_cuts(((0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)), 8))
+def test_that_with_one_stage_per_device_no_cut_is_better(cut: Cut) -> None:
+    best = min(map(slowest, every_cut(cut)))
+    if math.isinf(best):
+        with pytest.raises(CannotCut, match="do not fit"):
+            best_cuts(cut)
+    else:
+        assert slowest(automatic(cut)) == pytest.approx(best)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_cuts(((0, 1, 0, 1), (0, 1, 1, 0), (0, 1, 2, 0, 1, 2)), 9))
+def test_that_with_several_stages_per_device_no_cut_of_a_small_model_is_better(cut: Cut) -> None:
+    best = min(map(slowest, every_cut(cut)))
+    assume(not math.isinf(best))
+    assert slowest(automatic(cut)) == pytest.approx(best)
+
+
+@settings(max_examples=15, deadline=None)
+@given(_cuts(((0, 1, 0, 1), (0, 1, 1, 0)), 12))
+def test_that_moving_a_cut_or_a_stage_at_a_time_comes_near_the_best(cut: Cut) -> None:
+    cut = msgspec.structs.replace(cut, memory_bytes=(None, None))
+    best = min(map(slowest, every_cut(cut)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.parallel.balancing.ALL_TRIED", 0)
+        assert slowest(automatic(cut)) <= 1.3 * best
+
+
+def test_that_a_deep_model_is_cut_at_once() -> None:
+    cut = cut_of([1.0 + number % 7 for number in range(1000)], tuple(range(8)), memory_bytes=(GIB,) * 8)
+    begun = time.process_time()
+    shares = [stage.share for stage in stages(automatic(cut))]
+    assert time.process_time() - begun < 5
+    assert max(shares) < 1.02 / 8
+
+
+def test_that_where_not_all_divisions_are_tried_the_better_of_two_beginnings_counts() -> None:
+    costs = [3, 1, 2, 8, 3, 3, 2, 3, 2, 8, 1, 8, 1, 2, 1, 1, 8]
+    sizes = [5, 2, 5, 1, 1, 5, 20, 1, 5, 20, 5, 2, 20, 20, 5, 1, 1]
+
+    def seconds(_stage: int, begin: int, end: int) -> float:
+        return sum(costs[begin:end])
+
+    def memory(_stage: int, begin: int, end: int) -> float:
+        return sum(sizes[begin:end])
+
+    found = divide(Question(len(costs), (0, 1, 2, 2, 1, 0), seconds, seconds, memory, (42.4,) * 3))
+    assert found.excess < 0.07  # from the division whose slowest stage is fastest it is 0.085

@@ -1,0 +1,112 @@
+"""How ranks, stages and microbatches are arranged, against what PyTorch's own schedules take."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.job import FIELDS, Job
+from engine.parallel.layout import choose_microbatches, fits, layout, stage_places
+from engine.strategies.pipelining.schedules import MULTI, SINGLE
+
+SCHEDULES = st.sampled_from(FIELDS["pipeline_schedule"].choices)
+
+
+def made_by_torch(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> Any:
+    """Torch's schedule of the first device's stages; ValueError where it cannot go with so many microbatches."""
+    # A schedule is made of a rank's stages, of which it reads no more than this before its first step.
+    own: list[Any] = [
+        SimpleNamespace(
+            group_size=devices,
+            group_rank=0,
+            num_stages=len(places),
+            stage_index=stage,
+            is_last=stage == len(places) - 1,
+            has_backward=True,
+            submod=nn.Identity(),
+        )
+        for stage, place in enumerate(places)
+        if place == 0
+    ]
+    if schedule in SINGLE:
+        return SINGLE[schedule](own[0], microbatches, loss_fn=sum)
+    return MULTI[schedule](own, microbatches, loss_fn=sum)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+@pytest.mark.parametrize("schedule", FIELDS["pipeline_schedule"].choices)
+def test_that_a_number_of_microbatches_fits_where_torch_takes_it(schedule: str, devices: int) -> None:
+    places = stage_places(schedule, devices, None)
+    for microbatches in range(1, 18):
+        try:
+            made_by_torch(schedule, microbatches, devices, places)
+        except ValueError:
+            assert not fits(schedule, microbatches, devices), microbatches
+        else:
+            assert fits(schedule, microbatches, devices), microbatches
+
+
+@pytest.mark.parametrize("schedule", list(MULTI))
+def test_that_stages_are_held_where_torchs_schedule_computes_them(schedule: str) -> None:
+    for devices in (2, 3, 4):
+        places = stage_places(schedule, devices, None)
+        made = made_by_torch(schedule, devices * 2, devices, places)
+        for rank, actions in made.pipeline_order.items():
+            computed = {action.stage_index for action in actions if action is not None}
+            assert computed == {stage for stage, place in enumerate(places) if place == rank}
+
+
+@given(st.integers(1, 400), st.integers(1, 12), SCHEDULES)
+def test_that_the_chosen_microbatches_divide_the_batch_and_fit(batch: int, devices: int, schedule: str) -> None:
+    chosen = choose_microbatches(batch, devices, schedule)
+    possible = [n for n in range(1, batch + 1) if batch % n == 0 and fits(schedule, n, devices)]
+    if chosen is None:
+        assert possible == []
+    else:
+        assert chosen in possible
+        assert all(abs(chosen - 4 * devices) <= abs(other - 4 * devices) for other in possible)
+
+
+def test_that_choosing_among_a_million_pictures_takes_no_time() -> None:
+    assert choose_microbatches(1_000_000, 8, "zb1p") == 32
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"strategy": "ddp", "devices": ("cpu",) * 3}, (1, 3, (), None)),
+        ({"strategy": "hsdp", "devices": ("cpu",) * 6, "replicas": 3}, (3, 2, (), None)),
+        ({"strategy": "model_parallel", "devices": ("cpu",) * 3}, (1, 3, (0, 1, 2), 1)),
+        ({"strategy": "pipeline", "devices": ("cpu",) * 2}, (1, 2, (0, 1), 8)),
+        (
+            {"strategy": "pipeline", "devices": ("cpu",) * 2, "pipeline_schedule": "interleaved_1f1b"},
+            (1, 2, (0, 1, 0, 1), 8),
+        ),
+        ({"strategy": "pipeline", "devices": ("cpu",) * 2, "pipeline_schedule": "zbv"}, (1, 2, (0, 1, 1, 0), 8)),
+        (
+            {"strategy": "ddp_pipeline", "devices": ("cpu",) * 4, "accumulation": 4, "microbatches": 2},
+            (2, 2, (0, 1), 2),
+        ),
+        ({"strategy": "ddp_pipeline", "devices": ("cpu",) * 4, "accumulation": 4}, (2, 2, (0, 1), 4)),
+    ],
+)
+def test_that_ranks_stages_and_microbatches_are_arranged_by_the_strategy(
+    fields: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    job = Job(**fields)
+    strategy = load_catalogue().strategy(job.strategy)
+    assert strategy is not None
+    assert tuple(layout(job, strategy)) == expected
+    for place in range(expected[1]):
+        assert layout(job, strategy).stages_at(place) == tuple(
+            stage for stage, holder in enumerate(expected[2]) if holder == place
+        )
+    without = msgspec.structs.replace(strategy, cuts_model=False)
+    assert layout(job, without).stages == 0

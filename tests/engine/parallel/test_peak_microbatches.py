@@ -1,0 +1,65 @@
+"""What the stages of a pipeline keep, against the orders of torch's own schedules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import nn
+from torch.distributed.pipelining import ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble
+
+from engine.parallel.layout import fits, stage_places
+from engine.parallel.peak_microbatches import in_flight
+
+_TORCHS = {
+    "interleaved_1f1b": ScheduleInterleaved1F1B,
+    "zb1p": ScheduleInterleavedZeroBubble,
+    "zbv": ScheduleZBVZeroBubble,
+}
+
+
+def _most_kept(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> tuple[int, ...]:
+    """Counted in the order that torch would go by: up with each forward pass, down with the last backward pass."""
+    # A schedule is made of a rank's stages, of which it reads no more than this before its first step.
+    own: list[Any] = [
+        SimpleNamespace(
+            group_size=devices, group_rank=0, num_stages=len(places), stage_index=stage, is_last=False,
+            submod=nn.Identity(),
+        )
+        for stage, place in enumerate(places)
+        if place == 0
+    ]  # fmt: skip
+    order = _TORCHS[schedule](own, microbatches).pipeline_order
+    kept: Counter[int] = Counter()
+    most: Counter[int] = Counter()
+    for actions in order.values():
+        for action in filter(None, actions):
+            kind = action.computation_type.value
+            if kind == "F":
+                kept[action.stage_index] += 1
+            elif kind in ("B", "W"):
+                kept[action.stage_index] -= 1
+            most[action.stage_index] = max(most[action.stage_index], kept[action.stage_index])
+    assert not any(kept.values())
+    return tuple(most[stage] for stage in range(len(places)))
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+@pytest.mark.parametrize("schedule", list(_TORCHS))
+def test_that_stages_keep_what_torchs_schedules_make_them_keep(schedule: str, devices: int) -> None:
+    tried = 0
+    for per_device in (2, 3) if schedule == "interleaved_1f1b" else (None,):
+        places = stage_places(schedule, devices, per_device)
+        for microbatches in filter(lambda count: fits(schedule, count, devices), range(1, 18)):
+            expected = _most_kept(schedule, microbatches, devices, places)
+            assert in_flight(schedule, microbatches, places) == expected, microbatches
+            tried += 1
+    assert tried > 5
+
+
+def test_that_gpipe_keeps_all_microbatches_and_1f1b_as_many_as_stages_follow() -> None:
+    assert in_flight("gpipe", 8, (0, 1, 2)) == (8, 8, 8)
+    assert in_flight("1f1b", 8, (0, 1, 2)) == (3, 2, 1)
+    assert in_flight("1f1b", 2, (0, 1, 2)) == (2, 2, 1)

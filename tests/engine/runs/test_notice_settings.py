@@ -1,0 +1,79 @@
+"""What a user wants to be told of, as it is kept."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from engine.runs.notices import KINDS, NoticeKind, NoticeSettings, load_notices, save_notices, settings_file
+
+CHANGED = NoticeSettings(ended=False, restarted=True, least_minutes=0.5, command="play 'bell \"2\".ogg'")
+
+
+def written(text: str) -> tuple[NoticeSettings, str]:
+    """The settings of a file with this text, and what is said to be wrong with it."""
+    path = settings_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    settings, problems = load_notices()
+    assert all(problem.severity == "warning" for problem in problems)
+    return settings, "\n".join(map(str, problems))
+
+
+def test_that_without_a_file_the_defaults_hold() -> None:
+    assert load_notices() == (NoticeSettings(), [])
+
+
+def test_that_what_was_saved_is_read_again_and_is_for_its_user_alone() -> None:
+    save_notices(CHANGED)
+    assert load_notices() == (CHANGED, [])
+    assert stat.S_IMODE(settings_file().stat().st_mode) == 0o600
+    assert [path.name for path in settings_file().parent.iterdir()] == ["notices.toml"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("desktop = 1", "Write true or false."),
+        ("least_minutes = -3", "Write a number from 0 to 10,080."),
+        ("least_minutes = 'soon'", "Write a number from 0 to 10,080."),
+        ("command = ['a', 'b']", "Write one line in quotes"),
+        ("faild = true", "Did you mean “failed”?"),
+        ("x = 1", "Known are: ended, failed, stalled, restarted, least_minutes, desktop, command."),
+    ],
+)
+def test_that_a_wrong_line_is_told_with_its_remedy_and_the_others_hold(line: str, said: str) -> None:
+    settings, problems = written(f"{line}\nended = false\n")
+    assert settings == NoticeSettings(ended=False)
+    assert line.split(maxsplit=1)[0] in problems
+    assert said in problems
+
+
+def test_that_all_that_is_wrong_is_told_at_once() -> None:
+    _settings, problems = written("desktop = 1\ncommand = 2\nleast_minutes = 3\n")
+    assert len(problems.splitlines()) == 2
+
+
+@pytest.mark.parametrize("text", ["ended = ", "[", "ended = true\nended = false", "a = " + "[" * 5000 + "]" * 5000])
+def test_that_a_file_that_is_not_toml_leaves_the_defaults(text: str) -> None:
+    settings, problems = written(text)
+    assert settings == NoticeSettings()
+    assert "is not valid TOML" in problems
+
+
+def test_that_a_damaged_file_is_kept_aside_when_settings_are_saved() -> None:
+    written("ended = nonsense")
+    save_notices(CHANGED)
+    assert load_notices() == (CHANGED, [])
+    assert settings_file().with_name("notices.toml.damaged").read_text() == "ended = nonsense"
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_that_only_what_is_chosen_is_wanted(kind: NoticeKind) -> None:
+    none = NoticeSettings(ended=False, failed=False, stalled=False, restarted=False, least_minutes=2)
+    chosen = NoticeSettings(**{name: name == kind for name in KINDS}, least_minutes=2)  # type: ignore[arg-type]
+    assert not none.wants(kind, 1000)
+    assert [other for other in KINDS if chosen.wants(other, 120)] == [kind]
+    assert not chosen.wants(kind, 119)
+    assert not NoticeSettings(**{kind: True}, desktop=False, command=" ").wants(kind, 1000)  # type: ignore[arg-type]

@@ -1,0 +1,127 @@
+"""Going on with a run in its own folder: what may change, and from which checkpoint it goes on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import ENCODE, RunFinished, RunStarted
+from engine.contract.job import FIELDS, Job
+from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
+from engine.runs.resume import CHANGEABLE, checkpoint_of, go_on, job_to_go_on, last_execution
+from tests.gui.run.written import EPOCHS, a_run
+
+
+def supervised(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:
+    """`run` with a supervisor: this process, or one that was killed."""
+    began = process_start(os.getpid()) - (0 if alive else 1000)
+    content = SupervisorFile(pid=os.getpid(), start_time=began, endpoint="unix:/nowhere", execution=execution)
+    run.write_supervisor(content)
+    return run
+
+
+def test_that_what_makes_a_training_another_one_stays_and_all_else_may_change() -> None:
+    stays = {
+        "dataset", "task", "model", "batch_size", "optimizer", "learning_rate", "weight_decay", "schedule", "clip_norm",
+        "ema_decay", "seed", "best_by", "resume_from", "image_size", "augmentation", "val_fraction", "deterministic",
+        "pretrained", "weights_file", "freeze_epochs", "loss", "encoder", "class_weights",
+        "label_smoothing", "mixup", "cutmix", "oversample", "ignore_value", "points", "recipe", "momentum", "beta2",
+        "nesterov", "optimizer_kernel", "decay_norms", "layer_decay", "head_rate", "milestones", "final_rate",
+        "warmup_epochs", "warmup_steps", "warmup_start", "ema_ramp", "progressive_from", "val_crop", "transforms",
+        "mirror", "freeze_batchnorm", "dropout", "stochastic_depth",
+    }  # fmt: skip
+    assert FIELDS.keys() - CHANGEABLE == stays
+    assert FIELDS.keys() >= CHANGEABLE
+
+
+@pytest.mark.parametrize("outcome", ["paused", "stopped", "failed", None])
+def test_that_a_run_goes_on_with_its_job_and_with_changes_of_what_may_change(outcome: str | None) -> None:
+    run = supervised(a_run(8, outcome, epochs=EPOCHS), alive=False)  # type: ignore[arg-type]
+    before = run.job()
+    assert job_to_go_on(run) == (before, [])
+    job, problems = job_to_go_on(run, {"devices": ["cpu", "cpu"], "strategy": "ddp", "cpu_threads": None, "epochs": 9})
+    assert problems == []
+    assert job is not None
+    assert (job.devices, job.strategy, job.epochs) == (("cpu", "cpu"), "ddp", 9)
+    assert run.job() == before
+    go_on(run, job)
+    assert run.job() == job
+
+
+def test_that_all_that_is_wrong_is_told_at_once_and_the_job_stays() -> None:
+    run = supervised(a_run(8, "stopped", seed=3), alive=False)
+    before = run.job_file.read_bytes()
+    changes = {"seed": 4, "batch_size": 16, "epochs": 0, "strategi": "ddp", "optimizer": "sgd", "devices": ["cpu"]}
+    job, problems = job_to_go_on(run, changes)
+    assert job is None
+    assert sorted(problem.field for problem in problems) == ["batch_size", "epochs", "seed", "strategi"]
+    assert "another training" in next(str(problem) for problem in problems if problem.field == "seed")
+    assert run.job_file.read_bytes() == before
+
+
+def test_that_a_completed_run_goes_on_with_more_epochs_alone() -> None:
+    run = supervised(a_run(8, epochs=EPOCHS), alive=False)
+    for epochs in ({}, {"epochs": EPOCHS}, {"epochs": EPOCHS - 1}):
+        job, (problem,) = job_to_go_on(run, epochs)
+        assert job is None
+        assert problem.field == "epochs"
+        assert f"Set more than {EPOCHS} epochs" in problem.remedy
+    job, problems = job_to_go_on(run, {"epochs": EPOCHS + 1})
+    assert problems == []
+    assert job is not None
+    assert job.epochs == EPOCHS + 1
+
+
+def test_that_the_time_between_executions_does_not_count() -> None:
+    run = create_run(Job())
+    facts = {"run_id": run.run_id, "job": Job(), "devices": (), "world_size": 1, "environment": {}, "supervisor_pid": 1}
+    told = (
+        RunStarted(n=1, time=1000.0, **facts),  # type: ignore[arg-type]
+        RunFinished(n=2, time=1060.0, outcome="paused"),
+        RunStarted(n=3, time=9000.0, execution=2, worked_s=60.0, **facts),  # type: ignore[arg-type]
+        RunFinished(n=4, time=9030.0, outcome="completed", execution=2),
+    )
+    for count, expected in ((2, 60.0), (3, 60.0), (4, 90.0)):
+        run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in told[:count]))
+        assert run.worked_s() == expected
+    summary = run.summary()
+    assert summary is not None
+    assert (summary.started, summary.seconds) == (1000.0, 90.0)
+
+
+def test_that_a_run_that_is_run_does_not_go_on() -> None:
+    run = supervised(a_run(8, None), alive=True)
+    job, (problem,) = job_to_go_on(run)
+    assert job is None
+    assert "it is running" in problem.message
+    assert problem.remedy
+    supervised(a := a_run(8, "paused"), alive=True, execution=2)
+    assert [problem.field for problem in job_to_go_on(a)[1]] == ["run"], "its next execution has begun"
+
+
+def test_that_a_job_that_cannot_be_read_is_a_problem_and_no_crash() -> None:
+    run = supervised(a_run(8, "stopped"), alive=False)
+    run.job_file.write_text("epochs = 'many'\n")
+    job, problems = job_to_go_on(run, {"epochs": 9})
+    assert job is None
+    assert [problem.field for problem in problems] == ["epochs"]
+
+
+def test_that_a_run_goes_on_from_its_own_last_checkpoint_or_from_where_it_began(tmp_path: Path) -> None:
+    assert checkpoint_of(a_run(8, "stopped")) is None
+    run = a_run(8, "stopped", resume_from=str(tmp_path / "other.pt"))
+    assert checkpoint_of(run) == tmp_path / "other.pt"
+    for name in ("epoch-2-step-90.pt", "epoch-3-step-100.pt", "best.pt", "epoch-1-step-30.pt.part"):
+        (run.checkpoints / name).touch()
+    assert checkpoint_of(run) == run.checkpoints / "epoch-3-step-100.pt"
+    (run.checkpoints / "last.pt").touch()
+    assert checkpoint_of(run) == run.checkpoints / "last.pt"
+
+
+def test_that_executions_are_counted_by_what_is_left_of_them() -> None:
+    run = a_run(8, None)
+    assert last_execution(run) == 0
+    assert last_execution(supervised(run, alive=False, execution=4)) == 4
+    assert last_execution(a_run(8, "stopped")) == 1

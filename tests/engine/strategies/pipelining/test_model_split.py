@@ -1,0 +1,166 @@
+"""Places to cut, on real models; nothing here starts a process."""
+
+from __future__ import annotations
+
+import cProfile
+import itertools
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torchvision import models
+
+from engine.parallel.cut import CannotCut
+from engine.strategies.pipelining.model_split import cut_places, split, trace
+
+
+def test_that_a_model_on_the_meta_device_tells_its_places() -> None:
+    with torch.device("meta"):
+        model = models.resnet18()
+    places = cut_places(model)
+    assert [place.module for place in places][-2:] == ["layer4.1.relu", "avgpool"]
+    assert len(places) == 12
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("alexnet", 64), ("resnet18", 32), ("convnext_tiny", 32), ("swin_t", 32), ("densenet121", 32)]
+)
+def test_that_the_stages_together_are_the_model(name: str, size: int) -> None:
+    torch.manual_seed(0)
+    model = models.get_model(name)
+    traces = trace(model)
+    inputs = torch.randn(2, 3, size, size)
+    for graph, training in ((traces.train, True), (traces.eval, False)):
+        model.train(training)
+        parts = split(model, graph, traces.places)
+        assert len(parts) == len(traces.places) + 1
+        held = list(itertools.chain.from_iterable(part.state_dict() for part in parts))
+        assert sorted(held) == sorted(model.state_dict())
+        with torch.no_grad():
+            torch.manual_seed(1)
+            expected = model(inputs)
+            torch.manual_seed(1)
+            crossing = inputs
+            for part in parts:
+                crossing = part(crossing)
+        assert torch.equal(crossing, expected)
+
+
+def test_that_gradients_through_separate_stages_are_those_of_the_model() -> None:
+    torch.manual_seed(0)
+    model = models.squeezenet1_1(dropout=0.0)
+    traces = trace(model)
+    inputs = torch.randn(2, 3, 64, 64)
+    model(inputs).sum().backward()
+    expected = {name: parameter.grad for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    ends: list[tuple[Tensor, Tensor]] = []
+    crossing = inputs
+    for part in split(model, traces.train, traces.places):
+        begin = crossing.detach().requires_grad_()
+        crossing = part(begin)
+        ends.append((begin, crossing))
+    gradient: Tensor | None = torch.ones_like(crossing)
+    for begin, end in reversed(ends):
+        end.backward(gradient)
+        gradient = begin.grad
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-5, atol=1e-6)
+
+
+class _Shared(nn.Module):
+    """Its first and its last layer are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outer, self.middle = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.outer(self.middle(self.outer(x)))
+        return result
+
+
+class _Residual(nn.Module):
+    """Two tensors pass everywhere but at its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.first(x))
+        result: Tensor = self.last(self.second(y) + x)
+        return result
+
+
+class _InPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        y.view(-1).add_(1.0)
+        result: Tensor = self.last(y.relu_().flatten(1))
+        return result
+
+
+class _Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.layer(x) if x.sum() > 0 else x
+        return result
+
+
+def test_that_no_parameter_lands_in_two_stages() -> None:
+    with pytest.raises(CannotCut, match="no place"):
+        cut_places(_Shared())
+
+
+def test_that_a_cut_lets_a_single_tensor_pass() -> None:
+    assert [place.node for place in cut_places(_Residual())] == ["add"]
+
+
+def test_that_no_cut_stands_before_an_in_place_change_nor_gives_a_view() -> None:
+    assert [place.node for place in cut_places(_InPlace())] == ["relu_"]
+
+
+def test_that_a_model_that_cannot_be_traced_says_so() -> None:
+    with pytest.raises(CannotCut, match="depends on its input"):
+        cut_places(_Branching())
+
+
+class _OtherInTraining(nn.Module):
+    """In training another layer comes before the places that it has in both modes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.only_trained, self.second = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.last = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if self.training:
+            x = self.only_trained(x)
+        result: Tensor = self.last(self.second(x))
+        return result
+
+
+def test_that_a_place_has_the_same_parameters_before_it_in_both_modes() -> None:
+    assert [place.node for place in cut_places(_OtherInTraining())] == ["first"]
+
+
+def test_that_finding_places_takes_no_longer_per_layer_in_a_deep_model() -> None:
+    """Counted in calls of Python functions, which no other work on the machine disturbs."""
+
+    def calls(layers: int) -> int:
+        model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers)))
+        profile = cProfile.Profile()
+        profile.runcall(cut_places, model)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls(400) < 1.2 * 4 * calls(100)

@@ -1,0 +1,104 @@
+"""What the orders of the schedules leave idle, and what is told of a step."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import cast
+
+import pytest
+import torch
+
+from engine.strategies.pipelining.timeline import (
+    Kind,
+    Order,
+    Pass,
+    ScheduleProfiler,
+    gpipe,
+    idle_share,
+    one_f_one_b,
+    simulated,
+    traced,
+)
+
+SIZES = [(2, 2), (2, 8), (3, 5), (4, 4), (4, 16)]
+
+
+@pytest.mark.parametrize(("devices", "microbatches"), SIZES)
+@pytest.mark.parametrize("order", [gpipe, one_f_one_b])
+def test_that_gpipe_and_1f1b_leave_idle_what_their_papers_say(order: object, devices: int, microbatches: int) -> None:
+    assert callable(order)
+    idle = idle_share(simulated(order(devices, microbatches)))
+    assert idle == pytest.approx((devices - 1) / (microbatches + devices - 1))
+
+
+def test_that_a_single_microbatch_keeps_one_device_busy_at_a_time() -> None:
+    assert idle_share(simulated(gpipe(4, 1))) == pytest.approx(3 / 4)
+
+
+@pytest.mark.parametrize(("devices", "microbatches"), SIZES)
+def test_that_1f1b_keeps_no_more_microbatches_than_there_are_stages_behind(devices: int, microbatches: int) -> None:
+    for stage, passes in enumerate(one_f_one_b(devices, microbatches)):
+        kept = list(itertools.accumulate(1 if task.kind == "F" else -1 for task in passes))
+        assert max(kept) == min(devices - stage, microbatches)
+        assert kept[-1] == 0
+
+
+def test_that_dividing_the_backward_pass_fills_the_bubble() -> None:
+    """ZB1P's order for two devices and three microbatches, by hand after Qi et al. 2023."""
+    order: Order = (
+        _passes("F0 F1 I0 W0 F2 I1 W1 I2 W2", stage=0),
+        _passes("F0 I0 F1 I1 W0 F2 I2 W1 W2", stage=1),
+    )
+    times = simulated(order)
+    assert [end for _, end in times[1]] == [2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert idle_share(times) < idle_share(simulated(one_f_one_b(2, 3)))
+
+
+def _passes(text: str, stage: int) -> tuple[Pass, ...]:
+    return tuple(Pass(cast(Kind, word[0]), stage, int(word[1:])) for word in text.split())
+
+
+def test_that_stages_of_one_device_share_its_time() -> None:
+    there_and_back: Order = (
+        (Pass("F", 0, 0), Pass("F", 3, 0), Pass("B", 3, 0), Pass("B", 0, 0)),
+        (Pass("F", 1, 0), Pass("F", 2, 0), Pass("B", 2, 0), Pass("B", 1, 0)),
+    )
+    assert simulated(there_and_back)[0] == [(0, 0.5), (1.5, 2), (2, 3), (5, 6)]
+
+
+def test_that_an_order_that_waits_for_itself_is_refused() -> None:
+    with pytest.raises(ValueError, match="waits for itself"):
+        simulated(((Pass("B", 0, 0), Pass("F", 0, 0)),))
+
+
+def test_that_what_ranks_noted_is_told_from_the_first_action_on() -> None:
+    ranks = [
+        [(Pass("F", 0, 0), 10.0, 11.0), (Pass("B", 0, 0), 14.0, 16.0)],
+        [(Pass("F", 1, 0), 11.0, 12.0), (Pass("B", 1, 0), 12.0, 14.0)],
+    ]
+    event = traced(7, "gpipe", ranks, 0.5)
+    assert event is not None
+    assert (event.step, event.schedule, event.theory, event.span_s) == (7, "gpipe", 0.5, 6.0)
+    assert event.bubble == pytest.approx(0.5)
+    assert [(action.kind, action.begin_s, action.end_s) for action in event.ranks[1]] == [("F", 1, 2), ("B", 2, 4)]
+    assert traced(7, "gpipe", [[], []], 0.5) is None
+
+
+def test_that_a_profiler_notes_passes_by_the_clock_of_the_machine() -> None:
+    profiler = ScheduleProfiler(torch.device("cpu"))
+    with profiler.timing("F", 0, 0):
+        pass
+    assert profiler.noted() == [], "no step is recorded"
+    profiler.begin(record=True)
+    with profiler.timing("F", 0, 0):
+        pass
+    profiler.forget()
+    before = time.perf_counter()
+    with profiler.timing("F", 0, 1):
+        inside = time.perf_counter()
+    ((_, _, short),) = profiler.noted()
+    profiler.extend()
+    ((task, begin, end),) = profiler.noted()
+    assert task == Pass("F", 0, 1)
+    assert before <= begin <= inside <= short <= end <= time.perf_counter()

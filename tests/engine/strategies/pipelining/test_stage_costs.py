@@ -1,0 +1,279 @@
+"""What parts of models cost, on real models; the traffic between real processes."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torchvision import models
+
+from engine.contract.cut import Cut
+from engine.contract.job import Job
+from engine.parallel.cut import CannotCut, stages
+from engine.parallel.layout import Layout
+from engine.strategies.base import autocast
+from engine.strategies.pipelining.model_split import trace
+from engine.strategies.pipelining.stage_costs import (
+    Measured,
+    assemble,
+    free_bytes,
+    measure,
+    measure_place,
+    places_of,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As a worker on the CPU has, when there are many."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+ROOT = Path(__file__).parents[4]
+
+
+def _measured(model: nn.Module, *shape: int, precision: str = "fp32") -> list[Measured]:
+    context = partial(autocast, CPU, precision)
+    inputs = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    return measure(model, trace(model), inputs, clock=time.perf_counter, autocast=context)
+
+
+def _mixed() -> nn.Sequential:
+    """What a model may hold that training changes: statistics, random layers, frozen parts."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Flatten(), nn.Linear(288, 4)
+    )
+    model[0].requires_grad_(False)
+    model[1].eval()
+    return model
+
+
+def test_that_measuring_leaves_the_model_and_the_random_numbers_as_they_were() -> None:
+    model = _mixed()
+    model[5].weight.grad = torch.ones_like(model[5].weight)
+    names = [name for name, _ in model.named_parameters()]
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    held = {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    state = torch.get_rng_state()
+    _measured(model, 2, 3, 8, 8)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [name for name, _ in model.named_parameters()] == names
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert held == {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(model[5].weight.grad, torch.ones_like(model[5].weight))
+    assert all(parameter.grad is None for name, parameter in model.named_parameters() if name != "5.weight")
+
+
+def test_that_every_segment_is_timed_forward_and_backward() -> None:
+    model = models.resnet18()
+    found = _measured(model, 2, 3, 64, 64)
+    assert len(found) == len(trace(model).places) + 1
+    assert all(segment.forward_s > 0 and segment.backward_s > 0 for segment in found)
+    # A 7x7 convolution of a large picture takes longer than the pooling at the end.
+    assert found[0].forward_s > found[-2].forward_s
+
+
+def test_that_the_least_of_several_runs_counts() -> None:
+    slow = iter([9.0, 1.0])
+
+    class Clock:
+        now = 0.0
+        read = 0
+
+        def __call__(self) -> float:
+            # The first segment's first forward pass takes long, all else a moment.
+            self.read += 1
+            self.now += next(slow, 0.001) if self.read in (3, 5) else 0.001
+            return self.now
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    found = measure(model, trace(model), torch.randn(2, 4), clock=Clock(), autocast=nullcontext)
+    assert len(found) == 2
+    assert all(0 < segment.forward_s < 1 for segment in found[1:])
+
+
+def test_that_a_frozen_beginning_has_no_backward_pass() -> None:
+    model = _mixed()
+    model[1].requires_grad_(False)
+    found = _measured(model, 2, 3, 8, 8)
+    assert found[0].backward_s == 0.0
+    assert found[0].activation_bytes == found[0].output_bytes  # what is sent on is held
+    assert found[-1].backward_s > 0.0
+
+
+def test_that_kept_activations_are_counted_once_and_without_parameters() -> None:
+    model = nn.Sequential(nn.Linear(16, 32), nn.Sigmoid(), nn.Linear(32, 8))
+    pictures, real = 4, 4  # bytes of a float
+    found = _measured(model, pictures, 16)
+    # A layer keeps its input, which the segment before has counted, and the sigmoid its own output.
+    assert [segment.activation_bytes for segment in found] == [pictures * 32 * real, pictures * 32 * real, 8 * 16]
+    assert [segment.output_bytes for segment in found] == [pictures * 32 * real, pictures * 32 * real, 8 * 16]
+
+
+def test_that_what_is_kept_is_what_autograd_keeps_of_the_whole_model() -> None:
+    model = models.alexnet(dropout=0.0)
+    inputs = torch.randn(2, 3, 64, 64)
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), inputs)}
+    kept: dict[int, tuple[int, Tensor]] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes(), tensor.detach()
+        return tensor.detach()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = model(inputs)
+    whole = sum(size for size, _ in kept.values()) + output.nbytes
+    parts = sum(segment.activation_bytes for segment in _measured(model, 2, 3, 64, 64))
+    # Segments count the outputs that they send on even where autograd has no need of them.
+    assert whole <= parts <= 1.25 * whole
+
+
+def test_that_bf16_halves_what_travels() -> None:
+    model = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 8))
+    found = _measured(model, 4, 16, precision="bf16")
+    assert [segment.output_bytes for segment in found] == [4 * 32 * 2, 4 * 8 * 2]
+
+
+def test_that_progress_goes_from_part_to_part_to_the_end() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
+    told: list[float] = []
+    measure(model, trace(model), torch.randn(2, 4), clock=time.perf_counter, autocast=nullcontext, progress=told.append)
+    assert told == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0, 1.0]
+
+
+def test_that_no_more_than_one_part_is_on_the_device_at_a_time() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+    traces = trace(model)
+    gc.freeze()  # what there is already is not counted
+    most = 0
+
+    def clock() -> float:
+        nonlocal most
+        most = max(most, _parameters_alive())
+        return time.perf_counter()
+
+    try:
+        measure(model, traces, torch.randn(2, 4), clock=clock, autocast=nullcontext)
+    finally:
+        gc.unfreeze()
+    assert most == 2  # a layer's weight and bias
+
+
+def _parameters_alive() -> int:
+    return sum(type(thing) is nn.Parameter and thing.device == CPU for thing in gc.get_objects())
+
+
+def test_that_a_small_model_is_measured_in_well_under_two_seconds() -> None:
+    model = models.resnet18()
+    traces = trace(model)
+    begun = time.process_time()  # what other work on the machine takes does not count
+    measure(model, traces, torch.randn(4, 3, 64, 64), clock=time.perf_counter, autocast=nullcontext)
+    assert time.process_time() - begun < 2.0
+
+
+def test_that_the_free_memory_is_shared_by_the_workers() -> None:
+    alone, shared = free_bytes(CPU, 1), free_bytes(CPU, 4)
+    assert 0 < shared < alone / 2
+
+
+def _cut(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> Cut:
+    traces = trace(model)
+    costs = measure_place(
+        model,
+        traces,
+        torch.randn(2, 4),
+        job=job,
+        device="cpu",
+        workers=len(job.devices),
+        clock=time.perf_counter,
+        autocast=nullcontext,
+    )
+    even = tuple(each._replace(forward_s=1.0, backward_s=2.0) for each in costs.segments)
+    slow = tuple(each._replace(forward_s=slower, backward_s=2 * slower) for each in costs.segments)
+    places = [costs._replace(segments=even), costs._replace(segments=slow)]
+    return assemble(model, traces, job=job, layout=layout, places=places, travel=1e-9)
+
+
+def _row(layers: int = 6) -> nn.Sequential:
+    return nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
+
+
+def test_that_a_cut_is_put_together_from_what_all_places_measured() -> None:
+    job = Job(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, ema_decay=0.9, pipeline_schedule="1f1b")
+    model = _row()
+    cut = _cut(model, job, Layout(1, 2, (0, 1), 8), slower=2.0)
+    assert cut.chosen
+    assert cut.cuts == ("_3",)  # the slower device holds two layers of six
+    assert (cut.microbatch_size, cut.microbatches, cut.in_flight, cut.state_bytes) == (4, 8, (2, 1), 16)
+    assert [stage.parameters for stage in stages(cut)] == [80, 40]
+    assert [stage.layers for stage in stages(cut)] == [4, 2]
+    assert [(stage.first_module, stage.last_module) for stage in stages(cut)] == [("0", "3"), ("4", "5")]
+    assert [place.module for place in places_of(trace(model), cut)] == ["3"]
+
+
+def test_that_the_jobs_own_cuts_are_taken_or_refused_with_their_field() -> None:
+    job = Job(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, cuts=("_0",))
+    cut = _cut(_row(), job, Layout(1, 2, (0, 1), 8))
+    assert (cut.cuts, cut.chosen) == (("_0",), False)
+    for cuts in (("_9",), ("_0", "_1")):
+        wrong = Job(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, cuts=cuts)
+        with pytest.raises(CannotCut) as refused:
+            _cut(_row(), wrong, Layout(1, 2, (0, 1), 8))
+        assert refused.value.field == "cuts"
+        assert refused.value.remedy
+
+
+def test_that_a_batch_that_has_no_microbatches_is_refused() -> None:
+    job = Job(strategy="pipeline", devices=("cpu", "cpu"), batch_size=31)
+    with pytest.raises(CannotCut, match="cannot be divided") as refused:
+        _cut(_row(), job, Layout(1, 2, (0, 1), None))
+    assert refused.value.field == "batch_size"
+
+
+_RANK = """
+import os, sys
+import torch, torch.distributed as dist
+from engine.strategies.distributed import LOOPBACK
+from engine.strategies.pipelining.stage_costs import seconds_per_byte
+os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
+rank, folder, world = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+dist.init_process_group("gloo", store=dist.FileStore(folder + "/meeting", world), rank=rank, world_size=world)
+print(seconds_per_byte(None, torch.device("cpu")))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+def test_that_all_ranks_are_told_the_same_of_travelling(tmp_path: Path) -> None:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _RANK, str(rank), str(tmp_path), "3"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(3)
+    ]
+    try:
+        told = {rank.communicate(timeout=150)[0] for rank in ranks}
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert len(told) == 1
+    assert 1e-12 < float(told.pop()) < 1e-5

@@ -1,0 +1,301 @@
+"""The division of the steps' time among their parts."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from engine.contract.events import RanksTimed, RankTimes
+from engine.strategies import stopwatch as module
+from engine.strategies.stopwatch import DeviceStopwatch, Stopwatch, stopwatch
+from tests.gui.run.steps import trace
+
+
+class Clock:
+    """The stopwatch's clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def make_step(watch: Stopwatch, clock: Clock, **spent: float) -> None:
+    for part, seconds in spent.items():
+        clock.now += seconds
+        watch.mark(part)  # type: ignore[arg-type]
+    watch.step_done()
+
+
+def test_that_a_steps_time_is_divided_among_what_was_marked(clock: Clock) -> None:
+    watch = Stopwatch()
+    watch.start()
+    make_step(watch, clock, data=1.0, forward=2.0, backward=4.0, optimizer=1.0)
+    make_step(watch, clock, data=3.0, forward=2.0, backward=4.0, optimizer=1.0)
+    times = watch.take()
+    assert times is not None
+    assert times.steps == 2
+    assert times.step_s == pytest.approx(9.0)
+    assert {part: seconds for part, seconds in times.parts.items() if seconds} == pytest.approx(
+        {"data": 2.0, "forward": 2.0, "backward": 4.0, "optimizer": 1.0}
+    )
+    assert watch.take() is None, "what was taken is not told again"
+
+
+def test_that_the_parts_together_are_the_step(clock: Clock) -> None:
+    watch = Stopwatch()
+    watch.start()
+    watch.learn(timed(compute_s=6.0, communication_s=1.0, waiting_s=3.0), ("backward",))
+    for number in range(5):
+        make_step(watch, clock, data=0.1 * number, transfer=0.2, passes=1.5, backward=0.7, optimizer=0.3)
+    times = watch.take()
+    assert times is not None
+    assert sum(times.parts.values()) == pytest.approx(times.step_s)
+
+
+def test_that_a_pause_belongs_to_no_step(clock: Clock) -> None:
+    watch = Stopwatch()
+    watch.mark("data")
+    watch.step_done()
+    assert watch.take() is None, "it does not run yet"
+    watch.start()
+    make_step(watch, clock, forward=2.0)
+    watch.pause()
+    clock.now += 50
+    watch.mark("data")
+    watch.resume()
+    make_step(watch, clock, forward=2.0)
+    times = watch.take()
+    assert times is not None
+    assert (times.steps, times.step_s) == (2, pytest.approx(2.0))
+
+
+def timed(**rank_0: float) -> RanksTimed:
+    other = RankTimes(compute_s=1.0, communication_s=0.0, waiting_s=0.0)
+    return RanksTimed(step=1, ranks=(RankTimes(**rank_0), other))
+
+
+def test_that_standing_still_for_other_ranks_is_communication_and_not_a_pass(clock: Clock) -> None:
+    watch = Stopwatch()
+    watch.start()
+    watch.learn(timed(compute_s=6.0, communication_s=1.0, waiting_s=1.0), ("backward",))
+    make_step(watch, clock, data=10.0, forward=2.0, backward=5.0, optimizer=1.0)
+    times = watch.take()
+    assert times is not None
+    assert times.parts["communication"] == pytest.approx(2.0), "a quarter of what was timed, without the data"
+    assert times.parts["backward"] == pytest.approx(3.0)
+    assert times.parts["forward"] == pytest.approx(2.0)
+
+
+def test_that_a_pass_is_not_told_as_nothing_where_the_step_looked_into_stood_still_for_long(clock: Clock) -> None:
+    watch = Stopwatch()
+    watch.start()
+    watch.learn(timed(compute_s=2.0, communication_s=1.0, waiting_s=7.0), ("backward",))
+    make_step(watch, clock, forward=2.0, backward=5.0, optimizer=1.0)
+    times = watch.take()
+    assert times is not None
+    assert times.parts["communication"] == pytest.approx(4.0), "four fifths of the pass in which ranks join"
+    assert times.parts["backward"] == pytest.approx(1.0)
+
+
+def test_that_sharded_ranks_stand_still_in_both_passes(clock: Clock) -> None:
+    watch = Stopwatch()
+    watch.start()
+    watch.learn(timed(compute_s=3.0, communication_s=1.0, waiting_s=0.0), ("forward", "backward"))
+    make_step(watch, clock, forward=2.0, backward=6.0)
+    times = watch.take()
+    assert times is not None
+    assert times.parts == pytest.approx({"forward": 1.5, "backward": 4.5, "communication": 2.0, "logging": 0.0})
+
+
+def test_that_a_pipelines_passes_are_told_apart_by_a_traced_step(clock: Clock) -> None:
+    watch = Stopwatch()
+    watch.start()
+    make_step(watch, clock, passes=9.0)
+    before = watch.take()
+    assert before is not None
+    assert before.parts["other"] == pytest.approx(9.0), "nothing is known of them yet"
+    # Of 90 ms, rank 0 goes forward for 20 and back for 40.
+    watch.learn(trace(), ("backward",))
+    make_step(watch, clock, passes=9.0)
+    after = watch.take()
+    assert after is not None
+    assert [after.parts[part] for part in ("forward", "backward", "communication")] == pytest.approx([2.0, 4.0, 3.0])
+
+
+def test_that_a_step_costs_it_microseconds() -> None:
+    watch = stopwatch(torch.device("cpu"))
+    watch.start()
+    begun = time.process_time()
+    for _ in range(2000):
+        for part in ("data", "transfer", "augment", "optimizer", "forward", "backward", "logging", "communication"):
+            watch.mark(part)
+        watch.step_done()
+    assert (time.process_time() - begun) / 2000 < 25e-6
+
+
+class Device:
+    """Stands in for a GPU, whose stream is `behind` in what it was given; events are passed when it has come so far."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.free_at = clock.now
+        self.waited_for = 0
+
+    def give(self, seconds: float) -> None:
+        self.free_at = max(self.free_at, self.clock.now) + seconds
+
+    def event(self, enable_timing: bool) -> Event:
+        assert enable_timing
+        return Event(self)
+
+
+class Event:
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.at = 0.0
+
+    def record(self, _stream: object) -> None:
+        self.at = max(self.device.free_at, self.device.clock.now)
+
+    def query(self) -> bool:
+        return self.device.clock.now >= self.at
+
+    def elapsed_time(self, end: Event) -> float:
+        assert end.query(), "reading it would wait for the device"
+        return 1e3 * (end.at - self.at)
+
+
+@pytest.fixture
+def device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Device:
+    made = Device(clock)
+    monkeypatch.setattr(torch.cuda, "Event", made.event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: None)
+    return made
+
+
+def device_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: float = 0.0, **given: float) -> None:
+    """A step of a host that takes `host_s` to hand on its work, after having waited `read_s` for pictures."""
+    watch.mark("logging")
+    device.clock.now += read_s
+    watch.mark("data")
+    for part, seconds in given.items():
+        device.clock.now += host_s / len(given)
+        device.give(seconds)
+        watch.mark(part)  # type: ignore[arg-type]
+    watch.step_done()
+
+
+@pytest.fixture
+def gpu_watch(device: Device) -> DeviceStopwatch:
+    made = DeviceStopwatch(torch.device("cuda", 0))
+    made.start()
+    return made
+
+
+def test_that_a_gpus_parts_are_what_the_device_took_and_nothing_waits_for_it(
+    gpu_watch: DeviceStopwatch, device: Device
+) -> None:
+    for _ in range(40):
+        device_step(gpu_watch, device, host_s=0.01, forward=0.02, backward=0.04, optimizer=0.01)
+        device.clock.now = max(device.clock.now, device.free_at - 0.1)  # no further ahead than that
+    times = gpu_watch.take()
+    assert times is not None
+    assert times.step_s == pytest.approx(0.07, rel=0.05)
+    assert times.parts["forward"] / times.parts["backward"] == pytest.approx(0.5, rel=0.02)
+    assert sum(times.parts.values()) == pytest.approx(times.step_s)
+    assert times.parts["data"] == pytest.approx(0, abs=1e-3)
+    assert times.starved == 0
+
+
+def test_that_a_gpu_without_pictures_waits_in_data(gpu_watch: DeviceStopwatch, device: Device) -> None:
+    for _ in range(40):
+        device_step(gpu_watch, device, host_s=0.001, read_s=0.1, forward=0.02, backward=0.04)
+    device.clock.now += 1
+    times = gpu_watch.take()
+    assert times is not None
+    # It has done all that it had by 41 ms after it was given the last of a step.
+    assert times.parts["data"] / sum(times.parts.values()) == pytest.approx(0.4, abs=0.03)
+
+
+def test_that_a_gpu_whose_host_is_slow_is_starved(gpu_watch: DeviceStopwatch, device: Device) -> None:
+    for _ in range(40):
+        device_step(gpu_watch, device, host_s=0.05, forward=0.001, backward=0.001, optimizer=0.001)
+        device.clock.now += 0.01
+    times = gpu_watch.take()
+    assert times is not None
+    assert times.starved is not None
+    assert times.starved > 0.9
+
+
+def test_that_only_some_steps_of_a_gpu_are_looked_into_and_their_events_used_again(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Event] = []
+    device = Device(clock)
+
+    def event(enable_timing: bool) -> Event:
+        made.append(Event(device))
+        return made[-1]
+
+    monkeypatch.setattr(torch.cuda, "Event", event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: None)
+    watch = DeviceStopwatch(torch.device("cuda", 0))
+    watch.start()
+    looked_into = 0
+    for _ in range(10):
+        before = len(watch._sampled)
+        for _ in range(1000):
+            device_step(watch, device, host_s=0.001, forward=0.0005, backward=0.0005)
+        looked_into += len(watch._sampled) - before
+        clock.now += 0.1
+        assert watch.take() is not None
+    assert 100 < looked_into < 300, "twenty a second of ten"
+    assert len(made) < 5 * 70, "no more than one second has under way"
+
+
+def test_that_a_step_that_is_profiled_is_left_out(gpu_watch: DeviceStopwatch, device: Device) -> None:
+    for _ in range(10):
+        device_step(gpu_watch, device, host_s=0.01, forward=0.01, backward=0.01)
+        device.clock.now = max(device.clock.now, device.free_at)
+        gpu_watch.skip()
+        device_step(gpu_watch, device, host_s=5.0, forward=0.01)
+    times = gpu_watch.take()
+    assert times is not None
+    assert times.steps == 10
+    assert times.step_s < 0.1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_that_a_real_gpu_is_timed_without_waiting_for_it() -> None:
+    device = torch.device("cuda", 0)
+    watch = stopwatch(device)
+    matrix = torch.randn(4096, 4096, device=device)
+    torch.cuda.synchronize()
+    watch.start()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(30):
+            watch.mark("data")
+            matrix @ matrix
+            watch.mark("forward")
+            for _ in range(2):
+                matrix @ matrix
+            watch.mark("backward")
+            watch.step_done()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    times = watch.take()
+    assert times is not None
+    assert times.parts["backward"] / times.parts["forward"] == pytest.approx(2, rel=0.5)

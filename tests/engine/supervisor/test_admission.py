@@ -1,0 +1,187 @@
+"""Supervisors that wait for each other's devices."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.cli import main
+from engine.contract.events import (
+    AnyEvent,
+    CommandReceived,
+    PhaseChanged,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+    Waiting,
+)
+from engine.contract.job import Job
+from engine.contract.protocol import Stop
+from engine.runs.connection import RunConnection
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.index import find_run
+from engine.runs.launch import start_supervisor
+from engine.runs.queue import holders, move, waiting
+from engine.supervisor.endpoint import sweep
+from tests.engine.cli.terminal import footplate
+from tests.engine.supervisor.supervised import Start, Supervised, make_pictures, wait_until
+
+
+def has(run: RunFolder, kind: type[AnyEvent], **values: object) -> bool:
+    return any(
+        isinstance(event, kind) and all(getattr(event, name) == value for name, value in values.items())
+        for event in run.events()
+    )
+
+
+def trains(one: Supervised) -> None:
+    wait_until(lambda: has(one.run, StepMetrics), f"a step of {one.run.run_id}")
+
+
+def in_line(run: RunFolder) -> None:
+    wait_until(lambda: run.state() == "waiting", f"{run.run_id} to stand in line")
+
+
+def stop(run: RunFolder) -> None:
+    with RunConnection(run) as connection:
+        connection.send(Stop())
+        wait_until(lambda: has(run, CommandReceived), "the command to be heeded")
+
+
+def workers_of(one: Supervised) -> list[psutil.Process]:
+    return [child for child in psutil.Process(one.process.pid).children() if child.name().startswith("footplate-w")]
+
+
+def shares_its_ticket(one: Supervised) -> bool:
+    """Whether a process that the supervisor has started has its place in line open; the supervisor itself has."""
+
+    def has_open(pid: int) -> bool:
+        return any(".ticket" in os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink())
+
+    assert has_open(one.process.pid)
+    children = psutil.Process(one.process.pid).children()
+    assert children
+    return any(has_open(child.pid) for child in children)
+
+
+def end(*supervised: Supervised) -> None:
+    for one in supervised:
+        one.process.terminate()
+    for one in supervised:
+        one.process.wait(30)
+    sweep()  # of those that were killed
+
+
+ENDS: dict[str, Callable[[Supervised], None]] = {
+    "stopped": lambda one: stop(one.run),
+    "failed": lambda one: workers_of(one)[0].kill(),
+    "interrupted": lambda one: one.process.kill(),
+}
+
+
+@pytest.mark.parametrize(("how", "words"), [("stopped", ("spawn",)), ("failed", ()), ("interrupted", ())])
+def test_that_a_run_waits_for_another_ones_device_until_that_has_ended(
+    start: Start, how: str, words: tuple[str, ...]
+) -> None:
+    first = start("forever", 1, *words)
+    trains(first)
+    assert not shares_its_ticket(first)
+    second = start("forever")
+    in_line(second.run)
+    assert holders() == {"cpu": (first.run.run_id,)}
+    assert workers_of(second) == []
+    ENDS[how](first)
+    first.process.wait(30)
+    assert first.run.state() == how
+    trains(second)
+    assert holders() == {"cpu": (second.run.run_id,)}
+    end(second)
+    told = [
+        event for event in second.run.events() if isinstance(event, RunStarted | Waiting | PhaseChanged | RunFinished)
+    ]
+    assert isinstance(told[0], RunStarted)
+    (waited,) = (event for event in told if isinstance(event, Waiting))
+    assert (waited.place, waited.behind) == (1, (first.run.run_id,))
+    assert isinstance(told[-1], RunFinished)
+    assert holders() == {}
+
+
+def test_that_a_supervisor_killed_in_line_frees_its_place_and_one_that_is_moved_goes_first(start: Start) -> None:
+    first = start("forever")
+    trains(first)
+    lines = []
+    for _ in range(3):
+        lines.append(start("forever"))
+        in_line(lines[-1].run)
+    a, b, c = lines
+    a.process.kill()
+    a.process.wait()
+    assert [ticket.run_id for ticket in waiting()] == [b.run.run_id, c.run.run_id]
+    assert move(c.run.run_id, -1)
+    wait_until(lambda: has(b.run, Waiting, behind=(first.run.run_id, c.run.run_id)), "the second to hear of it")
+    end(first)
+    trains(c)
+    assert b.run.state() == "waiting"
+    end(b, c)
+
+
+def test_that_a_supervisor_in_line_has_not_imported_torch_and_is_taken_out_by_a_stop(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = start("forever")
+    trains(first)
+    run = create_run(Job())
+    pid = start_supervisor(run)
+    in_line(run)
+    assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
+    wait_until(lambda: psutil.Process(pid).children() == [], "the sampler to be let go")
+    assert psutil.Process(pid).num_threads() == 1
+    assert main(["queue", "remove", run.run_id]) == 0
+    assert capsys.readouterr().out == f"{run.run_id} is out of the line; it is stopped.\n"
+    wait_until(lambda: not psutil.pid_exists(pid), "the supervisor to go")
+    assert not run.worker_log(0).exists()
+    assert waiting() == []
+    assert first.run.state() == "running"
+    end(first)
+
+
+@pytest.mark.long
+@pytest.mark.faults
+def test_that_detached_trainings_on_one_device_follow_each_other_whatever_ends_them(tmp_path: Path) -> None:
+    pictures = str(make_pictures(tmp_path / "pictures"))
+    small = ("--model", "mnist_cnn", "--batch-size", "8", "--detach")
+    long = ("--epochs", "100000")
+
+    def train(*words: str) -> RunFolder:
+        answer = footplate("train", pictures, *small, *words)
+        assert answer.code == 0, answer.err
+        run = find_run(answer.out.strip())
+        assert run is not None
+        return run
+
+    model = tmp_path / "failing.py"
+    model.write_text("import time\ntime.sleep(1)\nraise RuntimeError('out of ideas')\n")
+    failing = train("--model", str(model), "--trust-model-file", "--image-size", "32")
+    killed, ending, last = train(*long), train("--epochs", "1"), train(*long)
+    wait_until(lambda: failing.state() == "failed", "the first to fail")
+    wait_until(lambda: has(killed, StepMetrics), "the second to train")
+    beside = train(*long, "--start", "at_once")
+    wait_until(lambda: has(beside, StepMetrics), "one to train beside the second")
+    stop(beside)
+    wait_until(lambda: beside.state() == "stopped", "that one to stop")
+    assert (killed.state(), ending.state(), last.state()) == ("running", "waiting", "waiting")
+    supervisor = killed.supervisor()
+    assert supervisor is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    wait_until(lambda: has(ending, StepMetrics), "the third to train")
+    wait_until(lambda: has(last, StepMetrics), "the fourth to train")
+    assert (killed.state(), ending.state()) == ("interrupted", "completed")
+    stop(last)
+    wait_until(lambda: last.state() == "stopped", "the last to stop")
+    assert holders() == {}
+    sweep()

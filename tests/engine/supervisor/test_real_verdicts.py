@@ -1,0 +1,64 @@
+"""The verdicts on real runs on the sample dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.contract.events import Verdict
+from engine.contract.job import Job
+from engine.supervisor.history import History
+from engine.supervisor.verdict import verdict
+from engine.system import paths
+from tests.support.worker_group import Forker, WorkerGroup
+
+Judged = Callable[..., Verdict | None]
+
+
+@pytest.fixture(scope="module")
+def forker() -> Iterator[Forker]:
+    made = Forker()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def judged(forker: Forker, tmp_path: Path) -> Judged:
+    """Trains a small network on the sample dataset; the verdict on that."""
+
+    def train(**fields: Any) -> Verdict | None:
+        job = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, **fields)
+        group = WorkerGroup(forker, job, tmp_path).completed()
+        history = History()
+        for message in group.of(object, rank=0):
+            history.take(message)
+        return verdict(history, job, "completed")
+
+    return train
+
+
+def test_that_a_run_at_a_rate_of_nearly_nothing_learned_nothing(judged: Judged) -> None:
+    found = judged(epochs=3, learning_rate=1e-8)
+    assert found is not None
+    assert found.code == "not_fitted"
+    assert "the learning rate of 1e-08 is too low" in found.sentence
+    assert found.changes == {"learning_rate": 0.01}
+
+
+def test_that_a_run_that_ended_too_early_was_still_falling(judged: Judged) -> None:
+    found = judged(epochs=5, learning_rate=0.003, schedule="none")
+    assert found is not None
+    assert found.code == "falling"
+    assert 5 < found.changes["epochs"] <= 10
+
+
+@pytest.mark.long
+def test_that_a_run_that_learns_a_few_images_by_heart_is_overfitted(judged: Judged) -> None:
+    found = judged(epochs=12, learning_rate=0.003, optimizer="adam", weight_decay=0.0, schedule="none")
+    assert found is not None
+    assert found.code == "overfitted"
+    assert found.figures["training"] < 0.1 < found.figures["training_before"]
+    assert found.changes == {"augmentation": "light"}

@@ -1,0 +1,214 @@
+"""Which rank hangs: judged from what the ranks say and when, on a clock of the test's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.contract.events import Failed, Warned
+from engine.contract.worker import Heartbeat
+from engine.supervisor.workers.watchdog import LIMITS, HangWatch, Limits
+
+BEAT_S = 1.0
+
+
+class Ranks:
+    """Ranks that tell once a second what they are about; `beats` may be changed, None is silence."""
+
+    def __init__(self, *beats: Heartbeat | None, limits: Limits = LIMITS) -> None:
+        self.now = 1000.0
+        self.beats = list(beats)
+        self.since = [self.now] * len(beats)
+        self.watch = HangWatch(len(beats), self.now, limits)
+        self.told: list[Failed | Warned] = []
+
+    def set(self, rank: int, beat: Heartbeat | None) -> None:
+        self.beats[rank], self.since[rank] = beat, self.now
+
+    def run(self, seconds: float) -> list[Failed | Warned]:
+        """What is said in so many seconds, up to the first failure."""
+        told: list[Failed | Warned] = []
+        end = self.now + seconds
+        while self.now < end and not any(isinstance(word, Failed) for word in told):
+            self.now += BEAT_S
+            for rank, beat in enumerate(self.beats):
+                if beat is not None:
+                    words: dict[str, Any] = {"activity": beat.activity, "longest_step_s": beat.longest_step_s}
+                    words |= {"standing": beat.standing, "place": beat.place, "seconds": self.now - self.since[rank]}
+                    self.watch.heard(rank, self.now, Heartbeat(beat.step, **words))
+            word = self.watch.judge(self.now)
+            told += [word] if word is not None else []
+        return told
+
+    def go_on(self, seconds: float) -> None:
+        """All make progress, and nothing is said."""
+        for _ in range(int(seconds)):
+            self.since = [self.now] * len(self.beats)
+            assert self.run(1) == []
+
+
+def at(activity: Any, step: int = 7, longest: float = 0.5, **words: Any) -> Heartbeat:
+    return Heartbeat(step, activity=activity, longest_step_s=longest, **words)
+
+
+STEP, AGREE = at("step"), at("agree")
+COMPUTING = at("step", standing="working", place="forward (net.py, line 7)")
+READING = at("data", standing="reading", place="get (loader.py, line 9)")
+WAITING = at("step", standing="waiting", place="_engine_run_backward (graph.py, line 8)")
+
+
+def test_that_a_rank_that_falls_silent_while_others_speak_is_named_with_what_it_did() -> None:
+    ranks = Ranks(STEP, STEP, STEP)
+    ranks.go_on(20)
+    ranks.set(1, None)
+    (failed,) = ranks.run(30)
+    assert isinstance(failed, Failed)
+    assert (failed.rank, failed.step) == (1, 8)
+    assert "Rank 1 has said nothing for 11 s, while others still do" in failed.cause
+    assert "rank 1 was computing step 8" in failed.cause
+    assert "worker-1.log" in failed.cause
+
+
+def test_that_several_silent_ranks_are_all_named() -> None:
+    ranks = Ranks(STEP, STEP, STEP)
+    ranks.go_on(20)
+    ranks.set(0, None)
+    ranks.set(2, None)
+    (failed,) = ranks.run(30)
+    assert "Ranks 0 and 2 have said nothing" in str(failed)
+    assert "worker-0.log and worker-2.log" in str(failed)
+
+
+def test_that_before_training_silence_is_borne_longer() -> None:
+    ranks = Ranks(at(""), at(""))
+    ranks.go_on(10)
+    ranks.set(1, None)
+    assert ranks.run(LIMITS.silent_preparing - 2) == []
+    assert isinstance(ranks.run(10)[-1], Failed)
+
+
+def test_that_all_ranks_silent_are_warned_of_and_not_ended() -> None:
+    ranks = Ranks(STEP, STEP)
+    ranks.go_on(10)
+    ranks.set(0, None)
+    ranks.set(1, None)
+    told = ranks.run(1000)
+    assert [(type(word), word.rank) for word in told] == [(Warned, 0), (Warned, 1)]
+
+
+def test_that_a_single_rank_is_warned_of_once_until_it_speaks_again() -> None:
+    ranks = Ranks(STEP)
+    ranks.go_on(10)
+    ranks.set(0, None)
+    assert [type(word) for word in ranks.run(1000)] == [Warned]
+    ranks.set(0, STEP)
+    ranks.go_on(10)
+    ranks.set(0, None)
+    assert [type(word) for word in ranks.run(1000)] == [Warned]
+
+
+def test_that_a_time_in_which_nobody_looked_is_held_against_nobody() -> None:
+    ranks = Ranks(STEP, STEP)
+    ranks.go_on(20)
+    ranks.now += 3600
+    ranks.watch.heard(0, ranks.now, STEP)  # the first to speak again, a moment before the other
+    assert ranks.watch.judge(ranks.now) is None
+    ranks.go_on(20)
+
+
+def test_that_ranks_that_were_held_up_together_are_not_judged_by_who_speaks_first() -> None:
+    ranks = Ranks(STEP, STEP)
+    ranks.go_on(20)
+    for rank in (0, 1):
+        ranks.set(rank, None)
+    assert ranks.run(60) == []
+    ranks.watch.heard(0, ranks.now, STEP)
+    assert ranks.watch.judge(ranks.now) is None
+    ranks.watch.heard(1, ranks.now, STEP)
+    for rank in (0, 1):
+        ranks.set(rank, STEP)
+    ranks.go_on(20)
+
+
+def test_that_a_rank_that_has_left_is_not_missed() -> None:
+    ranks = Ranks(STEP, STEP)
+    ranks.go_on(20)
+    ranks.set(1, None)
+    ranks.watch.left(1)
+    assert ranks.run(600) == []
+
+
+def test_that_the_rank_at_work_holds_up_those_that_wait() -> None:
+    ranks = Ranks(WAITING, COMPUTING, AGREE)
+    told = ranks.run(100)
+    assert ranks.now == pytest.approx(1031)
+    (failed,) = told
+    assert isinstance(failed, Failed)
+    assert (failed.rank, failed.step) == (1, 8)
+    assert "Rank 1 holds up the run: for 31 s rank 1 has been computing step 8" in failed.cause
+    assert "in forward (net.py, line 7)" in failed.cause
+    assert "while ranks 0 and 2 wait" in failed.cause
+
+
+def test_that_the_limit_grows_with_the_longest_step() -> None:
+    slow = [at("step", longest=10.0, standing=standing) for standing in ("waiting", "working")]
+    ranks = Ranks(*slow)
+    assert ranks.run(199) == []
+    assert isinstance(ranks.run(5)[-1], Failed)
+
+
+def test_that_the_first_step_may_take_minutes() -> None:
+    ranks = Ranks(at("step", 0, 0.0, standing="waiting"), at("step", 0, 0.0, standing="working"))
+    assert ranks.run(299) == []
+    (failed,) = ranks.run(5)
+    assert failed.rank == 1
+    assert isinstance(failed, Failed)
+    assert failed.step == 1
+
+
+def test_that_a_slow_disk_is_warned_of_long_before_it_ends_the_run() -> None:
+    ranks = Ranks(WAITING, READING)
+    told = ranks.run(1000)
+    assert [type(word) for word in told] == [Warned, Failed]
+    assert "getting the pictures of step 8" in str(told[0])
+    assert ranks.now == pytest.approx(1000 + 10 * LIMITS.stuck + 1)
+
+
+def test_that_where_all_wait_all_are_named_and_none_is_blamed() -> None:
+    ranks = Ranks(WAITING, AGREE)
+    (failed,) = ranks.run(100)
+    assert isinstance(failed, Failed)
+    assert failed.rank is None
+    assert "which rank holds up the others cannot be told" in failed.cause
+    assert "rank 0 has been computing step 8, in _engine_run_backward (graph.py, line 8)" in failed.cause
+    assert "rank 1 has been waiting for the other ranks after step 7" in failed.cause
+
+
+def test_that_where_nobody_waits_the_step_may_be_slow_and_is_only_warned_of_at_first() -> None:
+    ranks = Ranks(COMPUTING, COMPUTING)
+    assert [type(word) for word in ranks.run(10 * LIMITS.stuck)] == [Warned]
+    assert isinstance(ranks.run(5)[-1], Failed)
+
+
+@pytest.mark.parametrize("beat", [at("save", standing="working"), at("", standing="working")])
+def test_that_weights_that_are_fetched_and_a_checkpoint_that_is_written_never_end_a_run(beat: Heartbeat) -> None:
+    ranks = Ranks(beat, AGREE)
+    told = ranks.run(5000)
+    assert [type(word) for word in told] == [Warned]
+    assert told[0].rank == 0
+    assert "Rank 0 holds up the run" in str(told[0])
+
+
+def test_that_a_single_rank_without_progress_is_warned_of_once() -> None:
+    ranks = Ranks(COMPUTING)
+    (warned,) = ranks.run(5000)
+    assert isinstance(warned, Warned)
+    assert "Nothing has gone on for 31 s: rank 0 has been computing step 8" in warned.message
+
+
+def test_that_progress_after_a_warning_lets_the_next_one_through() -> None:
+    ranks = Ranks(COMPUTING)
+    assert len(ranks.run(100)) == 1
+    ranks.go_on(5)
+    assert len(ranks.run(100)) == 1

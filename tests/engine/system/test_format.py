@@ -1,0 +1,50 @@
+"""Bytes, durations and counts, as they are written everywhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.system.format import counted, duration, in_short, size
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (3_250_586, "3.1 MiB"),
+        (150 << 20, "150.0 MiB"),
+        ((1 << 20) - 1, "1.0 MiB"),
+        (8 << 30, "8.0 GiB"),
+        (3000 << 40, "3000.0 TiB"),
+        (None, "–"),
+        (float("nan"), "–"),
+    ],
+)
+def test_that_bytes_are_written_in_the_largest_unit_that_fits(count: float | None, said: str) -> None:
+    assert size(count) == said
+
+
+def test_that_sizes_side_by_side_have_one_unit() -> None:
+    assert size(512 << 20, "GiB") == "0.5 GiB"
+    assert size(None, "GiB") == "– GiB"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(None, "–"), (0.4, "0 s"), (59, "59 s"), (60, "1:00 min"), (192, "3:12 min"), (3723, "1:02:03 h"), (-1, "0 s")],
+)
+def test_that_durations_name_their_unit(seconds: float | None, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_that_one_is_not_many() -> None:
+    assert [counted(count, "run") for count in (0, 1, 3000)] == ["0 runs", "1 run", "3,000 runs"]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"), [((), ""), (("a",), "a"), (("a", "b"), "a and b"), (("a", "b", "c", "d"), "a and 3 more")]
+)
+def test_that_of_many_names_the_first_stands_for_all(names: tuple[str, ...], words: str) -> None:
+    assert in_short(names) == words

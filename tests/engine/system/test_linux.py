@@ -1,0 +1,65 @@
+"""What is asked of Linux has an effect."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from engine.system import linux
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="this is about Linux")
+
+FAULTS = """
+import ctypes, resource, sys
+from engine.system import linux
+
+if sys.argv[1] == "keep":
+    linux.keep_freed_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+
+def use():
+    blocks = [libc.malloc(ctypes.c_size_t(16 << 20)) for _ in range(4)]
+    for block in blocks:
+        ctypes.memset(block, 1, 16 << 20)
+    for block in blocks:
+        libc.free(block)
+
+use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    use()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_that_memory_that_was_freed_is_used_again_without_asking_the_system() -> None:
+    faults = {
+        how: int(subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("leave", "keep")
+    }
+    if faults["leave"] < 10_000:
+        pytest.skip("this C library does not give memory back")
+    assert faults["keep"] < faults["leave"] / 20
+
+
+def test_that_a_thread_without_a_core_is_seen_to_wait_for_one() -> None:
+    rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    own = os.sched_getaffinity(0)
+    try:
+        core = {min(own)}
+        os.sched_setaffinity(rival.pid, core)
+        os.sched_setaffinity(0, core)
+        before, begun = linux.waited_for_core_s(), time.thread_time()
+        while time.thread_time() - begun < 0.3:
+            pass
+        assert linux.waited_for_core_s() - before > 0.05
+    finally:
+        os.sched_setaffinity(0, own)
+        rival.kill()
+        rival.wait()

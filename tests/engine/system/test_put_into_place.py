@@ -1,0 +1,74 @@
+"""A file that is put into place is its user's alone and whole, or as it was before, with nothing left beside it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.runs.consent import agree
+from engine.runs.notes import change_notes
+from engine.runs.notices import NoticeSettings, save_notices
+from engine.system.paths import put_into_place
+from gui.settings import Settings
+from tests.faults.damage import limit_files
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit of a process's files is Linux' own here")
+LARGE = "x" * 10_000
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "consent": lambda folder: agree(f"/{LARGE}", "0" * 64),
+    "notes": lambda folder: change_notes(folder, text=LARGE),
+    "notices": lambda folder: save_notices(NoticeSettings(command="x" * 4000), folder),
+    "settings": lambda folder: Settings(folder).set("key", LARGE),
+}
+
+
+@pytest.fixture
+def full() -> Iterator[None]:
+    """No file that this process writes gets longer than a kilobyte."""
+    limit_files(psutil.Process(), 1_000)
+    yield
+    limit_files(psutil.Process(), None)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX' own")
+def test_that_it_is_for_its_user_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    file = tmp_path / "file"
+    before = os.umask(umask)
+    try:
+        put_into_place(file, b"first")
+        put_into_place(file, b"second", sync=True)
+    finally:
+        os.umask(before)
+    assert file.read_bytes() == b"second"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@LINUX
+@pytest.mark.usefixtures("full")
+def test_that_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    put_into_place(file, b"first")
+    with pytest.raises(OSError, match="File too large"):
+        put_into_place(file, bytes(10_000))
+    assert file.read_bytes() == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@LINUX
+@pytest.mark.usefixtures("full")
+@pytest.mark.parametrize("what", list(WRITERS))
+def test_that_nobody_who_keeps_something_leaves_a_part_of_it(own_home: Path, tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    with suppress(OSError):  # which the window's settings do without
+        WRITERS[what](folder)
+    assert [path for root in (folder, own_home) for path in root.rglob("*") if path.is_file()] == []

@@ -1,0 +1,165 @@
+"""Checkpoints on disk: whole or as before, known where they are not, and those before the last kept."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.training.checkpointing.checkpoint_files import (
+    CheckpointError,
+    DamagedCheckpoint,
+    drop_older,
+    older_checkpoints,
+    older_name,
+    read_checkpoint,
+    write_checkpoint,
+)
+from tests.support.syncing import synced
+
+
+def _content(epoch: int = 3) -> dict[str, Any]:
+    return {"weights": torch.arange(3000.0), "epoch": epoch, "classes": ("cat", "dog")}
+
+
+def _epoch(path: Path) -> int:
+    content, _ = read_checkpoint(path)
+    assert torch.equal(content["weights"], torch.arange(3000.0))
+    return int(content["epoch"])
+
+
+def test_that_a_checkpoint_is_an_archive_with_its_checksum_as_the_comment(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints/last.pt"
+    written = write_checkpoint(_content(), path)
+    assert written.bytes == path.stat().st_size
+    assert [left.name for left in path.parent.iterdir()] == ["last.pt"]
+    content, digest = read_checkpoint(path)
+    assert content["classes"] == ("cat", "dog")
+    assert torch.load(path, weights_only=True)["epoch"] == _epoch(path) == 3
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.comment == f"footplate sha256 {digest}".encode()
+    as_torch_wrote_it = path.read_bytes()[: -len(archive.comment) - 2] + bytes(2)
+    assert digest == hashlib.sha256(as_torch_wrote_it).hexdigest()
+
+
+def test_that_a_byte_which_is_not_as_it_was_is_found_wherever_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    size = write_checkpoint(_content(), path).bytes
+    whole = path.read_bytes()
+    for place in (*range(0, size - 100, 499), *range(size - 100, size)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(DamagedCheckpoint, match="checksum is missing or does not fit"):
+            read_checkpoint(path)
+
+
+def test_that_a_checkpoint_cut_short_at_any_place_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    size = write_checkpoint(_content(), path).bytes
+    for left in (size - 1, size - 81, size // 2, 90, 82, 1, 0):
+        os.truncate(path, left)
+        with pytest.raises(DamagedCheckpoint, match="checksum is missing or does not fit"):
+            read_checkpoint(path)
+
+
+class _Plants:
+    """Unpickled unsafely, it would make a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (self.path, "w")
+
+
+def test_that_a_file_with_a_fitting_checksum_runs_no_code_either(tmp_path: Path) -> None:
+    planted = tmp_path / "planted"
+    write_checkpoint(_content() | {"best": _Plants(str(planted))}, tmp_path / "last.pt")
+    with pytest.raises(DamagedCheckpoint, match="it holds something else than tensors and plain values"):
+        read_checkpoint(tmp_path / "last.pt")
+    assert not planted.exists()
+
+
+def test_that_what_was_there_is_kept_under_the_name_that_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    write_checkpoint(_content(1), path, aside="epoch-0-step-0.pt")
+    assert older_checkpoints(tmp_path) == []
+    write_checkpoint(_content(2), path, aside=older_name(1, 9))
+    write_checkpoint(_content(3), path, aside=older_name(2, 100))
+    write_checkpoint(_content(4), path)
+    older = older_checkpoints(tmp_path)
+    assert [file.name for file in older] == ["epoch-2-step-100.pt", "epoch-1-step-9.pt"]
+    assert [_epoch(file) for file in (path, *older)] == [4, 2, 1]
+
+
+def test_that_an_end_between_setting_aside_and_replacing_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    write_checkpoint(_content(1), path)
+    os.link(path, tmp_path / older_name(1, 9))
+    write_checkpoint(_content(2), path, aside=older_name(1, 9))
+    assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path))] == [2, 1]
+
+
+def test_that_a_file_system_without_hard_links_keeps_the_older_one_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")  # as Linux says of FAT
+
+    path = tmp_path / "last.pt"
+    write_checkpoint(_content(1), path)
+    monkeypatch.setattr(os, "link", refuse)
+    write_checkpoint(_content(2), path, aside=older_name(1, 9))
+    assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path))] == [2, 1]
+
+
+def test_that_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    write_checkpoint(_content(1), path)
+    (tmp_path / ".last.pt.part").mkdir()
+    with pytest.raises(CheckpointError, match=r"last\.pt could not be saved"):
+        write_checkpoint(_content(2), path, aside=older_name(1, 9))
+    assert _epoch(path) == 1
+    assert older_checkpoints(tmp_path) == []
+
+
+def test_that_all_but_the_newest_older_ones_are_dropped(tmp_path: Path) -> None:
+    kept = ["best.pt", "last.pt", "my-epoch-1-step-1.pt", "epoch-3-step-30.pt", "epoch-2-step-4.pt"]
+    for name in (*kept, "epoch-1-step-3.pt", "epoch-1-step-2.pt"):
+        (tmp_path / name).touch()
+    drop_older(tmp_path, 2)
+    assert {path.name for path in tmp_path.iterdir()} == set(kept)
+    drop_older(tmp_path, 0)
+    assert {path.name for path in tmp_path.iterdir()} == set(kept[:3])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files are named by /proc")
+def test_that_a_checkpoint_and_then_its_name_are_brought_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with synced(monkeypatch) as names:
+        write_checkpoint({"step": 1}, tmp_path / "last.pt")
+    assert names == [(str(tmp_path / ".last.pt.part"), []), (str(tmp_path), ["last.pt"])]
+
+
+class _MetsAFullDisk:
+    """Cannot be written for want of room, of which its error tells only as what went before."""
+
+    def __reduce__(self) -> Any:
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            raise RuntimeError("unexpected position") from None
+
+
+def test_that_a_full_disk_is_told_of_where_another_error_hides_it(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"the disk \(or the quota\) of .* is full"):
+        write_checkpoint({"weights": _MetsAFullDisk()}, tmp_path / "last.pt")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,213 @@
+"""A run that goes on from any of its checkpoints on as many devices is the uninterrupted run from there on, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from engine.contract.events import CheckpointSaved, EpochStarted, PhaseChanged, StepMetrics, Validation
+from engine.contract.job import Job
+from engine.contract.protocol import Stop
+from engine.data.randomness import MIXED, UNMIXED
+from engine.training.checkpointing.checkpoint_files import write_checkpoint
+from tests.engine.conftest import make_pictures
+from tests.support.cases import some
+from tests.support.same_states import differences
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+Write = Callable[[str], dict[str, str]]
+
+EVERYTHING: dict[str, Any] = {
+    "model": "mobilenet_v3_small",  # it has dropout, and batch statistics
+    "image_size": 32,
+    "batch_size": 24,
+    "accumulation": 2,
+    "epochs": 2,
+    "optimizer": "adamw",
+    "learning_rate": 0.002,
+    "schedule": "onecycle",
+    "clip_norm": 0.5,
+    "ema_decay": 0.8,
+    "augmentation": "light",
+    "checkpoint_steps": 1,
+    "keep_checkpoints": 100,
+}
+STRATEGIES: dict[str, tuple[int, dict[str, Any]]] = {
+    "single": (1, {}),
+    "ddp": (2, {"bucket_mib": 0.5}),
+    "ddp of four": (4, {"strategy": "ddp", "bucket_mib": 0.5}),
+    "pipeline": (2, {"pipeline_schedule": "1f1b", "microbatches": 2}),
+    "fsdp": (2, {}),
+    "fsdp of four": (4, {"strategy": "fsdp"}),
+    "pipeline of four": (4, {"strategy": "pipeline", "microbatches": 2}),
+    "ddp_pipeline": (4, {"microbatches": 2}),
+    "hsdp": (4, {}),
+    "model_parallel": (2, {}),
+}
+PATIENCE_S = 300.0
+USUAL = {"single"}
+
+DRAWS = """
+import os
+import random
+import time
+import numpy as np
+import torch
+from torch import nn
+
+class Draws(nn.Module):
+    '''Draws from every generator that there is, also in validations, where it waits until a file is there.'''
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(768, classes)
+        self.trained = False
+
+    def forward(self, x):
+        noise = random.random() + np.random.rand() + torch.rand(1)
+        self.trained |= self.training
+        while self.trained and not self.training and not os.path.exists({gate!r}):
+            time.sleep(0.01)
+        return self.layer(x.flatten(1) * noise)
+
+def build_model(num_classes):
+    return Draws(num_classes)
+"""
+
+
+def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(group.folder / "checkpoints" / name, weights_only=True)
+    return content
+
+
+def _without_seed_rule(group: Any, name: str) -> str:
+    """A checkpoint as it was written before there was another rule: one that names none. Its path."""
+    content = _content(group, name)
+    del content["seed_rule"]
+    path = group.folder / "checkpoints" / f"unmixed-{name}"  # beside the best.pt that it tells of
+    write_checkpoint(content, path)
+    return str(path)
+
+
+def _assert_same_end(rest: Any, whole: Any) -> None:
+    ours, theirs = _content(rest), _content(whole)
+    for content in (ours, theirs):
+        content["job"].pop("resume_from")
+    assert not differences(ours, theirs)
+    assert not differences(_content(rest, "best.pt"), _content(whole, "best.pt"))
+
+
+@pytest.mark.timeout(600)  # four runs of up to four ranks
+@pytest.mark.parametrize("name", some(STRATEGIES, everyday=USUAL))
+def test_that_a_run_goes_on_to_the_bit_from_the_checkpoint_of_any_step(job: Make, start: Start, name: str) -> None:
+    cpus, options = STRATEGIES[name]
+    fields = EVERYTHING | {"strategy": name, "cpus": cpus} | options
+    whole = start(job(**fields), every_step=True).completed(PATIENCE_S)
+    kept = sorted(path.name for path in (whole.folder / "checkpoints").iterdir())
+    assert kept == ["best.pt", *(f"epoch-{1 + (step > 3)}-step-{step}.pt" for step in range(1, 6)), "last.pt"]
+    measured = [event.measures for event in whole.of(Validation)]
+    for epoch, step in ((1, 1), (1, 3), (2, 4)):
+        before = whole.folder / "checkpoints" / f"epoch-{epoch}-step-{step}.pt"
+        rest = start(job(**fields, resume_from=str(before)), every_step=True).completed(PATIENCE_S)
+        assert [metrics.step for metrics in rest.of(StepMetrics)] == list(range(step + 1, 7))
+        assert rest.losses == whole.losses[step:]
+        assert [event.measures for event in rest.of(Validation)] == measured[-len(rest.of(Validation)) :]
+        _assert_same_end(rest, whole)
+
+
+@pytest.mark.long
+def test_that_a_run_from_before_streams_were_mixed_goes_on_by_the_rule_of_its_time(job: Make, start: Start) -> None:
+    fields = EVERYTHING | {"mixup": 0.3}
+    new = start(job(**fields), every_step=True).completed(PATIENCE_S)
+    begun = _without_seed_rule(new, "epoch-1-step-1.pt")
+    whole = start(job(**fields, resume_from=begun), every_step=True).completed(PATIENCE_S)
+    assert _content(whole)["seed_rule"] == UNMIXED
+    assert not set(whole.losses) & set(new.losses)
+    for name, step in (("epoch-1-step-2.pt", 2), ("epoch-2-step-4.pt", 4)):
+        before = _without_seed_rule(whole, name)
+        rest = start(job(**fields, resume_from=before), every_step=True).completed(PATIENCE_S)
+        assert rest.losses == whole.losses[step - 1 :]
+        _assert_same_end(rest, whole)
+
+
+def test_that_a_fork_with_another_seed_mixes_its_streams(job: Make, start: Start) -> None:
+    whole = start(job(checkpoint_steps=1), every_step=True).completed()
+    before = _without_seed_rule(whole, "last.pt")
+    fork = start(job(seed=1, epochs=2, resume_from=before), every_step=True).completed()
+    assert _content(fork)["seed_rule"] == MIXED
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
+def test_that_a_run_stopped_in_a_validation_begins_with_it_and_ends_as_if_it_had_not(
+    job: Make, start: Start, model_file: Write, tmp_path: Path, *, strategy: str, cpus: int
+) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    fields = {"cpus": cpus, "strategy": strategy, "epochs": 2, "schedule": "step", "batch_size": 6}
+    fields |= model_file(DRAWS.format(gate=str(gate)))
+    whole = start(job(**fields), every_step=True).completed()
+    gate.unlink()
+    first = start(job(**fields), every_step=True)
+    first.read(lambda _, told: isinstance(told, PhaseChanged) and told.phase == "validating")
+    first.send(Stop(), 0)
+    gate.touch()
+    first.completed()
+    assert not first.of(Validation)
+    rest = start(job(**fields, resume_from=str(first.folder / "checkpoints/last.pt")), every_step=True).completed()
+    assert [event.epoch for event in rest.of(EpochStarted)] == [1, 2]
+    assert first.losses + rest.losses == whole.losses
+    assert [event.measures for event in rest.of(Validation)] == [event.measures for event in whole.of(Validation)]
+    _assert_same_end(rest, whole)
+
+
+def test_that_what_a_model_draws_in_evaluations_changes_no_training(
+    job: Make, start: Start, model_file: Write, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    fields = {"epochs": 2, **model_file(DRAWS.format(gate=str(gate)))}
+    folders = [make_pictures(tmp_path / f"{count}", {"train": 8, "val": count}) for count in (3, 9)]
+    few, many = (start(job(dataset=str(folder), **fields), every_step=True).completed() for folder in folders)
+    assert [event.pictures for event in (*few.of(Validation), *many.of(Validation))] == [9, 9, 27, 27]
+    assert few.losses == many.losses
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("strategy", "cpus", "kills"),
+    [
+        ("single", 1, 3),
+        pytest.param("single", 1, 150, marks=pytest.mark.long),
+        pytest.param("ddp", 2, 50, marks=pytest.mark.long),
+    ],
+)
+def test_that_a_run_killed_at_any_moments_loses_no_checkpoint_and_ends_as_if_it_had_not_been(
+    job: Make, start: Start, strategy: str, cpus: int, kills: int
+) -> None:
+    """The end of their channels kills all workers at once, wherever they are: nothing is closed, flushed or removed."""
+    fields = {"strategy": strategy, "cpus": cpus, "epochs": kills, "checkpoint_steps": 1, "optimizer": "adam"}
+    whole = start(job(**fields), every_step=True).completed(PATIENCE_S)
+    random = Random(kills)
+    last, saved = "", 0
+    for _ in range(kills):
+        group = start(job(**fields, resume_from=last), every_step=True)
+        messages, left = count(1), random.randrange(20)
+        group.read(lambda *_, messages=messages, left=left: next(messages) > left)
+        for channel in group.sockets:
+            channel.shutdown(2)
+        assert group.codes() == [None] * cpus
+        assert all(metrics.loss == whole.losses[metrics.step - 1] for metrics in group.of(StepMetrics))
+        told = [event.step for event in group.of(CheckpointSaved) if event.kind == "last"]
+        if told or (group.folder / "checkpoints/last.pt").exists():
+            last, step = str(group.folder / "checkpoints/last.pt"), _content(group)["step"]
+            assert step >= max(saved, *told, 0)
+            saved = step
+    rest = start(job(**fields, resume_from=last), every_step=True).completed(PATIENCE_S)
+    assert rest.losses == whole.losses[saved:]
+    _assert_same_end(rest, whole)

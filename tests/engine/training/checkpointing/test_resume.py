@@ -1,0 +1,356 @@
+"""A run goes on from the last.pt of another, under any strategy, as if it had never been interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.contract.events import EpochStarted, Failed, Planned, StepMetrics, Validation, Warned
+from engine.contract.job import Job
+from engine.contract.protocol import Stop
+from engine.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
+from tests.support.plain_training import evaluate_plainly
+from tests.support.worker_group import Forker, WorkerGroup
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+Write = Callable[[str], dict[str, str]]
+
+WAITING = """
+import os
+import time
+from torch import nn
+
+class Waiting(nn.Module):
+    '''Waits in its seventh forward pass until a file is there.'''
+    def __init__(self, num_classes):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+            nn.Linear(64, num_classes))
+        self.steps = 0
+
+    def forward(self, x):
+        if self.training:
+            self.steps += 1
+            while self.steps == 7 and not os.path.exists({gate!r}):
+                time.sleep(0.01)
+        return self.layers(x)
+
+def build_model(num_classes):
+    return Waiting(num_classes)
+"""
+
+DEEP = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.Tanh(), nn.Conv2d(8, 16, 3), nn.Tanh(), nn.Conv2d(16, 16, 3), nn.Tanh(),
+        nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, num_classes))
+"""
+
+SINGLE: dict[str, Any] = {"strategy": "single", "cpus": 1, "accumulation": 2}
+DDP: dict[str, Any] = {"strategy": "ddp", "cpus": 2}
+
+
+def _last(group: Any) -> dict[str, Any]:
+    return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+
+
+def _path(group: Any) -> str:
+    return str(group.folder / "checkpoints/last.pt")
+
+
+def _interrupted(group: Any, gate: Path, after: int) -> Any:
+    """Tells the run to stop after step `after`, in the step that waits for the gate."""
+    group.read_steps(after)
+    group.send(Stop(), 0)
+    gate.touch()
+    return group.completed()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"schedule": "cosine"}, marks=pytest.mark.long),
+        {"schedule": "onecycle", "optimizer": "adamw", "learning_rate": 0.005, "ema_decay": 0.8, "clip_norm": 0.5},
+        {"schedule": "step"},
+    ],
+    ids=["sgd", "adamw, averaged, clipped", "by epochs"],
+)
+def test_that_a_run_over_three_strategies_is_that_of_one(
+    job: Make, start: Start, model_file: Write, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    """Of six steps an epoch one device makes four and two make six more; one device ends it."""
+    gate = tmp_path / "gate"
+    gate.touch()
+    fields = fields | {"epochs": 3} | model_file(WAITING.format(gate=str(gate)))
+    uninterrupted = start(job(**SINGLE, **fields), every_step=True).completed()
+    assert len(uninterrupted.losses) == 18
+    gate.unlink()
+    first = _interrupted(start(job(**SINGLE, **fields), every_step=True), gate, after=3)
+    assert (_last(first)["epoch"], _last(first)["done"]) == (1, len(first.losses))
+    gate.unlink()
+    goes_on = job(**DDP, **fields, resume_from=_path(first))
+    second = _interrupted(start(goes_on, every_step=True), gate, after=9)
+    assert [group.of(Planned)[0].from_step for group in (first, second)] == [0, len(first.losses)]
+    assert _last(second)["epoch"] == 2
+    assert 0 < _last(second)["done"] < 6
+    third = start(job(**SINGLE, **fields, resume_from=_path(second)), every_step=True).completed()
+    losses = first.losses + second.losses + third.losses
+    assert [metrics.step for group in (first, second, third) for metrics in group.of(StepMetrics)] == list(range(1, 19))
+    assert losses == pytest.approx(uninterrupted.losses, rel=1e-6, abs=1e-7)
+    rates = [metrics.learning_rate for group in (first, second, third) for metrics in group.of(StepMetrics)]
+    assert rates == [metrics.learning_rate for metrics in uninterrupted.of(StepMetrics)]
+    measured = [event.measures for group in (first, second, third) for event in group.of(Validation)]
+    assert measured == [pytest.approx(event.measures) for event in uninterrupted.of(Validation)]
+    assert third.done.best == pytest.approx(uninterrupted.done.best)
+    assert third.done.best_epoch == uninterrupted.done.best_epoch
+    ours, theirs = _last(third), _last(uninterrupted)
+    for name, tensor in theirs["model"].items():
+        assert torch.equal(ours["model"][name], tensor), name
+    for name, state in theirs["optimizer"]["state"].items():
+        for key, value in state.items():
+            assert torch.equal(ours["optimizer"]["state"][name][key], value), (name, key)
+
+
+CHAIN: tuple[dict[str, Any], ...] = (
+    {"cpus": 2, "strategy": "fsdp"},
+    {"cpus": 2, "strategy": "pipeline", "pipeline_schedule": "1f1b", "microbatches": 4},
+    {"cpus": 2, "strategy": "ddp"},
+    {"cpus": 2, "strategy": "model_parallel"},
+    {"cpus": 4, "strategy": "hsdp"},
+    {"cpus": 4, "strategy": "ddp_pipeline", "pipeline_schedule": "zbv", "microbatches": 3},
+    {"cpus": 1, "strategy": "single"},
+)
+
+
+@pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.long), "adamw"])
+def test_that_every_strategy_goes_on_from_any_others_checkpoint(
+    job: Make, start: Start, model_file: Write, optimizer: str
+) -> None:
+    """Each trains one epoch, with everything that a checkpoint holds."""
+    fields: dict[str, Any] = {"optimizer": optimizer, "schedule": "none", "ema_decay": 0.9, "clip_norm": 0.5}
+    fields |= {"learning_rate": 0.005} | model_file(DEEP)
+    expected = start(job(epochs=len(CHAIN), **fields), every_step=True).completed()
+    losses: list[float] = []
+    measured: list[Any] = []
+    before = ""
+    for epoch, setting in enumerate(CHAIN, 1):
+        group = start(job(epochs=epoch, resume_from=before, **fields, **setting), every_step=True).completed()
+        losses += group.losses
+        measured += [event.measures for event in group.of(Validation)]
+        before = _path(group)
+    np.testing.assert_allclose(losses, expected.losses, rtol=1e-5, atol=1e-6)
+    assert measured == [pytest.approx(event.measures, rel=1e-4) for event in expected.of(Validation)]
+    ours, theirs = torch.load(before, weights_only=True), _last(expected)
+    assert list(ours["model"]) == list(theirs["model"])
+    averages = ours["optimizer"]["ema"], theirs["optimizer"]["ema"]
+    for kept in (averages, (ours["model"], theirs["model"])):
+        for name, tensor in kept[1].items():
+            torch.testing.assert_close(kept[0][name], tensor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.long
+def test_that_four_ranks_go_on_bit_for_bit(job: Make, start: Start) -> None:
+    """DDP arranges its buckets anew after its first step, and with them the order of sums."""
+    fields: dict[str, Any] = {"cpus": 4, "strategy": "ddp", "schedule": "none"}
+    uninterrupted = start(job(epochs=2, **fields), every_step=True).completed()
+    first = start(job(epochs=1, **fields), every_step=True).completed()
+    rest = start(job(epochs=2, resume_from=_path(first), **fields), every_step=True).completed()
+    assert first.losses + rest.losses == uninterrupted.losses
+    ours, theirs = _last(rest)["model"], _last(uninterrupted)["model"]
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+
+
+def test_that_more_epochs_go_on_after_the_last(job: Make, start: Start) -> None:
+    fields: dict[str, Any] = {"schedule": "none"}
+    uninterrupted = start(job(epochs=3, **fields), every_step=True).completed()
+    first = start(job(epochs=1, **fields), every_step=True).completed()
+    rest = start(job(epochs=3, resume_from=_path(first), **fields), every_step=True).completed()
+    assert [event.epoch for event in rest.of(EpochStarted)] == [2, 3]
+    assert first.losses + rest.losses == uninterrupted.losses
+    again = start(job(epochs=3, resume_from=_path(rest), **fields), every_step=True).completed()
+    assert again.losses == []
+    (warned,) = again.of(Warned)
+    assert warned.code == "nothing_left"
+    assert warned.message.endswith(
+        "has 3 epochs behind it, and the job asks for 3: there is nothing left to train. Set more epochs to go on."
+    )
+    assert again.done.best == uninterrupted.done.best
+    assert (again.folder / "checkpoints/best.pt").exists()
+
+
+def test_that_an_epoch_begins_anew_where_its_order_is_another(
+    job: Make, start: Start, model_file: Write, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    fields = model_file(WAITING.format(gate=str(gate)))
+    first = _interrupted(start(job(**fields, accumulation=2), every_step=True), gate, after=3)
+    rest = start(job(**fields, batch_size=24, resume_from=_path(first)), every_step=True).completed()
+    assert [metrics.step for metrics in rest.of(StepMetrics)] == [1, 2, 3]
+    assert rest.of(Planned)[0].from_step == 0
+    (warned,) = rest.of(Warned)
+    assert warned.code == "epoch_anew"
+    assert warned.message.startswith("Epoch 1 begins anew: ")
+
+
+def test_that_the_schedule_is_that_of_the_job_that_goes_on(job: Make, start: Start) -> None:
+    first = start(job(epochs=2)).completed()
+    rest = start(job(epochs=4, resume_from=_path(first)), every_step=True).completed()
+    whole = start(job(epochs=4), every_step=True).completed()
+    rates = [metrics.learning_rate for metrics in whole.of(StepMetrics)]
+    assert [metrics.learning_rate for metrics in rest.of(StepMetrics)] == rates[12:]
+
+
+def test_that_it_is_the_averages_that_are_measured_and_kept_in_best_pt(job: Make, start: Start) -> None:
+    asked = job(ema_decay=0.9, ema_ramp=0, epochs=2, best_by="loss")
+    group = start(asked, every_step=True).completed()
+    last = _last(group)
+    best = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+    assert list(best) == list(last["model"])
+    averages = last["model"] | last["optimizer"]["ema"]
+    measured = [(told.measures["loss"], told.measures["top1"]) for told in group.of(Validation)]
+    assert evaluate_plainly(asked, averages) == pytest.approx(measured[-1], rel=1e-4)
+    assert evaluate_plainly(asked, last["model"]) != pytest.approx(measured[-1], rel=1e-4)
+    assert evaluate_plainly(asked, best) == pytest.approx(min(measured), rel=1e-4)
+    assert last["best_epoch"] == 1 + measured.index(min(measured))
+
+
+def test_that_a_file_that_does_not_fit_is_told_of_plainly(
+    job: Make, start: Start, tmp_path: Path, model_file: Write
+) -> None:
+    first = start(job()).completed()
+    last, best = _path(first), str(first.folder / "checkpoints/best.pt")
+    rubbish = tmp_path / "rubbish.pt"
+    rubbish.write_bytes(b"PK not a zip")
+    renamed = tmp_path / "renamed.pt"
+    write_checkpoint(_last(first) | {"classes": ("cat", "dog", "owl")}, renamed)
+    other = tmp_path / "other.pt"
+    write_checkpoint({"epoch": 3, "weights": torch.ones(3)}, other)
+    wanted = {
+        str(tmp_path / "missing.pt"): "There is no file",
+        str(
+            rubbish
+        ): "is not a checkpoint, or a damaged one: its checksum is missing or does not fit. Give a run's last.pt.",
+        str(other): "is not a checkpoint of Footplate. Give a run's last.pt.",
+        best: "holds weights alone, without the place in a training. Give a run's last.pt, or set it as the weights",
+        str(renamed): "was trained on 3 classes (cat, dog, owl); the dataset has 3 classes (blue, green, red).",
+    }
+    jobs = [(job(resume_from=path), message) for path, message in wanted.items()]
+    jobs.append(
+        (
+            job(resume_from=last, **model_file(WAITING.format(gate=""))),
+            "comes from a run of mnist_cnn, whose weights do not fit",
+        )
+    )
+    jobs.append((job(resume_from=last, optimizer="adam"), "was trained with the optimizer sgd"))
+    for failing, message in jobs:
+        group = start(failing)
+        assert group.finish() == [1]
+        (failed,) = group.of(Failed)
+        assert message in failed.cause
+
+
+def _spoil(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
+def test_that_of_a_damaged_last_pt_the_one_before_it_is_gone_on_from(
+    job: Make, start: Start, strategy: str, cpus: int
+) -> None:
+    fields: dict[str, Any] = {"strategy": strategy, "cpus": cpus, "epochs": 2}
+    fields |= {"checkpoint_steps": 4, "keep_checkpoints": 2}
+    whole = start(job(**fields), every_step=True).completed()
+    folder = whole.folder / "checkpoints"
+    (folder / "last.pt").write_bytes((folder / "last.pt").read_bytes()[:1000])
+    rest = start(job(**fields, resume_from=_path(whole)), every_step=True).completed()
+    (warned,) = rest.of(Warned)
+    assert warned.code == "checkpoint_damaged"
+    assert warned.message == (
+        f"{folder / 'last.pt'} is damaged. epoch-2-step-8.pt, the checkpoint before it, is gone on from: after step 8."
+    )
+    assert rest.losses == whole.losses[8:]
+    _spoil(folder / "epoch-2-step-8.pt")
+    rest = start(job(**fields, resume_from=_path(whole)), every_step=True).completed()
+    assert rest.losses == whole.losses[4:]
+    _spoil(folder / "epoch-1-step-4.pt")
+    failing = start(job(**fields, resume_from=_path(whole)))
+    assert failing.finish() == [1] * cpus
+    assert failing.of(Failed)[0].cause == (
+        f"{folder / 'last.pt'} is damaged, and so is what was kept before it (epoch-2-step-8.pt, epoch-1-step-4.pt). Train "
+        "anew; its best.pt, where that is whole, may be set as the weights file."
+    )
+
+
+def test_that_a_pipeline_goes_on_with_the_cuts_that_it_had(job: Make, start: Start) -> None:
+    fields: dict[str, Any] = {"cpus": 2, "strategy": "pipeline", "microbatches": 2}
+    first = start(job(**fields)).completed()
+    (planned,) = first.of(Planned)
+    assert _last(first)["job"]["cuts"] == planned.cut.cuts
+    others = [place.place for place in planned.cut.segments if place.place and place.place not in planned.cut.cuts]
+    moved = _last(first)
+    moved["job"]["cuts"] = tuple(others[:1])
+    write_checkpoint(moved, Path(_path(first)))
+    rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
+    assert rest.of(Planned)[0].cut.cuts == tuple(others[:1])
+    assert rest.of(Planned)[0].cut.segments != planned.cut.segments
+
+
+@pytest.mark.long
+def test_that_a_pipeline_that_goes_on_alike_is_not_measured_anew(job: Make, start: Start) -> None:
+    fields: dict[str, Any] = {"cpus": 2, "strategy": "pipeline", "microbatches": 2}
+    first = start(job(**fields)).completed()
+    (planned,) = first.of(Planned)
+    rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
+    assert rest.of(Planned)[0].cut == planned.cut
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("shares", [(0.75, 0.25), pytest.param((), marks=pytest.mark.long)])
+def test_that_shares_by_speed_stay_those_that_were_measured(
+    job: Make, start: Start, strategy: str, shares: tuple[float, ...]
+) -> None:
+    fields: dict[str, Any] = {"cpus": 2, "strategy": strategy, "balance": "speed"}
+    first = start(job(**fields)).completed()
+    assert _last(first)["shares"] == first.of(Planned)[0].shares
+    write_checkpoint(_last(first) | {"shares": shares}, Path(_path(first)))
+    rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
+    assert rest.of(Planned)[0].shares == _last(rest)["shares"] == shares
+
+
+def test_that_the_best_epoch_is_not_taken_over_with_another_ones_best_pt(job: Make, start: Start) -> None:
+    """As an older checkpoint's, whose best.pt has been replaced since."""
+    first = start(job(epochs=2, best_by="loss")).completed()
+    best = first.folder / "checkpoints/best.pt"
+    weights, _ = read_checkpoint(best)
+    write_checkpoint({name: tensor + 1 for name, tensor in weights.items()}, best)
+    again = start(job(epochs=2, resume_from=_path(first))).completed()
+    assert (again.done.best, again.done.best_epoch) == ({}, None)
+    assert not (again.folder / "checkpoints/best.pt").exists()
+
+
+def test_that_a_run_that_goes_on_in_its_own_folder_keeps_what_it_went_on_from(
+    job: Make, start: Start, forker: Forker
+) -> None:
+    whole = start(job(epochs=2, schedule="none"), every_step=True).completed()
+    first = start(job(epochs=1, schedule="none")).completed()
+    goes_on = job(epochs=2, schedule="none", resume_from=_path(first))
+    rest = WorkerGroup(forker, goes_on, first.folder, every_step=True).completed()
+    assert rest.losses == whole.losses[6:]
+    assert {path.name for path in (first.folder / "checkpoints").iterdir()} == {
+        "last.pt",
+        "best.pt",
+        "epoch-1-step-6.pt",
+    }
+    older, _ = read_checkpoint(first.folder / "checkpoints/epoch-1-step-6.pt")
+    assert (older["epoch"], older["step"], older["validated"]) == (1, 6, True)

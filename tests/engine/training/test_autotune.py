@@ -1,0 +1,436 @@
+"""What is decided at the start of a run of how it computes: by real passes through networks that are slow one way."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine.contract.events import Chosen, Failed, Validation
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.strategies import STRATEGIES
+from engine.strategies.base import ResolvedJob, Strategy, settled_precision
+from engine.training.autotune import Trials
+from tests.support.lessons import class_of_picture
+from tests.support.worker_group import WorkerGroup
+
+SHAPE = (3, 16, 16)
+LONG = 1000
+"""Steps of a run in which trials pay."""
+
+
+@pytest.fixture(autouse=True)
+def own_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def _needless() -> None:
+    """Keeps one thread at work for longer than a busy machine holds up a small network."""
+    end = time.perf_counter() + 0.2
+    while time.perf_counter() < end:
+        pass
+
+
+class SlowWhen(nn.Module):
+    """A network that does much needless work where `slow` says so of its input. `calls` counts its passes."""
+
+    def __init__(
+        self, slow: Callable[[Tensor], bool], body: nn.Module | None = None, needless: Callable[[], None] = _needless
+    ) -> None:
+        super().__init__()
+        layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(784, 5)
+        self.body = body or nn.Sequential(*layers)
+        self.slow = slow
+        self.needless = needless
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if self.slow(x):
+            self.needless()
+        logits: Tensor = self.body(x)
+        return logits
+
+
+def _lies_channels_last(x: Tensor) -> bool:
+    return x.is_contiguous(memory_format=torch.channels_last)
+
+
+class Decided:
+    """What `Trials` decide for `model` on the CPU with `threads` to have; `told` maps fields to (choice, why)."""
+
+    def __init__(
+        self, model: nn.Module, *, threads: int = 1, steps: int = LONG, before: dict[str, Any] | None = None, **job: Any
+    ) -> None:
+        self.told: dict[str, tuple[str, str]] = {}
+        fields: dict[str, Any] = {"batch_size": 4, "devices": ("cpu",)} | job
+        spec = WorkerSpec(
+            run_folder="",
+            job=Job(**fields),
+            rank=0,
+            world_size=1,
+            devices=("cpu",),
+            rendezvous="",
+            threads=threads,
+        )
+        self.strategy: Strategy = STRATEGIES[spec.job.strategy](spec)
+        self.trials = Trials(self.strategy, class_of_picture(), SHAPE, steps=steps, tell=self._tell)
+        torch.set_num_threads(threads)
+        self.trials.decide(spec.job, model.train(), before or {})
+
+    def _tell(self, event: Chosen) -> None:
+        self.told[event.field] = (event.choice, event.why)
+
+    @property
+    def job(self) -> Job:
+        return self.trials.job
+
+
+@pytest.mark.parametrize("chosen", ["contiguous", "channels_last"])
+def test_that_the_faster_memory_format_is_chosen(chosen: str) -> None:
+    model = SlowWhen(lambda x: _lies_channels_last(x) != (chosen == "channels_last"))
+    decided = Decided(model)
+    assert decided.job.memory_format == chosen
+    choice, why = decided.told["memory_format"]
+    assert choice == chosen
+    assert "in a trial a pass took" in why
+    assert "with contiguous and" in why
+    weight = next(model.parameters())
+    assert _lies_channels_last(weight) == (chosen == "channels_last")
+
+
+@pytest.mark.parametrize(("threads", "chosen"), [(2, 1), (4, 2), (4, 4)])
+def test_that_threads_are_halved_for_as_long_as_that_is_faster(threads: int, chosen: int) -> None:
+    """Slow with more threads than `chosen`, and with fewer."""
+    model = SlowWhen(lambda _: torch.get_num_threads() != chosen, nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
+    decided = Decided(model, threads=threads, memory_format="contiguous")
+    assert decided.job.cpu_threads == torch.get_num_threads() == chosen
+    assert decided.told["cpu_threads"][0] == str(chosen)
+
+
+def test_that_a_trial_leaves_no_trace() -> None:
+    model = SlowWhen(lambda _: False)
+    before = copy.deepcopy(model.state_dict())
+    random = torch.get_rng_state()
+    Decided(model, threads=2)
+    assert model.calls > 4
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(module.training for module in model.modules())
+
+
+def test_that_a_model_that_cannot_have_its_channels_last_trains_contiguous() -> None:
+    class Viewing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+            self.head = nn.Linear(4 * 14 * 14, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            logits: Tensor = self.head(self.conv(x).view(len(x), -1))
+            return logits
+
+    model = Viewing()
+    decided = Decided(model)
+    choice, why = decided.told["memory_format"]
+    assert choice == decided.job.memory_format == "contiguous"
+    assert why.startswith("a trial of the other failed (RuntimeError: view size is not compatible")
+    assert model.conv.weight.is_contiguous()
+
+
+def test_that_a_short_run_is_spared_the_trials() -> None:
+    model = SlowWhen(lambda _: False)
+    decided = Decided(model, threads=2, steps=100)
+    assert model.calls == 0
+    assert decided.job.cpu_threads == 2
+    assert {field: choice for field, (choice, _) in decided.told.items()} == {
+        "precision": "fp32", "cpu_threads": "2", "memory_format": "contiguous"
+    }  # fmt: skip
+    assert "a run of 100 steps is too short" in decided.told["memory_format"][1]
+
+
+def test_that_what_the_job_says_is_not_tried() -> None:
+    model = SlowWhen(lambda _: True)
+    decided = Decided(model, threads=2, cpu_threads=2, memory_format="channels_last", precision="bf16", compile="off")
+    assert model.calls == 0
+    assert decided.told == {}
+    fields = ("cpu_threads", "memory_format", "precision", "compile")
+    assert [getattr(decided.job, name) for name in fields] == [2, "channels_last", "bf16", "off"]
+
+
+def test_that_a_model_without_convolutions_is_not_tried() -> None:
+    decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
+    assert decided.told["memory_format"] == ("contiguous", "the model has no convolutions that could gain")
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "pipeline"])
+def test_that_a_divided_model_stays_contiguous(strategy: str) -> None:
+    model = SlowWhen(lambda _: False)
+    decided = Decided(model, strategy=strategy, devices=("cpu", "cpu"))
+    assert model.calls == 0
+    assert set(decided.told) == {"precision"}
+    assert (decided.job.memory_format, decided.job.compile) == ("contiguous", "off")
+
+
+def test_that_a_run_that_goes_on_computes_as_the_one_before_it() -> None:
+    before = Decided(SlowWhen(lambda x: not _lies_channels_last(x)), threads=2)
+    model = SlowWhen(_lies_channels_last)
+    decided = Decided(model, threads=2, before=msgspec.to_builtins(before.job))
+    assert model.calls == 0
+    assert decided.job == before.job
+    assert decided.told["memory_format"] == ("channels_last", "the run that this one goes on from had it")
+
+
+@pytest.mark.parametrize("choice", ["on", "off"])
+def test_that_a_run_that_goes_on_is_compiled_if_the_one_before_it_was(choice: str) -> None:
+    before = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5))).job
+    fields = msgspec.to_builtins(before) | {"compile": choice}
+    decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields)
+    assert decided.job.compile == choice
+    assert decided.told["compile"] == (choice, "the run that this one goes on from had it so")
+
+
+def test_that_the_choices_of_a_run_on_other_batches_are_not_taken_over() -> None:
+    before = msgspec.to_builtins(Job(batch_size=8, devices=("cpu",), memory_format="channels_last", precision="fp32"))
+    assert Decided(SlowWhen(_lies_channels_last), before=before).job.memory_format == "contiguous"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "precision"), [([(9, 0)], "bf16"), ([(8, 0), (8, 6)], "bf16"), ([(8, 0), (7, 5)], "fp32")]
+)
+def test_that_bf16_is_chosen_where_all_gpus_have_it(
+    monkeypatch: pytest.MonkeyPatch, capabilities: list[tuple[int, int]], precision: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capabilities[index])
+    devices = tuple(f"GPU-{number}" for number in range(len(capabilities)))
+    assert settled_precision(Job(devices=devices)) == precision
+    assert settled_precision(Job(devices=devices, precision="fp32")) == "fp32"
+    assert settled_precision(Job(devices=("cpu",))) == "fp32"
+
+
+def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
+    model = SlowWhen(lambda _: False)
+    decided = Decided(model, memory_format="contiguous")
+    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
+    decided.trials.compile()
+    assert decided.job.compile == "off"
+    assert decided.told["compile"][1].startswith("on the CPU")
+
+
+def test_that_a_model_whose_backbone_is_unfrozen_later_is_not_compiled_unless_asked_for() -> None:
+    model = SlowWhen(lambda _: False)
+    decided = Decided(model, memory_format="contiguous", freeze_epochs=1)
+    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
+    decided.trials.compile()
+    assert decided.told["compile"] == ("off", "it would have to be compiled anew when the backbone is unfrozen")
+
+
+def test_that_compiling_is_not_tried_where_the_run_cannot_repay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where it is tried at all."""
+    monkeypatch.setattr(Trials, "_against_compiling", lambda _: "")
+    model = SlowWhen(lambda _: False)
+    decided = Decided(model, memory_format="contiguous")
+    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
+    decided.trials.compile()
+    assert decided.job.compile == "off"
+    assert "too short to repay" in decided.told["compile"][1]
+
+
+SLOW_ON_RANK_1 = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.head = nn.Linear(4 * 14 * 14, num_classes)
+
+    def forward(self, x):
+        last = not x.is_contiguous()
+        rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        if last == (rank == 1):
+            sum(range(3_000_000 if rank else 300_000))
+        return self.head(self.conv(x).flatten(1))
+
+def build_model(num_classes):
+    return Net(num_classes)
+"""
+
+
+@pytest.mark.long
+def test_that_all_ranks_choose_the_same_by_what_all_measured(
+    job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
+) -> None:
+    """Rank 0 is faster with channels last, rank 1 is much slower so."""
+    fields = {**model_file(SLOW_ON_RANK_1), "batch_size": 2, "epochs": 5, "memory_format": "auto"}
+    group = start(job(cpus=2, strategy="ddp", **fields)).completed()
+    (chosen,) = (event for event in group.of(Chosen) if event.field == "memory_format")
+    assert chosen.choice == "contiguous"
+    last = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+    assert last["job"]["memory_format"] == "contiguous"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"memory_format": "channels_last"}, {"memory_format": "contiguous"}),
+        ({"memory_format": "contiguous"}, {"memory_format": "channels_last"}),
+        pytest.param({"memory_format": "channels_last"}, {"strategy": "fsdp", "cpus": 2}, marks=pytest.mark.long),
+        ({"memory_format": "contiguous"}, {"strategy": "ddp", "cpus": 2, "memory_format": "channels_last"}),
+    ],
+    ids=["to-contiguous", "to-channels-last", "to-fsdp", "to-ddp"],
+)
+def test_that_a_run_goes_on_in_another_memory_format(
+    job: Callable[..., Job], start: Callable[..., WorkerGroup], before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    fields = {"epochs": 4, "schedule": "none", "ema_decay": 0.9}
+    whole = start(job(**fields), every_step=True).completed()
+    first = start(job(**fields | before | {"epochs": 2}), every_step=True).completed()
+    last = first.folder / "checkpoints" / "last.pt"
+    second = start(job(**fields | after, resume_from=str(last)), every_step=True).completed()
+    np.testing.assert_allclose(first.losses + second.losses, whole.losses, rtol=1e-4)
+    measured = [event.measures["loss"] for event in whole.of(Validation)]
+    np.testing.assert_allclose([event.measures["loss"] for event in second.of(Validation)], measured[2:], rtol=1e-4)
+
+
+COMPILED = """
+from pathlib import Path
+
+import torch
+from torch import nn
+
+@torch.compiler.disable
+def note():
+    with Path(__file__).with_name("notes").open("a") as file:
+        file.write("eager\\n")
+
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.head = nn.Linear(4 * 14 * 14, num_classes)
+
+    def forward(self, x):
+        if not torch.compiler.is_compiling():
+            note()
+        return self.head(self.norm(self.conv(x)).relu().flatten(1))
+
+def build_model(num_classes):
+    return Net(num_classes)
+"""
+
+
+WITHOUT_COMPILER = """
+import torch._inductor.config
+from torch import nn
+
+torch._inductor.config.cpp.cxx = ("no-such-compiler",)
+
+def build_model(num_classes):
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(784, num_classes))
+"""
+
+
+@pytest.mark.long
+def test_that_a_model_that_cannot_be_compiled_is_told_of(
+    job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
+) -> None:
+    group = start(job(**model_file(WITHOUT_COMPILER), compile="on"))
+    assert group.finish(120) == [1]
+    (failed,) = group.of(Failed)
+    assert "The model cannot be compiled: " in failed.cause
+    assert failed.cause.endswith("Set Compile the model to off.")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
+def test_that_compiled_training_is_the_same_and_that_validation_is_not_compiled(
+    job: Callable[..., Job],
+    start: Callable[..., WorkerGroup],
+    model_file: Callable[[str], dict[str, str]],
+    strategy: str,
+    cpus: int,
+) -> None:
+    file = model_file(COMPILED)
+    notes = Path(file["model"]).with_name("notes")
+    # A batch that two ranks cannot share equally.
+    fields: dict[str, Any] = {**file, "epochs": 2, "strategy": strategy, "cpus": cpus, "batch_size": 13}
+    eager = start(job(**fields), every_step=True).completed()
+    notes_of_eager = len(notes.read_text().splitlines())
+    notes.unlink()
+    compiled = start(job(**fields, compile="on"), every_step=True)
+    assert not any(compiled.finish(300)), compiled.of(Failed)
+    np.testing.assert_allclose(compiled.losses, eager.losses, rtol=1e-4)
+    steps = 5 * 2 * cpus
+    assert len(notes.read_text().splitlines()) == notes_of_eager - steps
+
+
+@pytest.mark.long
+def test_that_a_frozen_model_trains_compiled_until_it_is_unfrozen(
+    job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
+) -> None:
+    file = model_file(COMPILED)
+    notes = Path(file["model"]).with_name("notes")
+    fields: dict[str, Any] = {**file, "epochs": 2, "freeze_epochs": 1}
+    eager = start(job(**fields), every_step=True).completed()
+    notes_of_eager = len(notes.read_text().splitlines())
+    notes.unlink()
+    compiled = start(job(**fields, compile="on"), every_step=True).completed(300)
+    np.testing.assert_allclose(compiled.losses, eager.losses, rtol=1e-4)
+    assert len(notes.read_text().splitlines()) == notes_of_eager - len(eager.losses) // 2
+    (chosen,) = (event for event in compiled.of(Chosen) if event.field == "compile")
+    assert chosen.choice == "off"
+    assert chosen.why.startswith("it was for the frozen model")
+
+
+class SlowInOneWay(nn.Module):
+    """Slow either compiled or not."""
+
+    def __init__(self, *, compiled: bool) -> None:
+        super().__init__()
+        self.slow_compiled = compiled
+        self.head = nn.Linear(768, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        if torch.compiler.is_compiling() == self.slow_compiled:
+            for _ in range(30):
+                x = x + (torch.ones(768, 768) @ torch.zeros(768, 768))[:1]
+        logits: Tensor = self.head(x)
+        return logits
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("choice", ["on", "off"])
+def test_that_compiling_is_kept_where_it_turns_out_faster_and_undone_where_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, choice: str
+) -> None:
+    """The decision of a GPU, made on the CPU."""
+    monkeypatch.setattr(Trials, "_against_compiling", lambda _: "")
+    monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
+    monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)  # torch's bar would leave a thread behind
+    model = SlowInOneWay(compiled=choice == "off")
+    decided = Decided(model, memory_format="contiguous")
+    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
+    try:
+        decided.trials.compile()
+        assert decided.job.compile == choice
+        assert (model._compiled_call_impl is not None) == (choice == "on")
+    finally:
+        torch.compiler.set_stance("default")
+        torch._dynamo.reset()
+        caplog.clear()  # torch warns where there is no CUDA

@@ -1,0 +1,38 @@
+"""The steps of a training by themselves: which are skipped, and when a training is given up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from engine.contract.events import Event
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.data.loading.base_loader import Batch
+from engine.optim.optimizer_step import Updater
+from engine.strategies.base import ResolvedJob
+from engine.strategies.single import SingleDevice
+from engine.training.metric_buffer import NotFinite
+from engine.training.oom_retry import SKIPS, Stepper
+from tests.support.lessons import class_of_picture
+
+
+def test_that_a_training_is_given_up_for_skipped_steps_in_a_row_alone() -> None:
+    job = Job(on_not_finite="skip", batch_size=4)
+    spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
+    strategy = SingleDevice(spec)
+    strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_picture(), (3, 2, 2), ResolvedJob(job))
+    told: list[Event] = []
+    updater = Updater(strategy.parameters(), job, 100, strategy.device)
+    stepper = Stepper(strategy, updater, told.append, lambda: False)
+    good, bad = (
+        Batch(torch.full((4, 3, 2, 2), value), torch.zeros(4, dtype=torch.int64), 4, 0.0)
+        for value in (1.0, float("nan"))
+    )
+    batches = [*[bad] * SKIPS, good, *[bad] * SKIPS]
+    made = [stepper.step(batch, number) for number, batch in enumerate(batches, 1)]
+    assert [result is None for result in made] == [batch is bad for batch in batches]
+    assert len(told) == 2 * SKIPS
+    with pytest.raises(NotFinite, match=f"After {SKIPS} skipped steps in a row"):
+        stepper.step(bad, len(batches) + 1)

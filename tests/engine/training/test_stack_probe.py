@@ -1,0 +1,96 @@
+"""What a thread's stack tells of it: at work, reading pictures, waiting for others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from engine.data.loading.image_loader import BatchLoader
+from engine.training.stack_probe import look
+
+
+@contextmanager
+def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
+    """A thread that stands in `function` while this lasts; it returns once its event is set."""
+    end = threading.Event()
+    thread = threading.Thread(target=function, args=(end,))
+    thread.start()
+    assert thread.ident is not None
+    yield thread.ident
+    end.set()
+    thread.join()
+
+
+def reached(thread: int, function: str) -> tuple[str, str]:
+    """What `look` says once the thread has come to `function`."""
+    while True:
+        standing, place = look(thread)
+        if place.startswith(f"{function} ("):
+            return standing, place
+
+
+def test_that_a_thread_in_somebodys_code_is_at_work_there() -> None:
+    def forward(end: threading.Event) -> None:
+        end.wait()
+
+    with thread_in(forward) as thread:
+        standing, place = reached(thread, "forward")
+    assert standing == "working"
+    assert place.startswith(f"forward ({Path(__file__).name}, line ")
+
+
+def test_that_a_thread_in_a_collective_waits() -> None:
+    def collective(end: threading.Event) -> None:
+        # Compiled as a function of torch.distributed's, which blocks as one of its collectives does.
+        place = Path(torch.__file__).parent / "distributed" / "distributed_c10d.py"
+        names: dict[str, Callable[[threading.Event], None]] = {}
+        exec(compile("def barrier(end): end.wait()", str(place), "exec"), names)
+        names["barrier"](end)
+
+    with thread_in(collective) as thread:
+        assert reached(thread, "barrier")[0] == "waiting"
+
+
+def test_that_a_module_that_is_slow_in_the_backward_pass_is_at_work_and_the_pass_itself_waits() -> None:
+    class Slow(torch.autograd.Function):
+        end: threading.Event
+
+        @staticmethod
+        def forward(ctx: object, value: torch.Tensor) -> torch.Tensor:
+            return value * 1
+
+        @staticmethod
+        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            Slow.end.wait()
+            return gradient
+
+    def step(end: threading.Event) -> None:
+        Slow.end = end
+        Slow.apply(torch.ones(2, requires_grad=True)).sum().backward()
+
+    with thread_in(step) as thread:
+        assert reached(thread, "backward")[0] == "working"
+
+
+def test_that_a_thread_that_waits_for_pictures_reads() -> None:
+    file = BatchLoader.__init__.__code__.co_filename
+
+    def epoch(end: threading.Event) -> None:
+        names: dict[str, Callable[[threading.Event], None]] = {}
+        exec(compile("def take(end): end.wait()", file, "exec"), names)
+        names["take"](end)
+
+    with thread_in(epoch) as thread:
+        assert reached(thread, "take")[0] == "reading"
+
+
+def test_that_a_thread_that_has_ended_stands_nowhere() -> None:
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    assert thread.ident is not None
+    assert look(thread.ident) == ("", "")

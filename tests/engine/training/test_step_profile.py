@@ -1,0 +1,113 @@
+"""Where the time of whole runs goes, as they tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.contract.events import Event, LogLine, StepMetrics, TimeSpent
+from engine.contract.job import Job
+from engine.contract.protocol import Adjust
+from engine.contract.worker import WorkerSpec
+from engine.strategies.base import ResolvedJob
+from engine.strategies.single import SingleDevice
+from engine.training import step_profile
+from engine.training.split_loader import Feed
+from engine.training.step_profile import TimeTeller
+from tests.gui.run.steps import timed
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+Write = Callable[[str], dict[str, str]]
+
+SLOW = """
+import time
+from torch import nn
+
+class Slow(nn.Module):
+    '''Takes a tenth of a second forward; waits in its third step until a file is there.'''
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(768, classes)
+        self.steps = 0
+
+    def forward(self, x):
+        from pathlib import Path
+        self.steps += self.training
+        while self.steps == 3 and not Path({gate!r}).exists():
+            time.sleep(0.01)
+        time.sleep(0.1)
+        return self.layer(x.flatten(1))
+
+def build_model(num_classes):
+    return Slow(num_classes)
+"""
+
+
+def test_that_a_run_tells_where_its_time_goes(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    group = start(job(epochs=3, **model_file(SLOW.format(gate=str(gate))))).completed()
+    spent = group.of(TimeSpent)
+    assert spent
+    for each in spent:
+        assert sum(each.parts.values()) == pytest.approx(each.step_s)
+        assert each.parts["forward"] >= 0.1
+        assert {"data", "augment", "forward", "backward", "optimizer", "logging"} == set(each.parts)
+        assert each.advice is not None
+    assert 1 <= len(spent) <= 3, "at most every second, in about two"
+    assert all(each.step in {metrics.step for metrics in group.of(StepMetrics)} for each in spent)
+
+
+def test_that_a_run_of_a_moment_tells_it_once(job: Make, start: Start) -> None:
+    group = start(job(epochs=1)).completed()
+    assert [each.step for each in group.of(TimeSpent)] == [6]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
+def test_that_ranks_tell_communication_apart(job: Make, start: Start, strategy: str) -> None:
+    group = start(job(cpus=2, strategy=strategy, epochs=1)).completed()
+    (spent,) = group.of(TimeSpent)
+    assert all(spent.parts[part] > 0 for part in ("forward", "backward", "communication", "optimizer"))
+    assert sum(spent.parts.values()) == pytest.approx(spent.step_s)
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_that_loader_workers_are_changed_as_the_run_goes_on(
+    job: Make, start: Start, model_file: Write, tmp_path: Path, cpus: int
+) -> None:
+    gate = tmp_path / "gate"
+    group = start(job(cpus=cpus, strategy="ddp" if cpus > 1 else "single", **model_file(SLOW.format(gate=str(gate)))))
+    group.read(lambda _rank, message: isinstance(message, StepMetrics))
+    for rank in range(cpus):
+        group.send(Adjust(loader_workers=4), rank)
+    gate.touch()
+    group.completed()
+    said = [line.text for line in group.of(LogLine)]
+    assert said == ["Pictures are now read by 4 loader workers in each process"]
+
+
+def test_that_a_rank_is_called_the_slowest_once_it_is_so_twice_on_end(
+    job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_profile.linux, "waited_for_core_s", lambda: 0.0)  # whatever else this machine does
+    monkeypatch.setattr(step_profile, "TELL_S", 0.0)
+    spec = WorkerSpec(
+        run_folder=str(tmp_path), job=job(cpus=2, strategy="ddp"), rank=0, world_size=2, devices=("cpu", "cpu"),
+        rendezvous="", threads=1,
+    )  # fmt: skip
+    strategy = SingleDevice(spec)
+    strategy.resolved = ResolvedJob(spec.job)
+    said: list[Event] = []
+    teller = TimeTeller(strategy, Feed(9, 9, None), said.append)
+    strategy.profiler.watch.start()
+    for slowest in (1, None, 1, 1):
+        teller.learn(timed(slowest))
+        strategy.profiler.watch.mark("forward")
+        strategy.profiler.watch.step_done()
+        teller.tell(1, 0, last=False)
+    advised = [event.advice.field for event in said if isinstance(event, TimeSpent) and event.advice is not None]
+    assert advised == ["", "", "", "balance"]
