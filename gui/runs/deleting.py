@@ -14,9 +14,9 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.format import counted, size
 from engine.contract.runs import RunFolder, RunSummary
 from engine.contract.trash import CannotTrash, Holding, Trashed, holding, put_back, trash_run
-from gui.background import Background, in_background
-from gui.question import QuestionBar
+from gui.sources.background import Background, in_background
 from gui.titles import title
+from gui.widgets.question_bar import QuestionBar
 
 GOING_ON = ("starting", "waiting", "running")
 

@@ -14,10 +14,10 @@ from engine.contract.format import NOT_KNOWN, duration
 from engine.contract.measures import best_measure, best_words
 from engine.contract.plain_text import shortened
 from engine.contract.runs import RunSummary
-from gui import theme
 from gui.format import moment
-from gui.icons import icon, pixmap
-from gui.runs.wanted import Wanted
+from gui.runs.run_filter import Wanted
+from gui.style import theme
+from gui.style.icons import icon, pixmap
 from gui.titles import devices_words, model_title, strategy_title, title
 
 _Index = QModelIndex | QPersistentModelIndex

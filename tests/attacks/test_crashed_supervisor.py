@@ -19,7 +19,7 @@ from engine.contract.events import PhaseChanged
 from engine.contract.interruptions import why_interrupted
 from engine.contract.paths import sample_dataset
 from engine.contract.runs import process_start, run_names
-from gui.run.store import RunStore
+from gui.sources.run_session import RunStore
 from tests.engine.supervisor.supervised import ROOT, wait_until
 from tests.faults.conftest import Begin, Follow, Make
 

@@ -17,7 +17,7 @@ from engine.contract.plain_text import MOST_SHOWN, brief, shortened
 from engine.data.inspection import inspect
 from engine.gpus import host
 from engine.gpus.host import HostProcesses
-from tests.gui.devices.snapshots import snapshot
+from tests.gui.sources.devices.snapshots import snapshot
 from tests.support.pictures import picture
 
 pytestmark = [

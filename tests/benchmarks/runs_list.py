@@ -31,7 +31,7 @@ from engine.contract.job import save_job
 from engine.contract.run_index import RunIndex
 from engine.contract.run_notes import change_notes
 from engine.contract.runs import RunFolder, SupervisorFile
-from tests.gui.run.written import job, story, write
+from tests.gui.sources.written_runs import job, story, write
 
 ROOT = Path(__file__).parents[2]
 AIM_S = 0.3

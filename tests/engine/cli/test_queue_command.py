@@ -16,7 +16,7 @@ from engine.contract.queue import Line, waiting
 from engine.contract.run_notes import change_notes
 from engine.contract.runs import RunFolder, create_run
 from tests.engine.cli.terminal import Answer, footplate
-from tests.gui.run.written import write
+from tests.gui.sources.written_runs import write
 
 Stand = Callable[..., RunFolder]
 Ask = Callable[..., Answer]

@@ -16,7 +16,7 @@ from engine.contract.consent import agree
 from engine.contract.notices import NoticeSettings, save_notices
 from engine.contract.paths import put_into_place
 from engine.contract.run_notes import change_notes
-from gui.settings import Settings
+from gui.sources.settings import Settings
 from tests.faults.damage import limit_files
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit of a process's files is Linux' own here")

@@ -16,7 +16,7 @@ from engine.contract import paths
 from engine.contract.run_index import RunIndex, find_run
 from engine.contract.run_notes import change_notes
 from engine.contract.runs import RunFolder, RunSummary, SupervisorFile, UnreadableJob, process_start
-from tests.gui.run.written import NESTED_TOO_DEEP, a_run, story, write
+from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, story, write
 
 
 def read() -> dict[str, RunSummary]:

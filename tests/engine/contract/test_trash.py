@@ -15,7 +15,7 @@ import pytest
 from engine.contract import paths
 from engine.contract.runs import RunFolder, SupervisorFile, create_run, process_start
 from engine.contract.trash import CannotTrash, Holding, holding, put_back, trash_run
-from tests.gui.run.written import a_run, job
+from tests.gui.sources.written_runs import a_run, job
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Elsewhere Footplate has a trash of its own")
 

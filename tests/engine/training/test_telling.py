@@ -16,7 +16,7 @@ from engine.strategies.single import SingleDevice
 from engine.training import telling
 from engine.training.feed import Feed
 from engine.training.telling import TimeTeller
-from tests.gui.run.steps import timed
+from tests.gui.run.strategy.steps import timed
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
