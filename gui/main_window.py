@@ -16,24 +16,24 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.background import expected_of_a_disk, in_background, raise_again
 from gui.form.form import JobForm
-from gui.form.recognition import sample_job
+from gui.form.task_detection import sample_job
 from gui.header import PAGES, Header
-from gui.inspector import Inspector
-from gui.message_line import MessageLine
-from gui.runs.going_on import ask_to_stop, count_going_on, run_to_show, runs_ahead
-from gui.settings import Settings
+from gui.sources.active_runs import ask_to_stop, count_going_on, run_to_show, runs_ahead
+from gui.sources.background import expected_of_a_disk, in_background, raise_again
+from gui.sources.inspector import Inspector
+from gui.sources.settings import Settings
 from gui.status_bar import PAUSE_KEY, StatusBar
-from gui.tab_order import order_tabs
+from gui.widgets.message_line import MessageLine
+from gui.widgets.tab_order import order_tabs
 
 if TYPE_CHECKING:
     from engine.contract.events import Verdict
     from engine.runs.folder import RunFolder
-    from gui.form.guest import Guest
+    from gui.form.prefill_mode import Guest
     from gui.help import HelpWindow
-    from gui.launcher import Launcher
-    from gui.track import Track
+    from gui.sources.launcher import Launcher
+    from gui.workspace import Track
 
 TRAIN, MONITOR, RUNS = range(len(PAGES))
 COUNT_EVERY_MS = 3000
@@ -177,7 +177,7 @@ class MainWindow(QMainWindow):
         """Adds what costs more time to import than a window may take to show: pages, graphs and devices."""
         if self.track is not None or self._closing:
             return
-        from gui.track import Track
+        from gui.workspace import Track
 
         self.track = Track(self.settings, self)
         for page in self.track.pages:
@@ -296,7 +296,7 @@ class MainWindow(QMainWindow):
 
     def _follow_verdict(self, run: RunFolder, verdict: Verdict) -> None:
         """Puts the job of a run that has ended into the form, as it would do better."""
-        from gui.runs.guests import to_follow
+        from gui.sources.resume_fork import to_follow
 
         in_background(
             lambda: to_follow(run.summary(), verdict),
@@ -360,7 +360,7 @@ class MainWindow(QMainWindow):
     def _show_alerts(self) -> None:
         """Comes forward with the alerts, as asked for on the desktop."""
         if self.track is not None:
-            from gui.monitor.bar import ALERTS
+            from gui.monitor.toolbar import ALERTS
 
             self.header.show_page(MONITOR)
             self.track.monitor.show_view(ALERTS)
@@ -426,7 +426,7 @@ class MainWindow(QMainWindow):
         self.form.card.open.setFocus()
 
     def _cut_job(self) -> Job | None:
-        from gui.launcher import resolved
+        from gui.sources.launcher import resolved
 
         return resolved(self.form.job) if self.form.job is not None else None
 

@@ -22,23 +22,23 @@ from engine.contract.devices import CPU, Snapshot, gpu_title
 from engine.contract.idle_fields import DECIDING, idle_fields
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
-from gui.form import ahead, strategy_marks
+from gui.form import queue_estimate, strategy_limits
+from gui.form.cached_disk import SeenDisk
+from gui.form.collapsible_section import Fold
 from gui.form.consent import ConsentBar
-from gui.form.cuts import CutsEditor
+from gui.form.cuts_editor import CutsEditor
 from gui.form.dataset_card import DatasetCard
-from gui.form.editors import ChoiceEditor, PathEditor
+from gui.form.field_factory import TITLES, make_row, measure_choices
+from gui.form.field_groups import FOLDS, TRIPLE, devices_in_words
+from gui.form.field_row import LABEL_WIDTH, FieldRow
 from gui.form.find_button import FOUND, FindButton
-from gui.form.fold import Fold
-from gui.form.foot import Foot
-from gui.form.groups import FOLDS, TRIPLE, devices_in_words
-from gui.form.guest import Visit
 from gui.form.inspection import Inspection
 from gui.form.model_picker import ModelPicker
+from gui.form.prefill_mode import Visit
 from gui.form.recipes import RecipeFollower
-from gui.form.recognition import Recognition
-from gui.form.row import LABEL_WIDTH, FieldRow
-from gui.form.rows import TITLES, make_row, measure_choices
-from gui.form.seen_disk import SeenDisk
+from gui.form.submit_bar import Foot
+from gui.form.task_detection import Recognition
+from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
 
 
@@ -71,7 +71,7 @@ class JobForm(QWidget):
         self.devices: tuple[str, ...] = (CPU,)
         self.trusted = ""
         self.asked = False
-        self._ahead: ahead.Ahead = {}
+        self._ahead: queue_estimate.Ahead = {}
         self._machine: Snapshot | None = None
         self._torch: TorchBuild | None = None
         self._hardware: tuple[Any, ...] = ()
@@ -167,7 +167,7 @@ class JobForm(QWidget):
         if asked:
             self.visit.end()
 
-    def set_ahead(self, found: ahead.Ahead) -> None:
+    def set_ahead(self, found: queue_estimate.Ahead) -> None:
         """Which runs hold the devices, or wait for them."""
         self._ahead = found
         self._show_ahead()
@@ -421,7 +421,7 @@ class JobForm(QWidget):
     def _show_ahead(self) -> None:
         """Says who is on the devices before this run, and what that means for it."""
         at_once = self.rows["start"].value() == "at_once"
-        text = ahead.words(self._ahead, self.devices, self.device_names(), at_once, self.visit.action)
+        text = queue_estimate.words(self._ahead, self.devices, self.device_names(), at_once, self.visit.action)
         self.foot.show_ahead(text, bool(text) and not at_once)
 
     def _offer_models(self) -> None:
@@ -462,8 +462,8 @@ class JobForm(QWidget):
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor
         assert isinstance(editor, ChoiceEditor)
-        marks = strategy_marks.marks(self.catalogue, self.devices, str(self.rows["model"].value()))
-        editor.set_marks(marks, strategy_marks.kind_marks(self.catalogue, self.devices))
+        marks = strategy_limits.marks(self.catalogue, self.devices, str(self.rows["model"].value()))
+        editor.set_marks(marks, strategy_limits.kind_marks(self.catalogue, self.devices))
 
     def _show_whether_ready(self, elsewhere: list[Problem]) -> None:
         wrong = errors(self.problems)

@@ -9,9 +9,9 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import job_from_values
+from gui.form.cached_disk import SeenDisk
 from gui.form.dataset_card import DatasetCard
-from gui.form.row import FieldRow
-from gui.form.seen_disk import SeenDisk
+from gui.form.field_row import FieldRow
 
 FIELDS = ("dataset", "val_fraction", "seed", "task", "ignore_value")
 """The fields on which the findings about the folder depend."""

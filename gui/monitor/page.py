@@ -9,24 +9,24 @@ from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.devices import Shown
-from gui import theme
-from gui.devices.history import DeviceHistory
-from gui.monitor.alerts.banner import AlertBanner
-from gui.monitor.alerts.view import AlertsView
-from gui.monitor.alerts.watcher import Alerts
-from gui.monitor.bar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
-from gui.monitor.gpus import GpusView
+from gui.alerts.banner import AlertBanner
+from gui.alerts.view import AlertsView
+from gui.alerts.watcher import Alerts
+from gui.monitor.gpus.view import GpusView
+from gui.monitor.gpus.watched_gpu import LastSeen, watched_gpus
 from gui.monitor.graphs import ACTIVITY, GraphsView
-from gui.monitor.host_list import HostDialog
-from gui.monitor.hosts import Hosts
-from gui.monitor.marks import RunMark, RunMarks
-from gui.monitor.processes import ProcessesView
+from gui.monitor.hosts.host_dialog import HostDialog
+from gui.monitor.hosts.trouble_banner import TroubleBanner, trouble_words
+from gui.monitor.processes.view import ProcessesView
 from gui.monitor.saving import Saving
-from gui.monitor.topology import TopologyView
-from gui.monitor.troubles import TroubleBanner, trouble_words
-from gui.monitor.watched import LastSeen, watched_gpus
+from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
+from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark, PlotGroup
-from gui.settings import Settings
+from gui.sources.devices.history import DeviceHistory
+from gui.sources.devices.hosts import Hosts
+from gui.sources.run_intervals import RunMark, RunMarks
+from gui.sources.settings import Settings
+from gui.style import theme
 from gui.titles import unread_words
 
 _NO_GPU = "No NVIDIA GPU is installed in this machine."

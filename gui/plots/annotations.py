@@ -10,10 +10,10 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetricsF, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
-from gui import theme
-from gui.plots.box import Box
 from gui.plots.group import Mark
 from gui.plots.text import laid_out
+from gui.plots.view_box import Box
+from gui.style import theme
 
 _FONT_SHARE = 0.85
 _FLAG = 5.0

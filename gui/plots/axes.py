@@ -11,11 +11,11 @@ from PySide6.QtCore import QMarginsF, QPointF, QRectF
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QStaticText
 from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QStyleOptionGraphicsItem, QWidget
 
-from gui import theme
-from gui.plots.box import Box, Range
 from gui.plots.group import PlotGroup
 from gui.plots.text import laid_out
-from gui.ticks import round_step
+from gui.plots.ticks import round_step
+from gui.plots.view_box import Box, Range
+from gui.style import theme
 
 _TIME_STEPS_S = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000,

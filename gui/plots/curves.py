@@ -15,8 +15,8 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
-from gui.plots.box import Box
-from gui.plots.columns import Floats
+from gui.plots.view_box import Box
+from gui.sources.columns import Floats
 
 _ANTIALIASED_UP_TO = 400
 """Curves of fewer points are drawn smoothly; with more the cost is felt and the gain is not seen."""

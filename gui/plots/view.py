@@ -7,12 +7,12 @@ from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import QGraphicsGridLayout, QGraphicsWidget
 
-from gui import theme
 from gui.plots.annotations import Annotations
 from gui.plots.axes import BottomAxis, LeftAxis
-from gui.plots.box import Box
 from gui.plots.curves import Curves
 from gui.plots.group import PlotGroup
+from gui.plots.view_box import Box
+from gui.style import theme
 
 
 class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]

@@ -10,19 +10,19 @@ from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QV
 
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
-from gui import theme
-from gui.files import choose, choose_target
-from gui.run.charts import RunCharts, device_titles
-from gui.run.classes_view import ClassesView
-from gui.run.exporting import Exporter
+from gui.run.classes.view import ClassesView
+from gui.run.curves.charts import RunCharts, device_titles
+from gui.run.curves.time_spent import TimeSpentView
+from gui.run.exporter import Exporter
 from gui.run.header import CURVES, VIEW_KEYS, RunHeader
 from gui.run.log_view import LogView
-from gui.run.predictions_view import PredictionsView
-from gui.run.result import ResultCard
-from gui.run.store import RunStore
-from gui.run.strategy_view import StrategyView
-from gui.run.time_spent import TimeSpentView
-from gui.run.verdict import VerdictCard
+from gui.run.predictions.view import PredictionsView
+from gui.run.result_card import ResultCard
+from gui.run.strategy.view import StrategyView
+from gui.run.verdict_card import VerdictCard
+from gui.sources.run_session import RunStore
+from gui.style import theme
+from gui.widgets.file_dialogs import choose, choose_target
 
 EMPTY = (
     "No run to show yet.\n\n"

@@ -9,9 +9,9 @@ from typing import Literal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.events import RunStarted
-from gui.devices.parts import ElidedLabel
-from gui.run.data import RunData, Warnings, attempt_words
-from gui.run.status import first_sentence
+from gui.devices.meters import ElidedLabel
+from gui.sources.run_data import RunData, Warnings, attempt_words
+from gui.sources.run_status import first_sentence
 from gui.titles import devices_words
 
 _WARNINGS = 3

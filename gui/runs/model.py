@@ -14,10 +14,10 @@ from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_measure, best_words
 from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
-from gui import theme
 from gui.format import moment
-from gui.icons import icon, pixmap
-from gui.runs.wanted import Wanted
+from gui.runs.run_filter import Wanted
+from gui.style import theme
+from gui.style.icons import icon, pixmap
 from gui.titles import devices_words, model_title, strategy_title, title
 
 _Index = QModelIndex | QPersistentModelIndex

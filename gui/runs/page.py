@@ -13,24 +13,24 @@ from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
 from engine.system import paths
 from engine.system.format import counted
-from gui.background import in_background
-from gui.files import reveal
-from gui.form.guest import Guest
+from gui.form.prefill_mode import Guest
 from gui.runs.actions import RunActions, button_of, on
 from gui.runs.deleting import DeletingBar
 from gui.runs.details import Details
-from gui.runs.filters import Filters
-from gui.runs.going_on import ask_to_pause
-from gui.runs.guests import NoGuest, to_fork, to_go_on
+from gui.runs.filter_bar import Filters
 from gui.runs.interrupted import InterruptedRuns
 from gui.runs.model import RunsModel
-from gui.runs.notebook import Notebook
 from gui.runs.orphans import Orphans
 from gui.runs.queue_view import QueueView
-from gui.runs.summaries import Summaries
+from gui.runs.run_filter import Wanted
 from gui.runs.table import RunsTable
-from gui.runs.wanted import Wanted
+from gui.sources.active_runs import ask_to_pause
+from gui.sources.background import in_background
+from gui.sources.notes_writer import Notebook
+from gui.sources.resume_fork import NoGuest, to_fork, to_go_on
+from gui.sources.run_list import Summaries
 from gui.titles import unread_words
+from gui.widgets.file_dialogs import reveal
 
 _EMPTY = (
     "No runs yet.\n\n"

@@ -19,7 +19,7 @@ from engine.contract.events import PhaseChanged
 from engine.runs.folder import process_start, run_names
 from engine.runs.interruptions import why_interrupted
 from engine.system.paths import sample_dataset
-from gui.run.store import RunStore
+from gui.sources.run_session import RunStore
 from tests.engine.supervisor.supervised import ROOT, wait_until
 from tests.faults.conftest import Begin, Follow, Make
 

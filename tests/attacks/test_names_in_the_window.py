@@ -46,19 +46,19 @@ from engine.data.formats.registry import MOST_LETTERS
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.system.plain_text import MOST_SHOWN, brief
-from gui.launcher import Launcher
 from gui.main_window import MONITOR, RUNS, TRAIN, MainWindow
-from gui.monitor.bar import VIEWS
+from gui.monitor.toolbar import VIEWS
+from gui.sources.launcher import Launcher
 from gui.widgets.rich_label import RichLabel
 from tests.attacks.hostile_names import NAMES, trap
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)
 from tests.gui.cut.example import a_cut
-from tests.gui.devices.snapshots import snapshot
 from tests.gui.monitor.machines import see
 from tests.gui.monitor.watching import full_gpu
-from tests.gui.run.looked import CLASSES, draw, events
-from tests.gui.run.written import job, write
+from tests.gui.run.evaluated_run import CLASSES, draw, events
+from tests.gui.sources.devices.snapshots import snapshot
+from tests.gui.sources.written_runs import job, write
 
 pytestmark = [
     pytest.mark.attacks,

@@ -21,7 +21,7 @@ from engine.contract.protocol import Stop
 from engine.runs import connection
 from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
-from gui.run.store import RunStore
+from gui.sources.run_session import RunStore
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.support.pulse import Pulse

@@ -18,7 +18,7 @@ from engine.cli.exit_codes import BAD_REQUEST, UNSAVED
 from engine.contract.events import CommandReceived, RunFinished, Warned
 from engine.contract.protocol import Pause, SaveElsewhere, Stop
 from gui.run.page import RunPage
-from gui.run.store import RunStore
+from gui.sources.run_session import RunStore
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Follow, Started, Whole
 from tests.faults.damage import Gate, Listener, fill, listening, mount, unmount

@@ -39,14 +39,14 @@ from PySide6.QtCore import QEvent, QEventLoop, QObject, QTimer
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
 from engine.contract.devices import Cpu, Gpu, Nvml, Pcie, Snapshot
-from gui import theme
-from gui.devices.history import DeviceHistory
-from gui.devices.timeline import KEPT_S
 from gui.main_window import MONITOR, MainWindow
-from gui.monitor.figures import Figures
-from gui.monitor.gpu_plot import GpuPlot
-from gui.monitor.watched import WatchedGpu
+from gui.monitor.gpus.gpu_plot import GpuPlot
+from gui.monitor.gpus.value_grid import Figures
+from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.group import Mark, PlotGroup
+from gui.sources.devices.history import DeviceHistory
+from gui.sources.devices.timeline import KEPT_S
+from gui.style import theme
 from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
 
 GPUS = 8

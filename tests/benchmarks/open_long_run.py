@@ -44,10 +44,10 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
-from gui import theme
 from gui.run.page import RunPage
-from gui.run.store import RunStore
-from tests.gui.run.written import write
+from gui.sources.run_session import RunStore
+from gui.style import theme
+from tests.gui.sources.written_runs import write
 from tests.support.training_window import where
 
 FIRST_AIM_S, ALL_AIM_S = 0.5, 2.0

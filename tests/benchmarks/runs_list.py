@@ -31,7 +31,7 @@ from engine.runs.folder import RunFolder, SupervisorFile
 from engine.runs.index import RunIndex
 from engine.runs.notes import change_notes
 from engine.system import paths
-from tests.gui.run.written import job, story, write
+from tests.gui.sources.written_runs import job, story, write
 
 ROOT = Path(__file__).parents[2]
 AIM_S = 0.3

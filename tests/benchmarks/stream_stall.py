@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QWidget
 
-from gui import theme
 from gui.devices.panel import DevicesPanel
-from gui.devices.sampler import SamplerProcess
 from gui.run.page import RunPage
-from gui.run.store import RunStore
+from gui.sources.devices.sampler import SamplerProcess
+from gui.sources.run_session import RunStore
+from gui.style import theme
 from tests.engine.supervisor.supervised import Supervised
 
 

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import DevicesFree, RunStarted
 from gui.main_window import MainWindow
 from tests.gui.conftest import OFFSCREEN_NOISE, open_window, styled  # noqa: F401 - fixtures
-from tests.gui.test_whole_path import SOON_MS, points, press_train, ready, wait_for_status
+from tests.gui.whole.test_whole_path import SOON_MS, points, press_train, ready, wait_for_status
 
 from .conftest import Machine
 

@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import AnyEvent, Planned, RunFinished, StepMetrics
 from engine.contract.protocol import MAX_FRAME_BYTES
 from engine.runs.index import RunIndex
-from gui.run.store import RunStore
+from gui.sources.run_session import RunStore
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Begin, Make, Whole
 from tests.faults.damage import Gate, listening

@@ -17,12 +17,12 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, RunFinished, StepMetrics
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
-from gui import theme
-from gui.compare.model import CompareModel
 from gui.compare.page import ComparePage
+from gui.compare.table_model import CompareModel
 from gui.main_window import MainWindow
+from gui.style import theme
 from tests.gui.compare.runs import compared, run_of, validating
-from tests.gui.run.written import NESTED_TOO_DEEP
+from tests.gui.sources.written_runs import NESTED_TOO_DEEP
 
 SOON_MS = 20_000
 _NAME = QAccessible.Text.Name

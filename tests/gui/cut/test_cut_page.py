@@ -18,10 +18,10 @@ from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.system import paths
-from gui import child
 from gui.cut.page import CutPage
 from gui.cut.planner import Planner
 from gui.main_window import MainWindow
+from gui.sources import child
 from tests.gui.cut.example import a_cut
 
 SOON_MS = 90_000

@@ -25,8 +25,8 @@ from engine.data.randomness import RandomStreams
 from engine.system.paths import sample_dataset
 from engine.tasks import TASKS
 from engine.training.dataloaders import image_loader, normalisation
-from gui.dataset import words
-from gui.dataset.balance import BalanceBars
+from gui.dataset import dataset_format
+from gui.dataset.class_balance import BalanceBars
 from gui.dataset.page import DatasetPage
 
 
@@ -262,22 +262,24 @@ def test_that_bars_are_as_long_as_classes_are_frequent_in_each_split(styled: QAp
     ],
 )
 def test_that_a_class_is_counted_as_its_kind_of_dataset_is(split: SplitReport, told: str) -> None:
-    assert words.of_class(split, "ash") == told
+    assert dataset_format.of_class(split, "ash") == told
 
 
 def test_that_clouds_are_not_called_pictures() -> None:
     report = DatasetReport(folder="", format="points", classes=("ground",), splits=(SplitReport("train", {}, total=1),))
-    assert words.summary(report) == "1 class, 1 cloud"
-    assert words.describe(report) == "Point clouds · train 1"
+    assert dataset_format.summary(report) == "1 class, 1 cloud"
+    assert dataset_format.describe(report) == "Point clouds · train 1"
 
 
 def test_that_things_marked_are_told_with_their_sizes() -> None:
     split = SplitReport("train", {}, objects={"a": 3, "b": 4}, object_sides=(8.2, 20.0, 61.0))
-    assert words.objects(split) == "train: 7 marked, 20 pixels across in the middle, nine of ten between 8 and 61"
-    assert words.objects(SplitReport("train", {})) == ""
+    assert (
+        dataset_format.objects(split) == "train: 7 marked, 20 pixels across in the middle, nine of ten between 8 and 61"
+    )
+    assert dataset_format.objects(SplitReport("train", {})) == ""
 
 
 def test_that_unreadable_files_are_named_with_why() -> None:
     report = DatasetReport(folder="", format="idx", unreadable=(Unreadable("a.jpg", "it ends"),), unreadable_count=1)
-    assert words.unreadable(report) == "a.jpg: it ends"
-    assert "1 file is unreadable and left out: a.jpg." in words.describe(report)
+    assert dataset_format.unreadable(report) == "a.jpg: it ends"
+    assert "1 file is unreadable and left out: a.jpg." in dataset_format.describe(report)

@@ -13,20 +13,20 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Mig, Nvml, Shown
-from gui.devices.history import device_key
+from gui.alerts.view import AlertsView
 from gui.format import clock
-from gui.monitor.alerts.view import AlertsView
-from gui.monitor.bar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, VIEWS
-from gui.monitor.gpus import GpusView
+from gui.monitor.gpus.view import GpusView
 from gui.monitor.graphs import GraphsView
-from gui.monitor.host_list import HostDialog
-from gui.monitor.marks import RunMark
+from gui.monitor.hosts.host_dialog import HostDialog
 from gui.monitor.page import MonitorPage
-from gui.monitor.processes import ProcessesView
-from gui.monitor.topology import TopologyView
+from gui.monitor.processes.view import ProcessesView
+from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, VIEWS
+from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark
 from gui.plots.plot import LinePlot
-from gui.settings import Settings
+from gui.sources.devices.history import device_key
+from gui.sources.run_intervals import RunMark
+from gui.sources.settings import Settings
 from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
 
 

@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunSummary
 from gui.runs.model import COLUMNS, NAME, RunsModel
-from gui.runs.wanted import Wanted
-from tests.gui.run.written import a_run
+from gui.runs.run_filter import Wanted
+from tests.gui.sources.written_runs import a_run
 
 
 def summary(name: str, **changes: Any) -> RunSummary:
