@@ -11,9 +11,9 @@ from engine.contract.events import Verdict
 from engine.contract.going_on import checkpoint_of
 from engine.contract.job import Job
 from engine.contract.runs import RunFolder, RunSummary
-from gui.form.prefill_mode import Guest
 from gui.format import lately
 from gui.sources.checkpoints import Checkpoint, checkpoints_of, to_fork_from
+from gui.sources.prefill import Guest
 from gui.titles import changes_words, title
 
 MORE_EPOCHS = 5

@@ -17,7 +17,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.contract.runs import RunFolder
 from gui.form.form import JobForm
-from gui.form.prefill_mode import Guest
+from gui.sources.prefill import Guest
 from tests.gui.form.test_form import REPORT, shown_at
 from tests.gui.sources.written_runs import a_run
 
