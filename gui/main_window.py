@@ -30,9 +30,9 @@ from gui.widgets.tab_order import order_tabs
 if TYPE_CHECKING:
     from engine.contract.events import Verdict
     from engine.runs.folder import RunFolder
-    from gui.form.prefill_mode import Guest
     from gui.help import HelpWindow
     from gui.sources.launcher import Launcher
+    from gui.sources.prefill import Guest
     from gui.workspace import Track
 
 TRAIN, MONITOR, RUNS = range(len(PAGES))

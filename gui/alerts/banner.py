@@ -6,8 +6,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from gui.alerts.watcher import Alerts
-from gui.devices.meters import ElidedLabel
 from gui.style import icons, theme
+from gui.widgets.elided_label import ElidedLabel
 
 
 class AlertBanner(QFrame):

@@ -21,9 +21,9 @@ from PySide6.QtWidgets import (
 
 from engine.contract.problems import Problem
 from gui.alerts.rules import Kind, Rule, problems, summary
-from gui.devices.meters import ElidedLabel
 from gui.style import icons, theme
 from gui.widgets.editors import FloatEditor
+from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.tab_order import order_tabs
 

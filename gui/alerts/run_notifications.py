@@ -34,9 +34,9 @@ from engine.runs.notices import (
     save_notices,
 )
 from engine.system import paths
-from gui.devices.meters import ElidedLabel
 from gui.sources.child import GOODBYE_MS, ChildModule
 from gui.widgets.editors import FloatEditor, TextEditor
+from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.problem_label import ProblemLabel
 
 _ANSWER_BYTES = 1 << 16

@@ -22,7 +22,7 @@ from gui.alerts.rule_row import RuleRow
 from gui.alerts.rules import KINDS, KindId
 from gui.alerts.run_notifications import RunNotices
 from gui.alerts.watcher import Alerts
-from gui.devices.meters import ElidedLabel
+from gui.widgets.elided_label import ElidedLabel
 
 SIDE_BY_SIDE = 980
 """From this width on the rules stand beside the alerts, not below."""

@@ -11,8 +11,7 @@ from engine.contract.job import FIELDS, Job
 from engine.runs.metrics import find_measure
 from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
-from gui.form.field_factory import EMPTY, TITLES
-from gui.titles import devices_words, model_title, strategy_title
+from gui.titles import CHOICES, EMPTY, devices_words, model_title, strategy_title
 
 _PATHS = ("dataset", "resume_from", "weights_file")
 
@@ -117,7 +116,7 @@ def _value_words(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(value)
     if isinstance(value, str):
-        return Path(value).name if name in _PATHS else TITLES.get(value, value)
+        return Path(value).name if name in _PATHS else CHOICES.get(value, value)
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 

@@ -292,7 +292,7 @@ class ComparePage(QWidget):
         """Writes a picture of all curves, also those that are scrolled out of sight, with the names of the runs."""
         try:
             with self.curves.named():
-                export_png(path, self.curves)
+                export_png(path, self.curves.grab())
         except ExportError as error:
             self.told.emit(str(error), "warning")
         else:

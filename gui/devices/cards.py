@@ -8,13 +8,14 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QLabel, QSpinBox, QVBoxLayout, QWidget
 
 from engine.contract.devices import CPU, Cpu, Gpu, gpu_title
-from gui.devices.meters import ElidedLabel, MemoryBar, MiniGraph
+from gui.devices.meters import MemoryBar, MiniGraph
 from gui.devices.sparkline import CoreBars
 from gui.format import celsius, percent, share, watts
 from gui.sources.devices import device_format
 from gui.sources.devices.gpu_states import joined, states
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
+from gui.widgets.elided_label import ElidedLabel
 
 
 def _card_layout(card: QFrame) -> QVBoxLayout:

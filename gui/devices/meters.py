@@ -1,12 +1,12 @@
-"""Small pieces that the devices' cards are made of."""
+"""The meters on the devices' cards: a bar for memory, a small graph for a quantity."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QWidget
 
 from gui.devices.sparkline import Sparkline
 from gui.format import size_of
@@ -15,32 +15,6 @@ from gui.style import theme
 
 CARD_SPAN_S = 120.0
 """Seconds that a card's small graphs show; the Monitor page shows the rest."""
-
-
-def set_kind(label: QLabel, kind: str) -> None:
-    """Colours a label as the style sheet does by that name: "muted", "warning", …; "" for plain text."""
-    if label.objectName() != kind:
-        label.setObjectName(kind)
-        label.style().polish(label)
-
-
-class ElidedLabel(QLabel):
-    """A line of text that gives way: cut with an ellipsis where there is no room, whole in the tool tip."""
-
-    def __init__(self, text: str = "", parent: QWidget | None = None) -> None:
-        super().__init__(text, parent)
-        self.setTextFormat(Qt.TextFormat.PlainText)
-        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(20, super().minimumSizeHint().height())
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        shown = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
-        self.style().drawItemText(
-            painter, self.rect(), self.alignment(), self.palette(), self.isEnabled(), shown, self.foregroundRole()
-        )
 
 
 class _Bar(QWidget):
@@ -112,7 +86,7 @@ class MiniGraph(QWidget):
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() == QEvent.Type.EnabledChange:
-            set_kind(self.value, "" if self.isEnabled() else "muted")
+            theme.set_kind(self.value, "" if self.isEnabled() else "muted")
 
     def show_data(self, device: str, text: str, times: Floats, values: Floats, highest: float | None) -> None:
         """`text` is the latest value in words, `highest` the graph's upper edge where it is known."""

@@ -10,7 +10,7 @@ from gui.form.cuts_editor import CutsEditor
 from gui.form.field_row import FieldRow
 from gui.form.model_picker import ModelPicker
 from gui.form.recipes import RecipeEditor
-from gui.titles import SCHEDULES
+from gui.titles import CHOICES, EMPTY
 from gui.widgets.editors import (
     BoolEditor,
     ChoiceEditor,
@@ -21,59 +21,6 @@ from gui.widgets.editors import (
     PathEditor,
     TextEditor,
 )
-
-TITLES = {
-    "sgd": "SGD",
-    "adam": "Adam",
-    "adamw": "AdamW",
-    "none": "None",
-    "step": "StepLR",
-    "linear": "Linear",
-    "poly": "Polynomial",
-    "nadam": "NAdam",
-    "radam": "RAdam",
-    "rmsprop": "RMSprop",
-    "adagrad": "Adagrad",
-    "lamb": "LAMB",
-    "fused": "Fused",
-    "foreach": "Foreach",
-    "for_loop": "For loop",
-    "cosine": "Cosine",
-    "cross_entropy": "Cross entropy",
-    "bce": "Binary cross entropy",
-    "focal": "Focal",
-    "dice": "Dice",
-    "cross_entropy_dice": "Cross entropy and Dice",
-    "onecycle": "OneCycle",
-    "light": "Light",
-    "medium": "Medium",
-    "strong": "Strong",
-    "own": "Own",
-    "auto": "Auto",
-    "on": "On",
-    "off": "Off",
-    "balanced": "Balanced",
-    **SCHEDULES,
-    "equal": "Equal",
-    "speed": "By measured speed",
-    "when_free": "When free",
-    "at_once": "At once",
-    "stop": "Stop",
-    "roll_back": "Roll back",
-    "skip": "Skip the step",
-}
-EMPTY = {
-    "image_size": "the model's own",
-    "stages_per_device": "two",
-    "clip_norm": "no limit",
-    "ema_decay": "none",
-    "patience": "trains all epochs",
-    "progressive_from": "one size throughout",
-    "dropout": "the model's own",
-    "stochastic_depth": "the model's own",
-    "ignore_value": "as the folder says",
-}
-"""What an empty field means, where it is not "automatic"."""
 
 
 def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
@@ -115,7 +62,7 @@ def _choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
         return [(entry.id, entry.title, entry.summary) for entry in catalogue.strategies]
     if field.name == "best_by":
         return measure_choices(catalogue, None)
-    return [(value, TITLES.get(value, value), "") for value in field.choices]
+    return [(value, CHOICES.get(value, value), "") for value in field.choices]
 
 
 def measure_choices(

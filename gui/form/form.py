@@ -28,7 +28,7 @@ from gui.form.collapsible_section import Fold
 from gui.form.consent import ConsentBar
 from gui.form.cuts_editor import CutsEditor
 from gui.form.dataset_card import DatasetCard
-from gui.form.field_factory import TITLES, make_row, measure_choices
+from gui.form.field_factory import make_row, measure_choices
 from gui.form.field_groups import FOLDS, TRIPLE, devices_in_words
 from gui.form.field_row import LABEL_WIDTH, FieldRow
 from gui.form.find_button import FOUND, FindButton
@@ -38,6 +38,7 @@ from gui.form.prefill_mode import Visit
 from gui.form.recipes import RecipeFollower
 from gui.form.submit_bar import Foot
 from gui.form.task_detection import Recognition
+from gui.titles import CHOICES
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
 
@@ -387,7 +388,8 @@ class JobForm(QWidget):
                 sane = guest.to_check(sane)
             judged = job_checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
             judged += gpu_problems(sane, self._machine, self._torch, os.environ)
-            judged += guest.problems(values, self.disk) if guest is not None else []
+            if guest is not None and guest.run is not None:
+                judged += guest.problems(values, self.disk.standing(guest.run))
             found += [problem for problem in judged if problem.field not in wrong]
             self._weights_line = weights_line(sane, self.catalogue, self.disk)
         return job, found
@@ -457,7 +459,7 @@ class JobForm(QWidget):
         assert isinstance(row.editor, ChoiceEditor)
         if row.editor.value() not in task.losses:
             row.set_value(task.losses[0])
-        row.editor.set_choices([(value, TITLES[value], "") for value in task.losses])
+        row.editor.set_choices([(value, CHOICES[value], "") for value in task.losses])
 
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor

@@ -51,7 +51,7 @@ class Saving(QObject):
 
     def save_png(self, path: Path, widget: QWidget) -> None:
         try:
-            export_png(path, widget)
+            export_png(path, widget.grab())
         except ExportError as error:
             self.told.emit(str(error), "warning")
         else:

@@ -25,7 +25,6 @@ from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
 from engine.system.format import counted, duration
-from gui.devices.meters import ElidedLabel
 from gui.format import moment
 from gui.runs.actions import button_of
 from gui.runs.deleting import GOING_ON
@@ -33,6 +32,7 @@ from gui.runs.detail_fields import Facts, Lines, disk_lines, job_lines, read_fac
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint
 from gui.titles import doing, title
+from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.flow_layout import FlowLayout
 
 _PAUSE_MS = 700

@@ -13,7 +13,6 @@ from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
 from engine.system import paths
 from engine.system.format import counted
-from gui.form.prefill_mode import Guest
 from gui.runs.actions import RunActions, button_of, on
 from gui.runs.deleting import DeletingBar
 from gui.runs.details import Details
@@ -27,6 +26,7 @@ from gui.runs.table import RunsTable
 from gui.sources.active_runs import ask_to_pause
 from gui.sources.background import in_background
 from gui.sources.notes_writer import Notebook
+from gui.sources.prefill import Guest
 from gui.sources.resume_fork import NoGuest, to_fork, to_go_on
 from gui.sources.run_list import Summaries
 from gui.titles import unread_words

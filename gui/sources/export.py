@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 from PySide6.QtCore import QBuffer, QIODevice, QObject
-from PySide6.QtWidgets import QWidget
+from PySide6.QtGui import QPixmap
 
 from engine.system.csv_writer import CsvWriter
 from gui.sources.background import Background, in_background
@@ -118,11 +118,11 @@ def write_csv(path: Path, part: Table) -> Path:
     return path
 
 
-def export_png(path: Path, widget: QWidget) -> Path:
-    """Writes `widget` as it looks now, whole or not at all, and returns `path`. Raises ExportError."""
+def export_png(path: Path, grabbed: QPixmap) -> Path:
+    """Writes the picture of a widget, whole or not at all, and returns `path`. Raises ExportError."""
     picture = QBuffer()
     picture.open(QIODevice.OpenModeFlag.WriteOnly)
-    if not widget.grab().save(picture, "PNG"):
+    if not grabbed.save(picture, "PNG"):
         raise ExportError(f"{path.name} was not written: there is nothing on screen to make a picture of.")
     temporary = _beside(path)
     try:

@@ -11,9 +11,9 @@ from engine.contract.events import Verdict
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.resume import checkpoint_of
-from gui.form.prefill_mode import Guest
 from gui.format import lately
 from gui.sources.checkpoints import Checkpoint, checkpoints_of, to_fork_from
+from gui.sources.prefill import Guest
 from gui.titles import changes_words, title
 
 MORE_EPOCHS = 5

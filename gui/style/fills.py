@@ -1,15 +1,12 @@
-"""Fills and words that tell devices and kinds of work apart without colour alone."""
+"""Fills that tell devices and kinds of work apart without colour alone."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QBrush, QColor
 
-from engine.contract.devices import CPU, is_gpu
+from engine.contract.devices import is_gpu
 from engine.contract.events import Part
-from gui.sources.devices.device_format import short_uuid
 from gui.style import theme
 
 LIGHT_SHARE = 0.38
@@ -92,18 +89,6 @@ def part_fill(part: Part) -> tuple[QColor, QBrush]:
     if part == "backward":
         return QColor(scheme.accent), QBrush(style)
     return blend(colors[part], scheme.panel, 0.3), QBrush(blend(colors[part], scheme.panel, 0.85), style)
-
-
-def place_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """What the device of each place is called: "GPU 0" where `names` knows it, "CPU", or "CPU worker 1"."""
-    workers = sum(device == CPU for device in devices)
-    titles = []
-    for place, device in enumerate(devices):
-        if device == CPU:
-            titles.append("CPU" if workers == 1 else f"CPU worker {place}")
-        else:
-            titles.append((names or {}).get(device, short_uuid(device)))
-    return tuple(titles)
 
 
 def _luminance(color: QColor) -> float:

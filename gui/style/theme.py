@@ -11,7 +11,7 @@ from string import Template
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 
 from engine.contract.devices import CPU
 
@@ -144,6 +144,13 @@ def tabular(font: QFont) -> QFont:
     copy = QFont(font)
     copy.setFeature(QFont.Tag("tnum"), 1)
     return copy
+
+
+def set_kind(label: QLabel, kind: str) -> None:
+    """Colours a label as the style sheet does by that name: "muted", "warning", …; "" for plain text."""
+    if label.objectName() != kind:
+        label.setObjectName(kind)
+        label.style().polish(label)
 
 
 def apply(app: QApplication) -> None:

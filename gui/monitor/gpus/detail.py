@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushBut
 from engine.contract.devices import GpuProcess, NvLink
 from engine.gpus.xid_words import xid_words
 from engine.system.format import size
-from gui.devices.meters import ElidedLabel, set_kind
 from gui.format import clock, percent, size_of, throughput
 from gui.monitor.gpus.energy import EnergyMarks
 from gui.monitor.gpus.gpu_fields import GROUPS, Group, at_place, groups, now
@@ -22,6 +21,8 @@ from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.group import PlotGroup
 from gui.sources.devices.gpu_states import joined
 from gui.sources.devices.history import DeviceHistory
+from gui.style import theme
+from gui.widgets.elided_label import ElidedLabel
 
 _PLOT_HEIGHT = 260
 _GROUP_WIDTH = 330
@@ -131,9 +132,9 @@ class GpuDetail(QWidget):
         found = each.states
         self._state.setText(joined(found))
         self._state.setVisible(bool(found))
-        set_kind(self._state, "warning" if any(state.alarming for state in found) else "muted")
+        theme.set_kind(self._state, "warning" if any(state.alarming for state in found) else "muted")
         self._who.setText(each.who)
-        set_kind(self._who, "warning" if each.shared else "")
+        theme.set_kind(self._who, "warning" if each.shared else "")
         self._who.setVisible(bool(each.who))
         self.anew.setVisible(each.gpu.energy_j is not None)
 

@@ -16,7 +16,6 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QLabel, QMenu, QVBoxLayout, QWidget
 
-from gui.devices.meters import ElidedLabel, set_kind
 from gui.monitor.gpus.energy import EnergyMarks
 from gui.monitor.gpus.gpu_fields import at_place, now, tile_figures
 from gui.monitor.gpus.gpu_plot import GpuPlot
@@ -26,6 +25,7 @@ from gui.plots.group import PlotGroup
 from gui.sources.devices.gpu_states import joined
 from gui.sources.devices.history import DeviceHistory
 from gui.style import icons, theme
+from gui.widgets.elided_label import ElidedLabel
 
 LEAST_WIDTH = 300
 LEAST_HEIGHT = 140
@@ -149,11 +149,11 @@ class Tile(QFrame):
         text = joined(found)
         self.state.setText(text)
         self.state.setToolTip(text)
-        set_kind(self.state, "warning" if any(state.alarming for state in found) else "muted")
+        theme.set_kind(self.state, "warning" if any(state.alarming for state in found) else "muted")
         self.who.setText(each.who)
         self.who.setToolTip(each.who)
         self.who.setVisible(bool(each.who))
-        set_kind(self.who, "warning" if each.shared else "")
+        theme.set_kind(self.who, "warning" if each.shared else "")
         for label in (self.state, self.who):
             self._below.setStretchFactor(label, 1 + len(label.text()))
 

@@ -7,8 +7,8 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from engine.system.format import counted
-from gui.devices.meters import set_kind
 from gui.sources.devices.hosts import Hosts
+from gui.style import theme
 
 _HINT = (
     "A host is watched by running “footplate gpus --json --watch” there over ssh, without a password: "
@@ -133,4 +133,4 @@ class HostDialog(QDialog):
                 count = len(snapshot.gpus)
                 said, kind = f"connected: {counted(count, 'GPU')}", "muted"
             label.setText(said)
-            set_kind(label, kind)
+            theme.set_kind(label, kind)

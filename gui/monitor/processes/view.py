@@ -27,7 +27,6 @@ from PySide6.QtWidgets import (
 from engine.contract.devices import Snapshot, gpu_title
 from engine.system.csv_writer import CsvWriter
 from engine.system.plain_text import encodable
-from gui.devices.meters import ElidedLabel
 from gui.monitor.processes.lines import Line, lines_of, sharing
 from gui.monitor.processes.model import (
     COLUMNS,
@@ -45,6 +44,7 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import device_key
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunMarks
+from gui.widgets.elided_label import ElidedLabel
 
 ASKING_S = 5.0
 """Processes are asked for once they are in sight; until then a GPU that tells none says nothing of who is there."""

@@ -22,7 +22,6 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gui.devices.meters import ElidedLabel
 from gui.run.classes.confusion_matrix import ConfusionPicture
 from gui.run.classes.table import ClassTable, ConfusionCsv, MeasuresCsv
 from gui.run.validation_slider import MomentBar
@@ -30,6 +29,7 @@ from gui.sources.background import in_background
 from gui.sources.export import Table, write_csv
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
+from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.file_dialogs import choose_target
 
 _FILTERED_FROM = 12

@@ -10,11 +10,11 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QStackedWidget, QToolButton, 
 
 from engine.contract.events import PredictedSample
 from engine.contract.legend import LegendEntry
-from gui.devices.meters import ElidedLabel
 from gui.run.predictions.image_pane import PicturePane, Zoom, read_picture
 from gui.run.predictions.sample_strip import SampleStrip
 from gui.run.validation_slider import MomentBar
 from gui.sources.run_data import RunData
+from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.legend import Legend
 
 _WAYS = (

@@ -10,12 +10,12 @@ from engine.contract.events import Planned
 from engine.parallel.cut import stages
 from gui.cut import cut_format
 from gui.cut.diagram import CutPicture
-from gui.devices.meters import ElidedLabel
 from gui.run.strategy import rank_bars, schedule
 from gui.run.strategy.rank_bars import RankBars
 from gui.run.strategy.schedule import SchedulePicture
 from gui.sources.run_data import RunData
-from gui.style.fills import place_titles
+from gui.titles import place_titles
+from gui.widgets.elided_label import ElidedLabel
 
 
 class StrategyView(QWidget):

@@ -8,6 +8,7 @@ from functools import lru_cache
 from engine.contract.devices import Cpu, Gpu, GpuProcess
 from engine.system.format import size
 from gui.format import celsius, clock, percent, size_of, watts
+from gui.titles import short_uuid
 
 
 def gpu_number_origin(gpu: Gpu) -> str:
@@ -30,11 +31,6 @@ def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:
     of a GPU after it."""
     instance = (-1, 0) if gpu.mig is None else (gpu.mig.gpu_instance, gpu.mig.compute_instance or 0)
     return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index, *instance
-
-
-def short_uuid(uuid: str) -> str:
-    """ "GPU-1a2b3c4d…": enough to tell GPUs apart."""
-    return f"{uuid[:12]}…" if len(uuid) > 13 else uuid
 
 
 def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:

@@ -64,12 +64,6 @@ def test_that_nothing_travels_between_stages_of_one_device() -> None:
     assert [cut_format.sent_words(held, number) for number in range(4)] == ["1.0 KiB", "stays", "5.0 KiB", "–"]
 
 
-def test_that_places_are_named_after_their_devices_and_workers_by_number() -> None:
-    assert fills.place_titles(("cpu",)) == ("CPU",)
-    assert fills.place_titles(("cpu", "cpu")) == ("CPU worker 0", "CPU worker 1")
-    assert fills.place_titles(UUIDS[:2], {UUIDS[0]: "GPU 3"}) == ("GPU 3", f"{UUIDS[1][:12]}…")
-
-
 def test_that_cpu_workers_differ_by_pattern_since_they_share_a_colour(styled: object) -> None:
     assert len({fills.hatch(place, "cpu").style() for place in range(8)}) == 8
     assert {fills.hatch(place, UUIDS[place]).style() for place in range(8)} == {fills.hatch(0, "cpu").style()}

@@ -12,7 +12,7 @@ from engine.contract.idle_fields import idle_fields
 from engine.contract.job import Job
 from engine.contract.recipes import save_recipe
 from gui.form.form import JobForm
-from gui.form.prefill_mode import Guest
+from gui.sources.prefill import Guest
 from tests.gui.sources.written_runs import a_run
 
 

@@ -15,11 +15,11 @@ from engine.contract.dataset import DatasetReport, SplitReport
 from engine.contract.job import FIELDS, Job
 from engine.contract.recipes import load_recipes
 from gui.form.form import JobForm
-from gui.form.prefill_mode import Guest
 from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
 from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
+from gui.sources.prefill import Guest
 from tests.gui.sources.written_runs import a_run
 
 

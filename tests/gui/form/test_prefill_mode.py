@@ -17,7 +17,7 @@ from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.runs.resume import CHANGEABLE
 from gui.form.form import JobForm
-from gui.form.prefill_mode import Guest
+from gui.sources.prefill import Guest
 from tests.gui.form.test_form import REPORT, shown_at
 from tests.gui.sources.written_runs import a_run
 

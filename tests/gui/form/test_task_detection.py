@@ -12,8 +12,8 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.data.inspection.inspector import inspect
 from gui.form.form import JobForm
-from gui.form.prefill_mode import Guest
 from gui.form.task_detection import sample_job
+from gui.sources.prefill import Guest
 from tests.support.masks import make_masked
 
 

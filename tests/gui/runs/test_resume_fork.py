@@ -14,11 +14,11 @@ from engine.contract.events import CheckpointSaved, Waiting
 from engine.runs.folder import RunFolder, RunSummary, SupervisorFile, create_run, process_start
 from engine.runs.notes import change_notes
 from engine.runs.queue import Line
-from gui.form.prefill_mode import Guest
 from gui.runs.model import STATE
 from gui.runs.page import RunsPage
 from gui.sources.active_runs import runs_ahead
 from gui.sources.checkpoints import checkpoints_of
+from gui.sources.prefill import Guest
 from gui.sources.resume_fork import NoGuest, to_fork, to_go_on
 from tests.gui.runs.conftest import Refresh, column, select
 from tests.gui.sources.written_runs import a_run, job, write

@@ -127,7 +127,7 @@ def test_that_a_full_disk_is_told_and_the_old_file_stays(
     label = QLabel("picture")
     qtbot.addWidget(label)
     with pytest.raises(ExportError, match="No space left on device"):
-        export_png(target, label)
+        export_png(target, label.grab())
     assert target.read_text() == "as it was"
 
 
@@ -136,7 +136,7 @@ def test_that_the_picture_shows_the_widget(tmp_path: Path, styled: QApplication,
     widget.setStyleSheet("background: #123456")
     widget.resize(320, 200)
     qtbot.addWidget(widget)
-    picture = QImage(str(export_png(tmp_path / "e.png", widget)))
+    picture = QImage(str(export_png(tmp_path / "e.png", widget.grab())))
     ratio = widget.devicePixelRatioF()
     assert (picture.width(), picture.height()) == (320 * ratio, 200 * ratio)
     assert picture.pixelColor(100, 100).name() == "#123456"

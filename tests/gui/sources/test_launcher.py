@@ -11,9 +11,9 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import create_run
 from engine.runs.notes import change_notes, read_notes
-from gui.form.prefill_mode import Guest
 from gui.main_window import RUNS, MainWindow
 from gui.sources.launcher import Launcher, _job_written
+from gui.sources.prefill import Guest
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import a_run, job
 
