@@ -1,4 +1,4 @@
-"""The parts that are made after the first paint: the pages of the track, the devices and what feeds them."""
+"""The parts that are made after the first paint: the pages, the devices and what feeds them."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from gui.runs.page import RunsPage
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
 from gui.sources.launcher import Launcher
-from gui.sources.run_intervals import RunMarks
-from gui.sources.run_session import RunStore
+from gui.sources.run_intervals import RunIntervals
+from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings
 
 if TYPE_CHECKING:
     from gui.compare.page import ComparePage
 
 
-class Track(QObject):
+class Workspace(QObject):
     """Owns the run on screen, what watches the devices, and the launcher."""
 
     def __init__(self, settings: Settings, parent: QObject) -> None:
         super().__init__(parent)
         self._history = DeviceHistory()
         self.hosts = Hosts(settings, self)
-        self.marks = RunMarks(self)
+        self.marks = RunIntervals(self)
         self.alerts = Alerts(self)
         self.notices = DesktopNotices(self.alerts, self)
         self.devices = DevicesPanel(self._history)
-        self.store = RunStore(self)
+        self.store = RunSession(self)
         self.launcher = Launcher(self)
         self.run = RunPage(self.store)
         self.monitor = MonitorPage(self._history, self.hosts, self.marks, self.alerts, settings)

@@ -20,7 +20,7 @@ STRIP = 10
 TICK, LINE_PAD, MARGIN = 7, 5, 10
 
 
-class CutPicture(QWidget):
+class CutDiagram(QWidget):
     """The stages, the places where a cut may stand as ticks, and the cuts as handles.
 
     Signals: cut_moved(object) - the Cut after the user has moved one; automatic_wanted() - Home was pressed.

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 from engine.contract.cut import Cut
 from engine.parallel.cut import stages
 from gui.cut import cut_format
-from gui.cut.diagram import CutPicture
+from gui.cut.diagram import CutDiagram
 from gui.cut.table import MODULES, StageTable
 from gui.style import theme
 
@@ -40,7 +40,7 @@ class CutView(QWidget):
         self.balance.setObjectName("heading")
         self.whose = QLabel(wordWrap=True)
         self.whose.setObjectName("muted")
-        self.picture = CutPicture()
+        self.picture = CutDiagram()
         self.model = StageTable(self)
         self.table = QTableView()
         self.automatic = QPushButton("Automatic")

@@ -17,7 +17,7 @@ _EDGE = 4
 """Pixels free at either side."""
 
 
-class BalanceBars(QWidget):
+class ClassBalance(QWidget):
     """A row for each class, with its colour in the examples where it has one. The longest bar of each split takes the whole
     width, so that the splits compare by shape."""
 

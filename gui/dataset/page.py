@@ -25,7 +25,7 @@ from engine.contract.job import Job
 from engine.contract.preview import EPOCHS, PreviewImage
 from engine.contract.problems import Problem
 from gui.dataset import dataset_format
-from gui.dataset.class_balance import BalanceBars
+from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.renderer import Renderer
 from gui.widgets.problem_label import ProblemLabel
@@ -86,7 +86,7 @@ class DatasetPage(QWidget):
         self.examples = ExampleList(SIDE, strip=False)
         self.none = QLabel(wordWrap=True)
         self.none.setObjectName("muted")
-        self.bars = BalanceBars()
+        self.bars = ClassBalance()
         self.objects = QLabel(wordWrap=True)
         self.objects.setObjectName("muted")
         self.problems = ProblemLabel()

@@ -39,7 +39,7 @@ class _Look(NamedTuple):
     begun: float
 
 
-class SeenDisk(QObject):
+class CachedDisk(QObject):
     """Whoever asks begins with `begin` and ends with `look`; in between, None is the answer to what is not known yet.
 
     Signals: changed() - something that was asked for is known now, or is otherwise than it was.

@@ -11,7 +11,7 @@ from gui.form.field_row import FieldRow
 from gui.style import icons, theme
 
 
-class Fold(QWidget):
+class CollapsibleSection(QWidget):
     """A titled group of rows, closed at first."""
 
     def __init__(self, title: str, rows: Sequence[FieldRow]) -> None:

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 
 from engine.contract.dataset import DatasetReport, Example
 from gui.dataset import dataset_format
-from gui.dataset.class_balance import BalanceBars
+from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.style import icons, theme
 
@@ -65,7 +65,7 @@ class DatasetCard(QFrame):
         self._listing.setTabChangesFocus(True)
         self._listing.setAccessibleName("Unreadable files")
         self._listing.setFixedHeight(110)
-        self.bars = BalanceBars()
+        self.bars = ClassBalance()
         self._bars_place = QScrollArea(widgetResizable=True)
         self._bars_place.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._bars_place.setObjectName("panel")

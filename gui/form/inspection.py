@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import job_from_values
-from gui.form.cached_disk import SeenDisk
+from gui.form.cached_disk import CachedDisk
 from gui.form.dataset_card import DatasetCard
 from gui.form.field_row import FieldRow
 
@@ -31,7 +31,7 @@ class Inspection(QObject):
     wanted = Signal(object)
     changed = Signal()
 
-    def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, disk: SeenDisk, parent: QObject) -> None:
+    def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, disk: CachedDisk, parent: QObject) -> None:
         super().__init__(parent)
         self.checking = False
         self.report: DatasetReport | None = None

@@ -10,7 +10,7 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractSpinBox, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from engine.contract.job import Job
-from gui.sources.prefill import Guest
+from gui.sources.prefill import Prefill
 from gui.style import icons, theme
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _WHY_NOT = {
 }
 
 
-class GuestBand(QFrame):
+class PrefillBand(QFrame):
     """Above the form: whose job this is, and the way back to the form's own. Hidden while that is on screen.
 
     Signals: left() - the form's own job is wanted back.
@@ -73,7 +73,7 @@ class _Own:
     job: Job | None
 
 
-class Visit(QObject):
+class PrefillMode(QObject):
     """Puts guests into a form, one at a time, and brings the form's own job back as it was.
 
     Signals: devices_wanted(object) - these devices (a tuple) are to be chosen in the devices panel.
@@ -84,8 +84,8 @@ class Visit(QObject):
 
     def __init__(self, form: JobForm) -> None:
         super().__init__(form)
-        self.guest: Guest | None = None
-        self.band = GuestBand()
+        self.guest: Prefill | None = None
+        self.band = PrefillBand()
         self._form = form
         self._own: _Own | None = None
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), form)
@@ -104,7 +104,7 @@ class Visit(QObject):
         """The form's own job, on screen or not; None where what was typed makes none."""
         return self._own.job if self._own is not None else self._form.job
 
-    def begin(self, guest: Guest) -> None:
+    def begin(self, guest: Prefill) -> None:
         """Shows `guest`, in place of the form's own job or of another guest."""
         form = self._form
         if self._own is None:
@@ -141,7 +141,7 @@ class Visit(QObject):
         if inside:
             form.foot.focus_train()
 
-    def _bind_rows(self, guest: Guest | None) -> None:
+    def _bind_rows(self, guest: Prefill | None) -> None:
         for name, row in self._form.rows.items():
             if guest is None:
                 row.set_standard(row.default, "Back to the default")

@@ -16,7 +16,7 @@ _TIPS = {
 }
 
 
-class Foot(QWidget):
+class SubmitBar(QWidget):
     """Signals: at_once_wanted() - the job is to start beside the runs that are on its devices."""
 
     at_once_wanted = Signal()

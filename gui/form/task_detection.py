@@ -19,7 +19,7 @@ def sample_job() -> Job:
     return Job(dataset=str(paths.sample_dataset()), model="mnist_cnn")
 
 
-class Recognition(QObject):
+class TaskDetection(QObject):
     """Chooses the task for a new folder by what lies there, as `footplate train FOLDER` does, until the user chooses one.
 
     The sample's model, which is one for the sample alone, gives way to the task's with the first folder of the user's own.

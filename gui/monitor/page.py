@@ -24,7 +24,7 @@ from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark, PlotGroup
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
-from gui.sources.run_intervals import RunMark, RunMarks
+from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.titles import unread_words
@@ -49,7 +49,12 @@ class MonitorPage(QWidget):
     stop_run = Signal(str)
 
     def __init__(
-        self, history: DeviceHistory, hosts: Hosts, marks: RunMarks, alerts: Alerts, settings: Settings | None = None
+        self,
+        history: DeviceHistory,
+        hosts: Hosts,
+        marks: RunIntervals,
+        alerts: Alerts,
+        settings: Settings | None = None,
     ) -> None:
         super().__init__()
         self.setObjectName("panel")
@@ -255,7 +260,7 @@ class MonitorPage(QWidget):
         self._hosts.show(self.shown)
 
 
-def _marks_of(run: RunMark, origin: float) -> list[Mark]:
+def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
     """Where a run began to work and, if it has, ended, on the devices of this machine that it used."""
     if run.state == "waiting":
         return []

@@ -18,7 +18,7 @@ _NOTCH = 120
 _PANS = Qt.MouseButton.LeftButton | Qt.MouseButton.MiddleButton
 
 
-class Box(QGraphicsWidget):
+class ViewBox(QGraphicsWidget):
     """Shows `across` of the horizontal axis and `up` of the vertical one, which whoever draws in it asks for.
 
     The mouse moves the former: its wheel zooms around the pointer, and dragging pans. With pyqtgraph's box and axes, which
@@ -35,7 +35,7 @@ class Box(QGraphicsWidget):
         super().__init__()
         self.across: Range = (0.0, 1.0)
         self.up: Range = (0.0, 1.0)
-        self.setFlag(Box.GraphicsItemFlag.ItemClipsChildrenToShape)
+        self.setFlag(ViewBox.GraphicsItemFlag.ItemClipsChildrenToShape)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def show_across(self, low: float, high: float) -> None:

@@ -20,7 +20,7 @@ from gui.run.predictions.view import PredictionsView
 from gui.run.result_card import ResultCard
 from gui.run.strategy.view import StrategyView
 from gui.run.verdict_card import VerdictCard
-from gui.sources.run_session import RunStore
+from gui.sources.run_session import RunSession
 from gui.style import theme
 from gui.widgets.file_dialogs import choose, choose_target
 
@@ -35,7 +35,7 @@ _PREPARE_MS = 400
 
 
 class RunPage(QWidget):
-    """Shows what a `RunStore` follows. The plots are made a little after the page is first seen. Which of its views is shown
+    """Shows what a `RunSession` follows. The plots are made a little after the page is first seen. Which of its views is shown
     stays so from run to run.
 
     Signals:
@@ -49,7 +49,7 @@ class RunPage(QWidget):
     verdict_wanted = Signal(object, object)
     told = Signal(str, str)
 
-    def __init__(self, store: RunStore, parent: QWidget | None = None) -> None:
+    def __init__(self, store: RunSession, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)

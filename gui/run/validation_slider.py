@@ -15,7 +15,7 @@ from gui.style import theme
 _KEYS = "Left and Right go from one validation to the next, Home and End to the first and the newest"
 
 
-class MomentBar(QWidget):
+class ValidationSlider(QWidget):
     """Signals: moved(int) - another validation is looked at, by its place among those shown.
 
     Attributes: place - of the one looked at, from 0; -1 while there is none.

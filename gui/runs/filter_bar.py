@@ -10,7 +10,7 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolButton, QWidget
 
 from engine.runs.folder import RunSummary
-from gui.runs.run_filter import Wanted
+from gui.runs.run_filter import RunFilter
 from gui.titles import model_title, strategy_title
 from gui.widgets.flow_layout import FlowLayout
 
@@ -32,7 +32,7 @@ INTERRUPTED = "interrupted"
 _Choices = list[tuple[str, str]]
 
 
-class Filters(QWidget):
+class FilterBar(QWidget):
     """Its buttons `favourites` and `clear` are laid out by whoever has room for them.
 
     Signals: changed(Wanted) - other runs are asked for.
@@ -64,7 +64,7 @@ class Filters(QWidget):
         self.clear.setToolTip("Takes the search and all filters back")
         self._waiting = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._waiting.timeout.connect(self._tell)
-        self._told = Wanted()
+        self._told = RunFilter()
         self._tag_place = _labelled("Tag", self.tag)
         row = FlowLayout(self, spacing=8)
         for widget in (
@@ -88,10 +88,10 @@ class Filters(QWidget):
         self.clear.hide()
         self._tag_place.hide()
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> RunFilter:
         """What the fields ask for now."""
         days = self.period.currentData()
-        return Wanted(
+        return RunFilter(
             text=self.text.text().strip(),
             state=self.state.currentData() or "",
             model=self.model.currentData() or "",
@@ -129,7 +129,7 @@ class Filters(QWidget):
     def _tell(self) -> None:
         self._waiting.stop()
         wanted = self.wanted()
-        self.clear.setVisible(wanted != Wanted())
+        self.clear.setVisible(wanted != RunFilter())
         if wanted != self._told:
             self._told = wanted
             self.changed.emit(wanted)

@@ -10,7 +10,7 @@ from gui.titles import model_title, strategy_title, title
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RunFilter:
     """What a run must be like to be shown; what is empty asks for nothing.
 
     `text` holds words that must all occur in its name, model, dataset, strategy, state, tags, notes or id. `since` is

@@ -15,7 +15,7 @@ from engine.runs.notes import RunNotes, change_notes
 from gui.sources.background import Background, in_background
 
 
-class Notebook(QObject):
+class NotesWriter(QObject):
     """Signals:
     written(RunSummary): the run as it now stands in the list.
     failed(str): what could not be written and why, in words for the user.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Guest:
+class Prefill:
     """`said` tells what stands in the form, above it; `action` is what the button says that starts it.
 
     A guest with a `run` is gone on with in that run's folder, from its `checkpoint` (a path, "" for the start), and its

@@ -13,7 +13,7 @@ from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.resume import checkpoint_of
 from gui.format import lately
 from gui.sources.checkpoints import Checkpoint, checkpoints_of, to_fork_from
-from gui.sources.prefill import Guest
+from gui.sources.prefill import Prefill
 from gui.titles import changes_words, title
 
 MORE_EPOCHS = 5
@@ -25,11 +25,11 @@ _MOST_NAME = 120
 """Characters of a run's name at most, as in a job."""
 
 
-class NoGuest(Exception):  # noqa: N818  (a state of things more than an error)
+class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an error)
     """The run can be neither gone on with nor forked; the text says why, in words for the user."""
 
 
-def to_go_on(summary: RunSummary) -> Guest:
+def to_go_on(summary: RunSummary) -> Prefill:
     """The run's job, to go on with changed; with more epochs where it is completed. Raises NoGuest."""
     run, job = _read(summary)
     named = f"“{title(summary)}”"
@@ -39,7 +39,7 @@ def to_go_on(summary: RunSummary) -> Guest:
     begins = _from(run, checkpoint)
     if summary.state == "completed":
         anew = " The learning rate's schedule now spans all epochs." if job.schedule != "none" else ""
-        return Guest(
+        return Prefill(
             said=f"Trains {named} further {begins}. {_GREY}{anew}",
             job=shown,
             run=run,
@@ -48,7 +48,7 @@ def to_go_on(summary: RunSummary) -> Guest:
             preset={"epochs": job.epochs + MORE_EPOCHS},
             focus="epochs",
         )
-    return Guest(
+    return Prefill(
         said=f"Goes on with {named} {begins}. {_GREY}",
         job=shown,
         run=run,
@@ -57,14 +57,14 @@ def to_go_on(summary: RunSummary) -> Guest:
     )
 
 
-def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Guest:
+def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
     """The job of a new run that begins with a checkpoint of this one; without one named, with its last. Raises NoGuest."""
     run, job = _read(summary)
     found = checkpoints_of(run)
     chosen = to_fork_from(found) if checkpoint is None else next((c for c in found if c.path == checkpoint), None)
     if chosen is None:
         gone = f"its {checkpoint.name} is gone" if checkpoint is not None else "it has no checkpoint yet"
-        raise NoGuest(f"“{title(summary)}” cannot be forked: {gone}.")
+        raise CannotPrefill(f"“{title(summary)}” cannot be forked: {gone}.")
     changes: dict[str, str] = {"name": f"{summary.name[: _MOST_NAME - 5]} fork" if summary.name else ""}
     of = f"“{title(summary)}”"
     written = ", ".join(filter(None, (chosen.name, chosen.place)))
@@ -74,27 +74,27 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Guest:
     else:
         changes |= {"resume_from": str(chosen.path)}
         said = f"A new run that goes on from a checkpoint of {of} ({written}), beside it."
-    fork = Guest(said=said, job=msgspec.structs.replace(job, **changes))
+    fork = Prefill(said=said, job=msgspec.structs.replace(job, **changes))
     over = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.epochs)
     if over and not chosen.weights_alone:  # else there would be nothing left to train
         return replace(fork, preset={"epochs": job.epochs + MORE_EPOCHS}, focus="epochs")
     return fork
 
 
-def to_follow(summary: RunSummary, verdict: Verdict) -> Guest:
+def to_follow(summary: RunSummary, verdict: Verdict) -> Prefill:
     """The run's job as its verdict wants it: to be trained further where it still gets better, else as a new run. Raises
     NoGuest."""
     if verdict.code == "falling":
         return replace(to_go_on(summary), preset=dict(verdict.changes))
     said = f"A new run like “{title(summary)}”, but with {changes_words(verdict.changes)}."
-    return Guest(said=said, job=_read(summary)[1], preset=dict(verdict.changes), focus=next(iter(verdict.changes)))
+    return Prefill(said=said, job=_read(summary)[1], preset=dict(verdict.changes), focus=next(iter(verdict.changes)))
 
 
 def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
     run = RunFolder(summary.folder)
     job = run.job()
     if job is None:
-        raise NoGuest(f"The job of “{title(summary)}” cannot be read: look at {run.job_file}.")
+        raise CannotPrefill(f"The job of “{title(summary)}” cannot be read: look at {run.job_file}.")
     return run, job
 
 

@@ -24,7 +24,7 @@ _SILENT = -1
 
 
 @dataclass(frozen=True)
-class RunMark:
+class RunInterval:
     """One execution of a run: from `start`, when it came to its devices, to `end`, in seconds since the epoch; `end` is
     None while it goes on. A run that was paused or stopped and goes on has several, each with a `state`.
 
@@ -45,7 +45,7 @@ class RunMark:
         return self.end is None
 
 
-class RunMarks(QObject):
+class RunIntervals(QObject):
     """The executions of the last 24 hours and those going on, oldest first; read on a thread every few seconds.
 
     `unread` says of runs whose files could not be understood, by their ids, why; what was known of them before stands.
@@ -57,7 +57,7 @@ class RunMarks(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.marks: tuple[RunMark, ...] = ()
+        self.marks: tuple[RunInterval, ...] = ()
         self.unread: dict[str, str] = {}
         self._reader = _Reader()
         self._reading: Background | None = None
@@ -91,7 +91,7 @@ class RunMarks(QObject):
         """The processes that run the runs going on: pids, and the name of the run. Workers descend from them."""
         return {mark.supervisor: mark.name for mark in self.marks if mark.going_on and mark.supervisor is not None}
 
-    def _read(self, marks: tuple[RunMark, ...]) -> None:
+    def _read(self, marks: tuple[RunInterval, ...]) -> None:
         self._reading = None
         if (marks, self._reader.unread) != (self.marks, self.unread):
             self.marks, self.unread = marks, self._reader.unread
@@ -111,7 +111,7 @@ class _Known:
     somebody goes on with the run, or names it otherwise."""
 
     stamp: int
-    marks: tuple[RunMark, ...]
+    marks: tuple[RunInterval, ...]
 
     def still_so(self, run: RunFolder) -> bool:
         newest = self.marks[-1]
@@ -125,7 +125,7 @@ class _Reader:
         self._known: dict[Path, _Known] = {}
         self.unread: dict[str, str] = {}
 
-    def read(self) -> tuple[RunMark, ...]:
+    def read(self) -> tuple[RunInterval, ...]:
         """All marks, oldest first. Raises OSError where the runs' folder cannot be read."""
         runs = list_runs()
         present = {run.path for run in runs}
@@ -165,13 +165,13 @@ def _marks_of(run: RunFolder) -> _Known | None:
     if state not in ENDED and isinstance(last, RunFinished):
         stamp, state = _SILENT, last.outcome
     before = [
-        RunMark(summary.run_id, title(summary), each.devices, each.state, each.start, each.end)
+        RunInterval(summary.run_id, title(summary), each.devices, each.state, each.start, each.end)
         for each in told
         if each.state is not None
     ]
     devices = told[-1].devices if told else tuple(dict.fromkeys(summary.devices))
     start = told[-1].start if told else summary.started
-    newest = RunMark(summary.run_id, title(summary), devices, state, start)
+    newest = RunInterval(summary.run_id, title(summary), devices, state, start)
     if state in ENDED:
         newest = replace(newest, end=max(last.time, start) if last is not None else start)
     else:

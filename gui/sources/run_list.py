@@ -15,7 +15,7 @@ _TELL_AFTER_S = 0.1
 """What has been found by then is shown at once; each wait after it is twice as long, since every telling sorts anew."""
 
 
-class Summaries(QObject):
+class RunList(QObject):
     """Reads the runs on a thread of its own, through the index of what cannot change any more.
 
     Signals:

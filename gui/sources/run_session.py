@@ -39,7 +39,7 @@ _PARTING_S = 1.0
 """How long the end of the program waits for a command that nobody takes."""
 
 
-class RunStore(QObject):
+class RunSession(QObject):
     """Follows one run at a time. Views read `data` and `status` when told that something has changed.
 
     The past is read from the run's file in slices, then the supervisor is asked for what comes after it. Where

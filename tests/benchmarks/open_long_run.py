@@ -45,7 +45,7 @@ from engine.contract.events import (
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
 from gui.run.page import RunPage
-from gui.sources.run_session import RunStore
+from gui.sources.run_session import RunSession
 from gui.style import theme
 from tests.gui.sources.written_runs import write
 from tests.support.training_window import where
@@ -109,7 +109,7 @@ def now() -> Moment:
 def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
     """How long it took until the first curve and until all had been drawn, and the longest between two turns of the
     event loop."""
-    store = RunStore()
+    store = RunSession()
     page = RunPage(store)
     page.resize(*PAGE)
     page.show()

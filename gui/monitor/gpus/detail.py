@@ -16,7 +16,7 @@ from gui.monitor.gpus.energy import EnergyMarks
 from gui.monitor.gpus.gpu_fields import GROUPS, Group, at_place, groups, now
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.text_table import WordTable
-from gui.monitor.gpus.value_grid import Figures
+from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.group import PlotGroup
 from gui.sources.devices.gpu_states import joined
@@ -36,7 +36,7 @@ class _GroupCard(QFrame):
         super().__init__()
         self.setObjectName("card")
         self.title = title
-        self.figures = Figures()
+        self.figures = ValueGrid()
         heading = QLabel(title)
         heading.setObjectName("heading")
         layout = QVBoxLayout(self)

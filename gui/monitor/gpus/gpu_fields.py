@@ -12,7 +12,7 @@ from engine.gpus.quantities import BY_ID, THROTTLE_WORDS
 from engine.system.format import size
 from gui.format import clock, energy, number
 from gui.monitor.gpus.energy import Used
-from gui.monitor.gpus.value_grid import Figure
+from gui.monitor.gpus.value_grid import LabelledValue
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.sources.devices import device_format
 from gui.sources.devices.history import DeviceHistory
@@ -29,7 +29,7 @@ class Group:
     """A part of all that a GPU tells; `title` is one of `GROUPS`."""
 
     title: str
-    figures: tuple[Figure, ...]
+    figures: tuple[LabelledValue, ...]
 
 
 def lines_of(tells: Callable[[str], bool]) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def at_place(history: DeviceHistory, key: str, place: float) -> Read:
     return read
 
 
-def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Figure]:
+def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[LabelledValue]:
     """The figures of a tile, the most important first."""
     gpu = each.gpu
     pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
@@ -116,7 +116,7 @@ def groups(each: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
     return [Group(title, figures) for title, figures in told if figures]
 
 
-Told = Iterable[Figure | None]
+Told = Iterable[LabelledValue | None]
 
 
 def _work(gpu: Gpu, read: Read) -> Told:
@@ -218,12 +218,14 @@ def _identity(each: WatchedGpu) -> Told:
     yield _text("cuda", "CUDA", each.cuda, "The newest CUDA that the driver supports.")
 
 
-def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> Figure | None:
+def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabelledValue | None:
     value = read(quantity)
     return None if value is None else _figure(label, quantity, BY_ID[quantity].write(value), key=key)
 
 
-def _of_highest(label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = "") -> Figure | None:
+def _of_highest(
+    label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = ""
+) -> LabelledValue | None:
     """ "41.2 of 140.4 GiB"."""
     value, kind = read(quantity), BY_ID[quantity]
     if value is None:
@@ -237,7 +239,7 @@ def _of_highest(label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "
 
 def _temperature(
     label: str, quantity: str, read: Read, highest: float | None, *, key: str = "", more: str = ""
-) -> Figure | None:
+) -> LabelledValue | None:
     value = read(quantity)
     if value is None:
         return None
@@ -245,55 +247,59 @@ def _temperature(
     return _figure(label, quantity, BY_ID[quantity].write(value), key=key, more=more, alarming=too_hot)
 
 
-def _figure(label: str, quantity: str, text: str, *, key: str = "", more: str = "", alarming: bool = False) -> Figure:
+def _figure(
+    label: str, quantity: str, text: str, *, key: str = "", more: str = "", alarming: bool = False
+) -> LabelledValue:
     meaning = f"{BY_ID[quantity].meaning} {more}".strip()
     color = (lambda: line_color(key, quantity)) if key else None
-    return Figure(quantity, label, text, meaning, color, alarming)
+    return LabelledValue(quantity, label, text, meaning, color, alarming)
 
 
-def _both_ways(label: str, link: str, read: Read) -> Figure | None:
+def _both_ways(label: str, link: str, read: Read) -> LabelledValue | None:
     """ "↓ 1.20 ↑ 0.40 GB/s" of the quantities "…_received_…" and "…_sent_…"."""
     received, sent = read(f"{link}_received_bytes_per_s"), read(f"{link}_sent_bytes_per_s")
     if received is None and sent is None:
         return None
     ways = [f"{sign} {number(1e-9 * way, 2)}" for sign, way in (("↓", received), ("↑", sent)) if way is not None]
-    return Figure(link, label, f"{' '.join(ways)} GB/s", "What the GPU receives (↓) and sends (↑).")
+    return LabelledValue(link, label, f"{' '.join(ways)} GB/s", "What the GPU receives (↓) and sends (↑).")
 
 
-def _energy(used: Used | None) -> Figure | None:
+def _energy(used: Used | None) -> LabelledValue | None:
     if used is None:
         return None
     since = clock(used.since)
     meaning = f"Energy used since {since}, when counting began; it can be begun anew from the menu."
-    return Figure("energy", f"Energy since {since[:5]}", energy(used.joules), meaning)
+    return LabelledValue("energy", f"Energy since {since[:5]}", energy(used.joules), meaning)
 
 
-def _text(name: str, label: str, text: str, meaning: str = "") -> Figure | None:
-    return Figure(name, label, text, meaning) if text else None
+def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue | None:
+    return LabelledValue(name, label, text, meaning) if text else None
 
 
-def _number(name: str, label: str, value: float | None, unit: str, meaning: str, *, bad: bool = False) -> Figure | None:
+def _number(
+    name: str, label: str, value: float | None, unit: str, meaning: str, *, bad: bool = False
+) -> LabelledValue | None:
     """`bad` numbers alarm unless they are 0."""
     if value is None:
         return None
-    return Figure(name, label, f"{value:,.0f} {unit}".strip(), meaning, alarming=bad and value > 0)
+    return LabelledValue(name, label, f"{value:,.0f} {unit}".strip(), meaning, alarming=bad and value > 0)
 
 
-def _bytes(name: str, label: str, value: int | None, meaning: str) -> Figure | None:
-    return None if value is None else Figure(name, label, size(value, "GiB"), meaning)
+def _bytes(name: str, label: str, value: int | None, meaning: str) -> LabelledValue | None:
+    return None if value is None else LabelledValue(name, label, size(value, "GiB"), meaning)
 
 
-def _of(name: str, label: str, value: int | None, highest: int | None, meaning: str) -> Figure | None:
+def _of(name: str, label: str, value: int | None, highest: int | None, meaning: str) -> LabelledValue | None:
     if value is None:
         return None
-    return Figure(name, label, f"{value} of {highest}" if highest is not None else f"{value}", meaning)
+    return LabelledValue(name, label, f"{value} of {highest}" if highest is not None else f"{value}", meaning)
 
 
 def _flag(
     name: str, label: str, value: bool | None, said: tuple[str, str], meaning: str, *, bad: bool = False
-) -> Figure | None:
+) -> LabelledValue | None:
     """`said` is how True and False are written."""
-    return None if value is None else Figure(name, label, said[not value], meaning, alarming=bad and value)
+    return None if value is None else LabelledValue(name, label, said[not value], meaning, alarming=bad and value)
 
 
 def _reserved(gpu: Gpu) -> str:

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QLabel, QMen
 from gui.monitor.gpus.energy import EnergyMarks
 from gui.monitor.gpus.gpu_fields import at_place, now, tile_figures
 from gui.monitor.gpus.gpu_plot import GpuPlot
-from gui.monitor.gpus.value_grid import Figures
+from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.group import PlotGroup
 from gui.sources.devices.gpu_states import joined
@@ -65,7 +65,7 @@ class Tile(QFrame):
         self.who.hide()
         self.who.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.state = ElidedLabel()
-        self.figures = Figures(most_rows=1)
+        self.figures = ValueGrid(most_rows=1)
         self.plot = GpuPlot(each.title, group, dense=True)
         self.setFocusProxy(self.plot)
         self._more = _Arrow()

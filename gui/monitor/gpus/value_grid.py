@@ -20,7 +20,7 @@ _MARK = 10
 
 
 @dataclass(frozen=True)
-class Figure:
+class LabelledValue:
     """One number in words. `meaning` is shown on hover; `color` is that of its line in a graph beside."""
 
     id: str
@@ -31,7 +31,7 @@ class Figure:
     alarming: bool = False
 
 
-class Figures(QWidget):
+class ValueGrid(QWidget):
     """Figures in columns, as many as there is room for; each keeps the room that its longest form took.
 
     The height follows; with `most_rows`, those that come last are left out where there is no room for all.
@@ -39,7 +39,7 @@ class Figures(QWidget):
 
     def __init__(self, most_rows: int | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.figures: tuple[Figure, ...] = ()
+        self.figures: tuple[LabelledValue, ...] = ()
         self._most_rows = most_rows
         self._faded = False
         self._widest: dict[str, int] = {}
@@ -51,7 +51,7 @@ class Figures(QWidget):
         theme.notifier.changed.connect(self.update)
 
     @property
-    def shown(self) -> tuple[Figure, ...]:
+    def shown(self) -> tuple[LabelledValue, ...]:
         """Those that there is room for."""
         return self.figures[: self._count]
 
@@ -59,7 +59,7 @@ class Figures(QWidget):
     def row_height(self) -> int:
         return self._label_metrics.height() + self._value_metrics.height() + 3
 
-    def show_figures(self, figures: Sequence[Figure], faded: bool = False) -> None:
+    def show_figures(self, figures: Sequence[LabelledValue], faded: bool = False) -> None:
         """`faded` figures are old ones."""
         now = tuple(figures)
         if now == self.figures and faded == self._faded:
@@ -76,7 +76,7 @@ class Figures(QWidget):
             self._arrange()
             self.update()
 
-    def figure_at(self, where: QPoint) -> Figure | None:
+    def figure_at(self, where: QPoint) -> LabelledValue | None:
         return next((figure for figure, rect in self._placed() if rect.contains(where)), None)
 
     def words(self) -> str:
@@ -145,7 +145,7 @@ class Figures(QWidget):
         self._value_metrics = QFontMetrics(self._value_font)
         self._label_metrics = QFontMetrics(self._label_font)
 
-    def _needed(self, figure: Figure) -> int:
+    def _needed(self, figure: LabelledValue) -> int:
         mark = 0 if figure.color is None else _MARK + 4
         label = mark + self._label_metrics.horizontalAdvance(figure.label)
         return max(label, self._value_metrics.horizontalAdvance(figure.text))
@@ -173,7 +173,7 @@ class Figures(QWidget):
     def _rows(self) -> int:
         return -(-self._count // len(self._columns)) if self._columns else 1
 
-    def _placed(self) -> list[tuple[Figure, QRect]]:
+    def _placed(self) -> list[tuple[LabelledValue, QRect]]:
         lefts = [0, *accumulate(width + GAP for width in self._columns)]
         height = self.row_height
         placed = []

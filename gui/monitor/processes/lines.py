@@ -10,7 +10,7 @@ from typing import TypeVar
 from engine.contract.devices import Gpu, GpuProcess, ProcessKind, Snapshot, gpu_title
 from gui.sources.devices import device_format
 from gui.sources.devices.history import device_key
-from gui.sources.run_intervals import RunMark
+from gui.sources.run_intervals import RunInterval
 from gui.titles import gpu_names, listed
 
 Number = TypeVar("Number", int, float)
@@ -51,12 +51,12 @@ class Line:
     started: float | None = None
     running_s: int | None = None
     command: str = ""
-    run: RunMark | None = None
+    run: RunInterval | None = None
     note: str = ""
 
 
 def lines_of(
-    host: str, snapshot: Snapshot, runs: Iterable[RunMark], name_of: NameOf, *, tree: bool = True
+    host: str, snapshot: Snapshot, runs: Iterable[RunInterval], name_of: NameOf, *, tree: bool = True
 ) -> list[Line]:
     """The lines of one host, groups before what stands under them; no groups unless it is a `tree`.
 
@@ -74,7 +74,7 @@ def lines_of(
     return _with_notes(lines, going_on)
 
 
-def sharing(lines: Sequence[Line], runs: Iterable[RunMark]) -> str:
+def sharing(lines: Sequence[Line], runs: Iterable[RunInterval]) -> str:
     """Who else computes on the GPUs that this user's runs hold, a sentence for each run; "" for nobody."""
     strangers = _strangers(lines)
     titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}
@@ -103,7 +103,7 @@ class _Family:
     `uses` are by pid; a process that holds several GPUs is listed by each.
     """
 
-    def __init__(self, host: str, gpus: Iterable[Gpu], runs: Iterable[RunMark]) -> None:
+    def __init__(self, host: str, gpus: Iterable[Gpu], runs: Iterable[RunInterval]) -> None:
         self._host = host
         self._supervisors = {run.supervisor: run for run in runs if run.supervisor is not None}
         self.uses: dict[int, list[_Use]] = {}
@@ -116,7 +116,7 @@ class _Family:
             if process.ancestors and self._nearest(process) is None and self.run(process) is None
         )
 
-    def run(self, process: GpuProcess) -> RunMark | None:
+    def run(self, process: GpuProcess) -> RunInterval | None:
         """The run that a process, or what started it, belongs to."""
         return next((self._supervisors[pid] for pid in self._lineage(process) if pid in self._supervisors), None)
 
@@ -176,7 +176,7 @@ def _flat_title(line: Line) -> str:
     return line.title if line.run is None else f"{line.title} · run {line.run.name}"
 
 
-def _groups(lines: Sequence[Line], runs: Iterable[RunMark], name_of: NameOf) -> list[Line]:
+def _groups(lines: Sequence[Line], runs: Iterable[RunInterval], name_of: NameOf) -> list[Line]:
     """A line for each run and each parent that processes have in common."""
     by_key = {line.key: line for line in lines}
     by_id = {run.run_id: run for run in runs}
@@ -193,7 +193,7 @@ def _groups(lines: Sequence[Line], runs: Iterable[RunMark], name_of: NameOf) -> 
     ]
 
 
-def _group_line(key: Key, members: Sequence[Line], run: RunMark | None, name_of: NameOf) -> Line:
+def _group_line(key: Key, members: Sequence[Line], run: RunInterval | None, name_of: NameOf) -> Line:
     first = members[0]
     users = {member.user for member in members}
     held = {device: title for member in members for device, title in zip(member.devices, member.gpus, strict=True)}
@@ -220,7 +220,7 @@ def _group_line(key: Key, members: Sequence[Line], run: RunMark | None, name_of:
     )
 
 
-def _group_title(host: str, pid: int | None, count: int, run: RunMark | None, name_of: NameOf) -> str:
+def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None, name_of: NameOf) -> str:
     """ "Run flowers (2)", "torchrun (4)": with how many processes stand under it."""
     if run is not None:
         return f"Run {run.name} ({count})"
@@ -228,7 +228,7 @@ def _group_title(host: str, pid: int | None, count: int, run: RunMark | None, na
     return f"{name or 'Same parent'} ({count})"
 
 
-def _with_notes(lines: Sequence[Line], runs: Iterable[RunMark]) -> list[Line]:
+def _with_notes(lines: Sequence[Line], runs: Iterable[RunInterval]) -> list[Line]:
     strangers = _strangers(lines)
     held = {device: run for run in runs for device in run.devices}
     noted = []

@@ -43,7 +43,7 @@ from gui.monitor.processes.termination import EndingBar, why_not
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import device_key
 from gui.sources.devices.hosts import Hosts
-from gui.sources.run_intervals import RunMarks
+from gui.sources.run_intervals import RunIntervals
 from gui.widgets.elided_label import ElidedLabel
 
 ASKING_S = 5.0
@@ -68,7 +68,7 @@ class ProcessesView(QWidget):
 
     stop_run = Signal(str)
 
-    def __init__(self, hosts: Hosts, marks: RunMarks, parent: QWidget | None = None) -> None:
+    def __init__(self, hosts: Hosts, marks: RunIntervals, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._hosts = hosts
         self._marks = marks

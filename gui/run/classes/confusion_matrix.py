@@ -29,7 +29,7 @@ _STEPS = {
 }
 
 
-class ConfusionPicture(QWidget):
+class ConfusionMatrix(QWidget):
     """A row for each true class, a column for each class found. A cell is as full as its share of its row, and says it where
     there is room; right ones have a frame. Arrow keys and the pointer choose a cell, which is told in words.
 

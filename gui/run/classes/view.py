@@ -22,9 +22,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gui.run.classes.confusion_matrix import ConfusionPicture
+from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.classes.table import ClassTable, ConfusionCsv, MeasuresCsv
-from gui.run.validation_slider import MomentBar
+from gui.run.validation_slider import ValidationSlider
 from gui.sources.background import in_background
 from gui.sources.export import Table, write_csv
 from gui.sources.run_data import RunData
@@ -52,7 +52,7 @@ class ClassesView(QWidget):
         self._data = RunData()
         self._active = False
         self._shown: tuple[object, ...] = ()
-        self.moments = MomentBar()
+        self.moments = ValidationSlider()
         self.headline = ElidedLabel()
         self.headline.setObjectName("heading")
         self.filter = QLineEdit(clearButtonEnabled=True)
@@ -62,7 +62,7 @@ class ClassesView(QWidget):
         self._filter_label.setObjectName("muted")
         self._filter_label.setBuddy(self.filter)
         self.table = ClassTable()
-        self.matrix = ConfusionPicture()
+        self.matrix = ConfusionMatrix()
         self.cell = ElidedLabel()
         self.cell.setObjectName("muted")
         self.save = self._save_button()

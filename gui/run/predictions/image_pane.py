@@ -92,7 +92,7 @@ class Zoom(QObject):
         self.set(1.0, QPointF(0.5, 0.5))
 
 
-class PicturePane(QWidget):
+class ImagePane(QWidget):
     """One picture, as large as there is room, or in words why there is none.
 
     The wheel and + and - zoom, dragging and Shift with the arrows pan, a double click and 0 show the whole picture. Other

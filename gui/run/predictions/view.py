@@ -10,9 +10,9 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QStackedWidget, QToolButton, 
 
 from engine.contract.events import PredictedSample
 from engine.contract.legend import LegendEntry
-from gui.run.predictions.image_pane import PicturePane, Zoom, read_picture
+from gui.run.predictions.image_pane import ImagePane, Zoom, read_picture
 from gui.run.predictions.sample_strip import SampleStrip
-from gui.run.validation_slider import MomentBar
+from gui.run.validation_slider import ValidationSlider
 from gui.sources.run_data import RunData
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.legend import Legend
@@ -33,10 +33,10 @@ class PredictionsView(QWidget):
         self._active = False
         self._shown: tuple[object, ...] = ()
         self._legend: tuple[LegendEntry, ...] = ()
-        self.moments = MomentBar()
+        self.moments = ValidationSlider()
         self.zoom = Zoom(self)
-        self.truth = PicturePane("Truth", self.zoom)
-        self.prediction = PicturePane("Prediction", self.zoom)
+        self.truth = ImagePane("Truth", self.zoom)
+        self.prediction = ImagePane("Prediction", self.zoom)
         self.name = ElidedLabel()
         self.name.setObjectName("muted")
         self.truth_words, self.prediction_words = ElidedLabel(), ElidedLabel()

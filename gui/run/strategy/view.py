@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 from engine.contract.events import Planned
 from engine.parallel.cut import stages
 from gui.cut import cut_format
-from gui.cut.diagram import CutPicture
+from gui.cut.diagram import CutDiagram
 from gui.run.strategy import rank_bars, schedule
 from gui.run.strategy.rank_bars import RankBars
 from gui.run.strategy.schedule import SchedulePicture
@@ -23,7 +23,7 @@ class StrategyView(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.cut = CutPicture(read_only=True)
+        self.cut = CutDiagram(read_only=True)
         self.schedule = SchedulePicture()
         self.ranks = RankBars()
         self._shown: tuple[Planned, tuple[str, ...]] | None = None

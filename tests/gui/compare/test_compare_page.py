@@ -277,12 +277,12 @@ def test_that_runs_are_compared_from_the_list_and_left_with_escape(
     runs = [run_of(40, name=name) for name in ("left", "right")]
     window = open_window()
     qtbot.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.ControlModifier)
-    track = window.track
-    assert track is not None
-    track.runs.compare_wanted.emit([run.run_id for run in runs])
+    workspace = window.workspace
+    assert workspace is not None
+    workspace.runs.compare_wanted.emit([run.run_id for run in runs])
     page = window.pages.currentWidget()
     assert isinstance(page, ComparePage)
     qtbot.waitUntil(lambda: len(page.runs) == 2, timeout=SOON_MS)
     assert {run.summary.run_id for run in page.runs.values()} == {run.run_id for run in runs}
     qtbot.keyClick(page, Qt.Key.Key_Escape)
-    assert window.pages.currentWidget() is track.runs
+    assert window.pages.currentWidget() is workspace.runs

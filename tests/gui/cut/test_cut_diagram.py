@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.cut import Cut
 from engine.parallel.cut import automatic, reachable
-from gui.cut.diagram import CutPicture
+from gui.cut.diagram import CutDiagram
 from gui.cut.geometry import lay_out
 from gui.cut.table import COLUMNS, StageTable
 from gui.cut.view import CutView
@@ -138,7 +138,7 @@ def test_that_fewer_stages_leave_no_handle_behind(view: CutView) -> None:
 
 
 def test_that_a_read_only_picture_has_no_handles(styled: QApplication, qtbot: QtBot) -> None:
-    picture = CutPicture(read_only=True)
+    picture = CutDiagram(read_only=True)
     qtbot.addWidget(picture)
     picture.show_cut(a_cut(), TITLES)
     assert picture.handles == []
@@ -151,7 +151,7 @@ def test_that_each_stage_is_painted_in_its_devices_colour(
     styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, dark: bool, width: int
 ) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: dark)
-    picture = CutPicture()
+    picture = CutDiagram()
     qtbot.addWidget(picture)
     picture.resize(width, 200)
     picture.show_cut(a_cut(("block1", "block3"), UUIDS[:3]), ("GPU 0", "GPU 1", "GPU 2"))

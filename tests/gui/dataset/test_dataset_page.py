@@ -26,7 +26,7 @@ from engine.system.paths import sample_dataset
 from engine.tasks import TASKS
 from engine.training.dataloaders import image_loader, normalisation
 from gui.dataset import dataset_format
-from gui.dataset.class_balance import BalanceBars
+from gui.dataset.class_balance import ClassBalance
 from gui.dataset.page import DatasetPage
 
 
@@ -232,7 +232,7 @@ def test_that_without_a_dataset_it_is_said_what_to_do(page: DatasetPage, report:
 
 def test_that_classes_have_the_colours_that_they_have_in_the_examples(styled: QApplication, qtbot: QtBot) -> None:
     def colours(report: DatasetReport) -> set[str]:
-        bars = BalanceBars()
+        bars = ClassBalance()
         qtbot.addWidget(bars)
         bars.resize(300, 200)
         bars.show_report(report)
@@ -245,7 +245,7 @@ def test_that_classes_have_the_colours_that_they_have_in_the_examples(styled: QA
 
 
 def test_that_bars_are_as_long_as_classes_are_frequent_in_each_split(styled: QApplication, qtbot: QtBot) -> None:
-    bars = BalanceBars()
+    bars = ClassBalance()
     qtbot.addWidget(bars)
     bars.show_report(REPORT)
     assert [(bars.share(row, 0), bars.share(row, 1)) for row in range(3)] == [(1.0, 0.5), (0.25, 1.0), (0.0, 0.125)]

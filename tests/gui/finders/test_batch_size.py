@@ -99,17 +99,17 @@ def test_that_the_form_leads_to_the_page_and_its_size_back_into_the_form(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
     window = open_window()
-    assert window.track is not None
+    assert window.workspace is not None
     window.form.set_job(JOB)
     qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
     window.form.find_buttons["batch_size"].click()
-    page = window.track.finders["batch_size"]
+    page = window.workspace.finders["batch_size"]
     assert window.pages.currentWidget() is page
     assert page.child.running
     page.child.cancel()
     page.child.done.emit(FOUND)
     page.use.click()
-    assert window.pages.currentWidget() is window.track.run
+    assert window.pages.currentWidget() is window.workspace.run
     assert window.form.rows["batch_size"].value() == 256
     assert window.form.find_buttons["batch_size"].hasFocus()
 

@@ -155,14 +155,14 @@ def test_that_the_form_leads_to_a_rate_and_the_rate_back_into_the_form(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
     window = open_window()
-    assert window.track is not None
+    assert window.workspace is not None
     window.form.set_job(JOB)
     qtbot.waitUntil(window.form.train.isEnabled, timeout=20_000)
     window.form.find_buttons["learning_rate"].click()
-    page = window.track.finders["learning_rate"]
+    page = window.workspace.finders["learning_rate"]
     assert window.pages.currentWidget() is page
     qtbot.waitUntil(lambda: page.found is not None, timeout=SOON_MS)
     rate = page.chosen()
     page.use.click()
-    assert window.pages.currentWidget() is window.track.run
+    assert window.pages.currentWidget() is window.workspace.run
     assert window.form.rows["learning_rate"].value() == rate

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import Kind, RealDisk
-from gui.form.cached_disk import SeenDisk
+from gui.form.cached_disk import CachedDisk
 
 
 def test_that_a_look_asked_for_during_another_follows_it(
@@ -29,7 +29,7 @@ def test_that_a_look_asked_for_during_another_follows_it(
     monkeypatch.setattr(RealDisk, "kind", slow)
     path = tmp_path / "dataset"
     parent = QObject()
-    disk = SeenDisk(parent)
+    disk = CachedDisk(parent)
     disk.kind(str(path))
     disk.look()
     assert seen.wait(10)

@@ -12,7 +12,7 @@ from engine.contract.idle_fields import idle_fields
 from engine.contract.job import Job
 from engine.contract.recipes import save_recipe
 from gui.form.form import JobForm
-from gui.sources.prefill import Guest
+from gui.sources.prefill import Prefill
 from tests.gui.sources.written_runs import a_run
 
 
@@ -94,14 +94,14 @@ def test_that_another_runs_job_keeps_what_has_no_effect_in_it(form: JobForm, pic
     )  # fmt: skip
     job = run.job()
     assert job is not None
-    guest = Guest(said="Goes on", job=job, run=run)
-    form.visit.begin(guest)
+    guest = Prefill(said="Goes on", job=job, run=run)
+    form.prefill_mode.begin(guest)
     form.set_devices(job.devices)
     assert guest.changes(form.values()) == {}
     change(form, strategy="ddp")
     assert guest.changes(form.values()) == {"strategy": "ddp"}
     assert form.rows["bucket_mib"].value() == 8.0
-    form.visit.begin(Guest(said="A fork", job=job))
+    form.prefill_mode.begin(Prefill(said="A fork", job=job))
     form.judge()
     assert form.job == job
     change(form, optimizer="adamw")

@@ -19,7 +19,7 @@ from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
 from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
-from gui.sources.prefill import Guest
+from gui.sources.prefill import Prefill
 from tests.gui.sources.written_runs import a_run
 
 
@@ -199,16 +199,16 @@ def test_that_another_runs_job_is_left_as_it_is_and_a_fork_takes_a_recipe_once(b
     run = a_run(8, "paused", dataset=str(pictures), model="mnist_cnn", epochs=4, recipe="fine-tune", mixup=0.7)
     job = run.job()
     assert job is not None
-    begun.visit.begin(Guest(said="Goes on", job=job, run=run, action="Resume"))
+    begun.prefill_mode.begin(Prefill(said="Goes on", job=job, run=run, action="Resume"))
     begun.set_report(report(50))
     assert begun.job is not None
     assert (begun.job.recipe, begun.job.mixup, begun.job.optimizer) == ("fine-tune", 0.7, "sgd")
     assert begun.rows["recipe"].locked != ""
     begun.recipes._save("Theirs", "")
-    begun.visit.begin(Guest(said="A fork", job=msgspec.structs.replace(job, recipe="theirs")))
+    begun.prefill_mode.begin(Prefill(said="A fork", job=msgspec.structs.replace(job, recipe="theirs")))
     begun.judge()
     assert begun.rows["recipe"].editor.control.currentText() == "Theirs"
-    begun.visit.begin(Guest(said="A fork", job=job))
+    begun.prefill_mode.begin(Prefill(said="A fork", job=job))
     begun.judge()
     assert (begun.job.recipe, begun.job.mixup, begun.job.epochs) == ("fine-tune", 0.7, 4)
     choose(begun, "pytorch-ddp-tutorial")
@@ -216,7 +216,7 @@ def test_that_another_runs_job_is_left_as_it_is_and_a_fork_takes_a_recipe_once(b
     change(begun, batch_size=64)
     assert begun.job.learning_rate == 0.001
     begun.set_report(report())
-    begun.visit.end()
+    begun.prefill_mode.end()
     assert begun.values() == own
     assert mark(begun, "Training") == "● 1 changed"
     assert begun.rows["optimizer"].standard == "adamw"

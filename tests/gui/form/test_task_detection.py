@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.data.inspection.inspector import inspect
 from gui.form.form import JobForm
 from gui.form.task_detection import sample_job
-from gui.sources.prefill import Guest
+from gui.sources.prefill import Prefill
 from tests.support.masks import make_masked
 
 
@@ -93,7 +93,7 @@ def test_that_a_report_without_a_format_of_another_task_changes_nothing(form: Jo
 
 
 def test_that_another_runs_job_stays_as_it_was_whatever_its_folder(form: JobForm, masks: Path, qtbot: QtBot) -> None:
-    form.visit.begin(Guest(said="Like that run", job=sample_job()))
+    form.prefill_mode.begin(Prefill(said="Like that run", job=sample_job()))
     form.set_dataset(str(masks))
     look_through(form, qtbot)
     assert model_and_task(form) == (sample_job().model, "classification")

@@ -13,7 +13,7 @@ from gui.monitor.page import MonitorPage
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
 from gui.sources.devices.sampler import SamplerProcess
-from gui.sources.run_intervals import RunMarks
+from gui.sources.run_intervals import RunIntervals
 from gui.sources.settings import Settings
 from tests.gui.monitor.watching import Watching
 
@@ -29,7 +29,7 @@ def watching(styled: QApplication, qtbot: QtBot, tmp_path: Path, sampler_options
     """The Monitor page, as large as it is in a window of 1440 by 900 without the panels at its sides."""
     settings = Settings(tmp_path / "settings")
     local = SamplerProcess(arguments=["-m", "engine.gpus", *sampler_options]) if sampler_options else None
-    history, hosts, marks = DeviceHistory(), Hosts(settings, local=local), RunMarks()
+    history, hosts, marks = DeviceHistory(), Hosts(settings, local=local), RunIntervals()
     alerts = Alerts(folder=tmp_path / "settings")
     page = MonitorPage(history, hosts, marks, alerts, settings)
     qtbot.addWidget(page)

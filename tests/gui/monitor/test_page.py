@@ -25,7 +25,7 @@ from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark
 from gui.plots.plot import LinePlot
 from gui.sources.devices.history import device_key
-from gui.sources.run_intervals import RunMark
+from gui.sources.run_intervals import RunInterval
 from gui.sources.settings import Settings
 from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
 
@@ -119,9 +119,9 @@ def test_that_a_zoomed_page_stays_and_a_button_leads_back(watching: Watching, qt
 def test_that_runs_are_marked_where_they_began_and_ended(watching: Watching) -> None:
     watching.see(full_gpu(0), full_gpu(1))
     watching.marks.marks = (
-        RunMark("r1", "flowers", (full_gpu(0).uuid,), "finished", START - 50, START - 20),
-        RunMark("r2", "birds", (full_gpu(1).uuid,), "running", START - 10),
-        RunMark("r3", "cars", (), "waiting", START - 5),
+        RunInterval("r1", "flowers", (full_gpu(0).uuid,), "finished", START - 50, START - 20),
+        RunInterval("r2", "birds", (full_gpu(1).uuid,), "running", START - 10),
+        RunInterval("r3", "cars", (), "waiting", START - 5),
     )
     watching.marks.changed.emit()
     watching.page.refresh()
@@ -142,9 +142,9 @@ def test_that_a_run_is_marked_on_the_devices_that_it_used_alone(watching: Watchi
         watching.see(full_gpu(0), full_gpu(1), at=second)
         watching.see(full_gpu(0), at=second, host="ws2")
     watching.marks.marks = (
-        RunMark("r1", "flowers", (full_gpu(1).uuid,), "running", START + 10),
-        RunMark("r2", "birds", ("cpu",), "running", START + 20),
-        RunMark("r3", "cars", (full_gpu(0).uuid, full_gpu(1).uuid), "running", START + 30),
+        RunInterval("r1", "flowers", (full_gpu(1).uuid,), "running", START + 10),
+        RunInterval("r2", "birds", ("cpu",), "running", START + 20),
+        RunInterval("r3", "cars", (full_gpu(0).uuid, full_gpu(1).uuid), "running", START + 30),
     )
     watching.marks.changed.emit()
     watching.page.refresh()

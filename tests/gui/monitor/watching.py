@@ -13,7 +13,7 @@ from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.monitor.page import MonitorPage
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
-from gui.sources.run_intervals import RunMarks
+from gui.sources.run_intervals import RunIntervals
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 
 START = 1_700_000_000.0
@@ -87,7 +87,7 @@ class Watching:
 
     hosts: Hosts
     history: DeviceHistory
-    marks: RunMarks
+    marks: RunIntervals
     alerts: Alerts
     page: MonitorPage
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
 from gui.run.page import RunPage
-from gui.sources.run_session import RunStore
+from gui.sources.run_session import RunSession
 from tests.gui.sources.written_runs import a_run
 
 LONG_MS = 120_000
@@ -21,7 +21,7 @@ LONG_MS = 120_000
 @pytest.fixture
 def page(styled: QApplication, qtbot: QtBot) -> Iterator[RunPage]:
     """A page that shows a run that has failed."""
-    store = RunStore()
+    store = RunSession()
     made = RunPage(store)
     qtbot.addWidget(made)
     made.resize(900, 700)

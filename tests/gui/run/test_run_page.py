@@ -22,7 +22,7 @@ from gui.run.loading_code import loading_code
 from gui.run.log_view import LogView
 from gui.run.page import RunPage
 from gui.sources.run_data import Line
-from gui.sources.run_session import RunStore
+from gui.sources.run_session import RunSession
 from gui.style import theme
 from tests.gui.sources.written_runs import a_run, job, story, write
 
@@ -31,7 +31,7 @@ Open = Callable[[RunFolder], RunPage]
 
 @pytest.fixture
 def page(styled: QApplication, qtbot: QtBot) -> RunPage:
-    store = RunStore()
+    store = RunSession()
     made = RunPage(store)
     store.setParent(made)
     qtbot.addWidget(made, before_close_func=lambda _page: store.close())

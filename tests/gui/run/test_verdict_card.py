@@ -90,18 +90,18 @@ def test_that_the_button_puts_a_run_like_this_one_into_the_form_with_the_changes
 ) -> None:
     run = ended(OVERFITTED, name="ants", seed=7)
     window = open_window()
-    assert window.track is not None
+    assert window.workspace is not None
     window.show_run(run)
-    card = window.track.run.verdict
+    card = window.workspace.run.verdict
     qtbot.waitUntil(card.use.isVisible, timeout=10_000)
     card.use.click()
-    visit = window.form.visit
-    qtbot.waitUntil(lambda: visit.guest is not None)
-    assert visit.band.text.text() == "A new run like “ants”, but with augmentation light."
+    prefill_mode = window.form.prefill_mode
+    qtbot.waitUntil(lambda: prefill_mode.guest is not None)
+    assert prefill_mode.band.text.text() == "A new run like “ants”, but with augmentation light."
     values = window.form.values()
     assert (values["augmentation"], values["seed"]) == ("light", 7)
     assert window.form.rows["augmentation"].editor.control.isVisible(), "its group is open"
-    assert visit.action == "Train"
+    assert prefill_mode.action == "Train"
 
 
 def test_that_a_run_that_still_got_better_is_put_into_the_form_to_be_trained_further(
@@ -109,14 +109,14 @@ def test_that_a_run_that_still_got_better_is_put_into_the_form_to_be_trained_fur
 ) -> None:
     run = ended(FALLING)
     window = open_window()
-    assert window.track is not None
+    assert window.workspace is not None
     window.show_run(run)
-    card = window.track.run.verdict
+    card = window.workspace.run.verdict
     qtbot.waitUntil(card.use.isVisible, timeout=10_000)
     card.use.click()
-    visit = window.form.visit
-    qtbot.waitUntil(lambda: visit.guest is not None)
-    assert visit.guest is not None
-    assert visit.guest.run is not None
-    assert visit.guest.run.path == run.path
-    assert (visit.action, window.form.values()["epochs"]) == ("Train further", 10)
+    prefill_mode = window.form.prefill_mode
+    qtbot.waitUntil(lambda: prefill_mode.guest is not None)
+    assert prefill_mode.guest is not None
+    assert prefill_mode.guest.run is not None
+    assert prefill_mode.guest.run.path == run.path
+    assert (prefill_mode.action, window.form.values()["epochs"]) == ("Train further", 10)

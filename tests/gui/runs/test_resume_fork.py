@@ -18,8 +18,8 @@ from gui.runs.model import STATE
 from gui.runs.page import RunsPage
 from gui.sources.active_runs import runs_ahead
 from gui.sources.checkpoints import checkpoints_of
-from gui.sources.prefill import Guest
-from gui.sources.resume_fork import NoGuest, to_fork, to_go_on
+from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import CannotPrefill, to_fork, to_go_on
 from tests.gui.runs.conftest import Refresh, column, select
 from tests.gui.sources.written_runs import a_run, job, write
 
@@ -199,7 +199,7 @@ def test_that_a_run_that_cannot_be_forked_says_why(page: RunsPage, refresh: Refr
     with qtbot.waitSignal(page.told) as told:
         page.acts.fork.trigger()
     assert told.args[0] == "“early” cannot be forked: it has no checkpoint yet."
-    with pytest.raises(NoGuest, match=r"its best\.pt is gone"):
+    with pytest.raises(CannotPrefill, match=r"its best\.pt is gone"):
         to_fork(summary(run), run.checkpoints / "best.pt")
     run.job_file.write_text("no = [ job")
     with qtbot.waitSignal(page.told) as told:
@@ -221,7 +221,7 @@ def test_that_each_checkpoint_has_a_button_that_forks_from_it(page: RunsPage, re
     tree.setCurrentItem(item)
     with qtbot.waitSignal(page.guest_wanted) as invited:
         qtbot.keyClick(tree, Qt.Key.Key_Return)
-    guest: Guest = invited.args[0]
+    guest: Prefill = invited.args[0]
     assert guest.job.resume_from == str(run.checkpoints / OLDER)
 
 

@@ -13,7 +13,7 @@ from engine.runs.folder import create_run
 from engine.runs.notes import change_notes, read_notes
 from gui.main_window import RUNS, MainWindow
 from gui.sources.launcher import Launcher, _job_written
-from gui.sources.prefill import Guest
+from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import a_run, job
 
@@ -65,24 +65,24 @@ def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
 ) -> None:
     run = a_run(8, "paused", dataset=str(pictures), epochs=9)
     window = open_window()
-    assert window.track is not None
-    runs = window.track.runs
+    assert window.workspace is not None
+    runs = window.workspace.runs
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.model.rowCount() == 1)
     runs.table.selectRow(0)
     window.header.job.setChecked(False)
     runs.acts.change.trigger()
-    qtbot.waitUntil(lambda: window.form.visit.guest is not None)
-    guest = window.form.visit.guest
-    assert isinstance(guest, Guest)
+    qtbot.waitUntil(lambda: window.form.prefill_mode.guest is not None)
+    guest = window.form.prefill_mode.guest
+    assert isinstance(guest, Prefill)
     assert guest.job.epochs == 9
     assert window.form.isVisible()
     assert window.form.rows["dataset"].value() == str(pictures)
     run.job_file.write_text("no = [ job")
     runs.acts.resume.trigger()
     qtbot.waitUntil(lambda: "job.toml" in window.message.text())
-    assert window.form.visit.guest is guest
+    assert window.form.prefill_mode.guest is guest
     window.close()
     kept = Settings().last_job()
     assert kept is not None
-    assert (kept.epochs, kept.dataset) == (60, window.form.visit.own_job.dataset)  # type: ignore[union-attr]
+    assert (kept.epochs, kept.dataset) == (60, window.form.prefill_mode.own_job.dataset)  # type: ignore[union-attr]

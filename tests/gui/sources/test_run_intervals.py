@@ -15,19 +15,19 @@ from engine.contract.events import PhaseChanged, RunFinished, Waiting
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from engine.runs.notes import change_notes
 from engine.system import paths
-from gui.sources.run_intervals import RunMarks
+from gui.sources.run_intervals import RunIntervals
 from tests.gui.sources.devices.snapshots import UUIDS
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job, story, write
 
 
 @pytest.fixture
-def marks(qtbot: QtBot) -> Iterator[RunMarks]:
-    made = RunMarks()
+def marks(qtbot: QtBot) -> Iterator[RunIntervals]:
+    made = RunIntervals()
     yield made
     made.stop()
 
 
-def read(marks: RunMarks, qtbot: QtBot) -> None:
+def read(marks: RunIntervals, qtbot: QtBot) -> None:
     with qtbot.waitSignal(marks.changed, timeout=20_000):
         marks.refresh()
 
@@ -48,7 +48,7 @@ def going_on(**changes: object) -> RunFolder:
     return run
 
 
-def test_that_a_run_that_has_ended_has_a_beginning_and_an_end(marks: RunMarks, qtbot: QtBot) -> None:
+def test_that_a_run_that_has_ended_has_a_beginning_and_an_end(marks: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(40, "failed", cause="a fault", name="flowers", devices=(UUIDS[0], "cpu", "cpu"))
     summary = run.summary()
     read(marks, qtbot)
@@ -64,7 +64,7 @@ def test_that_a_run_that_has_ended_has_a_beginning_and_an_end(marks: RunMarks, q
     assert marks.supervisors() == {}
 
 
-def test_that_a_run_going_on_holds_its_gpus_until_it_ends(marks: RunMarks, qtbot: QtBot) -> None:
+def test_that_a_run_going_on_holds_its_gpus_until_it_ends(marks: RunIntervals, qtbot: QtBot) -> None:
     run = going_on(name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu"))
     read(marks, qtbot)
     assert marks.holding() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
@@ -77,7 +77,7 @@ def test_that_a_run_going_on_holds_its_gpus_until_it_ends(marks: RunMarks, qtbot
     assert (marks.marks[0].state, marks.marks[0].going_on) == ("stopped", False)
 
 
-def test_that_a_killed_run_ended_with_its_last_word(marks: RunMarks, qtbot: QtBot) -> None:
+def test_that_a_killed_run_ended_with_its_last_word(marks: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(40, None)
     run.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere"))
     last = run.last_event()
@@ -86,7 +86,7 @@ def test_that_a_killed_run_ended_with_its_last_word(marks: RunMarks, qtbot: QtBo
     assert (marks.marks[0].state, marks.marks[0].end) == ("interrupted", last.time)
 
 
-def test_that_runs_of_long_ago_are_no_marks_and_new_ones_come_in_order(marks: RunMarks, qtbot: QtBot) -> None:
+def test_that_runs_of_long_ago_are_no_marks_and_new_ones_come_in_order(marks: RunIntervals, qtbot: QtBot) -> None:
     old = a_run(40, None, name="old")
     old.events_file.unlink()
     old.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="unix:/nowhere"))
@@ -103,7 +103,7 @@ def test_that_runs_of_long_ago_are_no_marks_and_new_ones_come_in_order(marks: Ru
 
 
 def test_that_folders_are_looked_at_by_themselves_once_started(
-    marks: RunMarks, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    marks: RunIntervals, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     marks._timer.setInterval(50)
     marks.start()
@@ -113,7 +113,7 @@ def test_that_folders_are_looked_at_by_themselves_once_started(
     assert not marks._timer.isActive()
 
 
-def test_that_being_told_twice_reads_twice(marks: RunMarks, qtbot: QtBot) -> None:
+def test_that_being_told_twice_reads_twice(marks: RunIntervals, qtbot: QtBot) -> None:
     a_run(8, name="first")
     with qtbot.waitSignal(marks.changed, timeout=20_000):
         marks.refresh()
@@ -122,7 +122,7 @@ def test_that_being_told_twice_reads_twice(marks: RunMarks, qtbot: QtBot) -> Non
     qtbot.waitUntil(lambda: len(marks.marks) == 2, timeout=20_000)
 
 
-def test_that_a_home_that_cannot_be_read_has_no_marks(marks: RunMarks, qtbot: QtBot) -> None:
+def test_that_a_home_that_cannot_be_read_has_no_marks(marks: RunIntervals, qtbot: QtBot) -> None:
     a_run(8, name="first")
     read(marks, qtbot)
     folder = paths.runs_folder()
@@ -133,7 +133,7 @@ def test_that_a_home_that_cannot_be_read_has_no_marks(marks: RunMarks, qtbot: Qt
 
 
 def test_that_a_run_whose_files_lead_astray_keeps_its_marks_and_the_others_are_read_on(
-    marks: RunMarks, qtbot: QtBot
+    marks: RunIntervals, qtbot: QtBot
 ) -> None:
     damaged, empty = a_run(40, None, name="damaged"), going_on(name="empty")
     read(marks, qtbot)
@@ -151,7 +151,7 @@ def test_that_a_run_whose_files_lead_astray_keeps_its_marks_and_the_others_are_r
     assert not marks.unread
 
 
-def test_that_a_run_that_is_named_otherwise_has_marks_of_that_name(marks: RunMarks, qtbot: QtBot) -> None:
+def test_that_a_run_that_is_named_otherwise_has_marks_of_that_name(marks: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(40, name="flowers")
     read(marks, qtbot)
     change_notes(run.path, name="roses")
@@ -159,7 +159,7 @@ def test_that_a_run_that_is_named_otherwise_has_marks_of_that_name(marks: RunMar
     assert [mark.name for mark in marks.marks] == ["roses"]
 
 
-def test_that_every_execution_of_a_run_has_a_beginning_and_an_end_of_its_own(marks: RunMarks, qtbot: QtBot) -> None:
+def test_that_every_execution_of_a_run_has_a_beginning_and_an_end_of_its_own(marks: RunIntervals, qtbot: QtBot) -> None:
     now = time.time()
     run = create_run(job(name="flowers"))
     first = list(story(job(devices=(UUIDS[0],)), 40, "paused", begun=now - 9000))
@@ -176,7 +176,7 @@ def test_that_every_execution_of_a_run_has_a_beginning_and_an_end_of_its_own(mar
     assert {(mark.run_id, mark.name) for mark in marks.marks} == {(run.run_id, "flowers")}
 
 
-def test_that_a_paused_run_holds_nothing_until_it_goes_on(marks: RunMarks, qtbot: QtBot) -> None:
+def test_that_a_paused_run_holds_nothing_until_it_goes_on(marks: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(20, "paused", name="flowers", devices=(UUIDS[0],))
     read(marks, qtbot)
     assert (marks.marks[0].state, marks.holding()) == ("paused", {})
@@ -196,7 +196,7 @@ def test_that_a_paused_run_holds_nothing_until_it_goes_on(marks: RunMarks, qtbot
 
 
 def test_that_a_run_in_line_holds_nothing_and_begins_when_it_comes_to_its_devices(
-    marks: RunMarks, qtbot: QtBot
+    marks: RunIntervals, qtbot: QtBot
 ) -> None:
     now = time.time()
     started, *rest = story(job(devices=(UUIDS[0],)), 40, None, begun=now - 100)

@@ -17,14 +17,14 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import ENCODE, StepMetrics
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
-from gui.sources.run_session import RunStore
+from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import Supervised, wait_until
 from tests.gui.sources.written_runs import a_run, job, story, write
 
 
 @pytest.fixture
-def store(qtbot: QtBot) -> Iterator[RunStore]:
-    made = RunStore()
+def store(qtbot: QtBot) -> Iterator[RunSession]:
+    made = RunSession()
     yield made
     made.finish()  # as the window does: no thread is to answer to what is gone
     made.close()
@@ -50,7 +50,7 @@ def begin(started: list[Supervised], behaviour: str, world_size: int = 1) -> Sup
     return started[-1]
 
 
-def loaded(store: RunStore, qtbot: QtBot, run: RunFolder) -> None:
+def loaded(store: RunSession, qtbot: QtBot, run: RunFolder) -> None:
     store.open(run)
     qtbot.waitUntil(lambda: not store.loading, timeout=20_000)
 
@@ -60,7 +60,7 @@ def loaded(store: RunStore, qtbot: QtBot, run: RunFolder) -> None:
     [("completed", "Completed"), ("stopped", "Stopped"), ("failed", "Failed"), (None, "Interrupted")],
 )
 def test_that_a_past_run_opens_with_its_full_curves(
-    store: RunStore, qtbot: QtBot, outcome: str | None, word: str
+    store: RunSession, qtbot: QtBot, outcome: str | None, word: str
 ) -> None:
     run = a_run(500, outcome)  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
@@ -72,7 +72,7 @@ def test_that_a_past_run_opens_with_its_full_curves(
     assert not store.active
 
 
-def test_that_all_of_a_log_is_told_as_soon_as_it_has_been_read(store: RunStore, qtbot: QtBot) -> None:
+def test_that_all_of_a_log_is_told_as_soon_as_it_has_been_read(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20_000, None)
     shown: list[int] = []
     store.changed.connect(lambda: shown.append(len(store.data.steps.step)))
@@ -81,7 +81,7 @@ def test_that_all_of_a_log_is_told_as_soon_as_it_has_been_read(store: RunStore, 
     assert shown == sorted(shown)
 
 
-def test_that_opening_another_run_shows_nothing_of_the_one_before(store: RunStore, qtbot: QtBot) -> None:
+def test_that_opening_another_run_shows_nothing_of_the_one_before(store: RunSession, qtbot: QtBot) -> None:
     loaded(store, qtbot, a_run(100))
     with qtbot.waitSignal(store.opened):
         store.open(a_run(7))
@@ -90,7 +90,7 @@ def test_that_opening_another_run_shows_nothing_of_the_one_before(store: RunStor
     assert len(store.data.steps.loss) == 7
 
 
-def test_that_lines_of_a_newer_footplate_and_a_torn_end_are_passed_over(store: RunStore, qtbot: QtBot) -> None:
+def test_that_lines_of_a_newer_footplate_and_a_torn_end_are_passed_over(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, None)
     with run.events_file.open("ab") as stream:
         stream.write(b'{"type":"from the future","n":900}\n{"type":"log","n":901,"te')
@@ -100,7 +100,7 @@ def test_that_lines_of_a_newer_footplate_and_a_torn_end_are_passed_over(store: R
     assert store.status.word == "Interrupted"
 
 
-def test_that_a_long_log_never_holds_up_the_window(store: RunStore, qtbot: QtBot) -> None:
+def test_that_a_long_log_never_holds_up_the_window(store: RunSession, qtbot: QtBot) -> None:
     run = create_run(job())
     step = StepMetrics(
         n=1,
@@ -132,7 +132,7 @@ def test_that_a_long_log_never_holds_up_the_window(store: RunStore, qtbot: QtBot
 
 
 def test_that_a_run_is_followed_live_and_stops_when_told(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
@@ -150,7 +150,7 @@ def test_that_a_run_is_followed_live_and_stops_when_told(
 
 
 def test_that_a_run_is_asked_to_read_with_more_loader_workers(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     store.open(begin(supervise, "forever").run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0, timeout=20_000)
@@ -162,7 +162,7 @@ def test_that_a_run_is_asked_to_read_with_more_loader_workers(
 
 @pytest.mark.parametrize(("asked", "outcome"), [("stop", "stopped"), ("pause", "paused")])
 def test_that_a_run_asked_before_it_can_be_reached_does_as_it_was_asked(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised], asked: str, outcome: str
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised], asked: str, outcome: str
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
@@ -172,7 +172,7 @@ def test_that_a_run_asked_before_it_can_be_reached_does_as_it_was_asked(
 
 
 def test_that_a_supervisor_that_is_killed_leaves_an_interrupted_run(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
@@ -184,7 +184,7 @@ def test_that_a_supervisor_that_is_killed_leaves_an_interrupted_run(
     assert store.status.text.startswith("Interrupted after")
 
 
-def test_that_a_failing_run_tells_its_cause(store: RunStore, qtbot: QtBot, supervise: list[Supervised]) -> None:
+def test_that_a_failing_run_tells_its_cause(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     one = begin(supervise, "raise")
     store.open(one.run)
     with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
@@ -194,12 +194,12 @@ def test_that_a_failing_run_tells_its_cause(store: RunStore, qtbot: QtBot, super
 
 
 def test_that_two_stores_see_the_same_run_and_one_that_comes_late_sees_it_all(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 10, timeout=20_000)
-    late = RunStore()
+    late = RunSession()
     try:
         late.open(one.run)
         qtbot.waitUntil(lambda: len(late.data.steps.loss) > 10, timeout=20_000)
@@ -212,7 +212,9 @@ def test_that_two_stores_see_the_same_run_and_one_that_comes_late_sees_it_all(
         late.close()
 
 
-def test_that_letting_go_of_a_run_leaves_it_running(store: RunStore, qtbot: QtBot, supervise: list[Supervised]) -> None:
+def test_that_letting_go_of_a_run_leaves_it_running(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2, timeout=20_000)
@@ -222,7 +224,7 @@ def test_that_letting_go_of_a_run_leaves_it_running(store: RunStore, qtbot: QtBo
 
 
 def test_that_a_flood_arrives_whole_though_the_window_reads_slowly(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     """The supervisor spares a slow reader some step metrics; the file has them."""
     one = begin(supervise, "flood 60000")
@@ -236,7 +238,7 @@ def test_that_a_flood_arrives_whole_though_the_window_reads_slowly(
 
 
 def test_that_changes_are_told_at_most_ten_times_a_second(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     one = begin(supervise, "forever")
     told: list[float] = []
@@ -248,7 +250,9 @@ def test_that_changes_are_told_at_most_ten_times_a_second(
     assert min(gaps) > 0.09
 
 
-def test_that_a_run_without_a_reachable_supervisor_is_followed_through_its_file(store: RunStore, qtbot: QtBot) -> None:
+def test_that_a_run_without_a_reachable_supervisor_is_followed_through_its_file(
+    store: RunSession, qtbot: QtBot
+) -> None:
     events = list(story(job(), 12, "completed"))
     run = create_run(Job(dataset="/data/flowers"))
     write(run.events_file, events[:10])
@@ -261,7 +265,7 @@ def test_that_a_run_without_a_reachable_supervisor_is_followed_through_its_file(
     assert len(store.data.steps.loss) == 12
 
 
-def test_that_a_run_that_somebody_goes_on_with_is_followed_on_by_itself(store: RunStore, qtbot: QtBot) -> None:
+def test_that_a_run_that_somebody_goes_on_with_is_followed_on_by_itself(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, "stopped")
     loaded(store, qtbot, run)
     last = store.data.last_n
@@ -275,7 +279,7 @@ def test_that_a_run_that_somebody_goes_on_with_is_followed_on_by_itself(store: R
     assert store.data.executions == 2
 
 
-def test_that_the_run_that_is_shown_already_is_not_opened_anew(store: RunStore, qtbot: QtBot) -> None:
+def test_that_the_run_that_is_shown_already_is_not_opened_anew(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, "stopped")
     loaded(store, qtbot, run)
     data = store.data
@@ -285,7 +289,7 @@ def test_that_the_run_that_is_shown_already_is_not_opened_anew(store: RunStore, 
 
 
 def test_that_a_run_that_has_just_been_started_is_starting_until_it_has_a_supervisor(
-    store: RunStore, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    store: RunSession, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = a_run(20, "paused")
     loaded(store, qtbot, run)
@@ -302,7 +306,7 @@ def test_that_a_run_that_has_just_been_started_is_starting_until_it_has_a_superv
     qtbot.waitUntil(lambda: store.status.text == "Failed: a fault", timeout=4000)
 
 
-def test_that_a_run_that_is_taken_away_stays_on_screen_as_it_was(store: RunStore, qtbot: QtBot) -> None:
+def test_that_a_run_that_is_taken_away_stays_on_screen_as_it_was(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, "completed")
     loaded(store, qtbot, run)
     qtbot.waitUntil(store._watch.isActive, timeout=5000)
@@ -316,7 +320,7 @@ def test_that_a_run_that_is_taken_away_stays_on_screen_as_it_was(store: RunStore
 
 
 def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised], monkeypatch: pytest.MonkeyPatch
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
@@ -345,7 +349,7 @@ def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
 
 
 def test_that_a_run_in_line_says_whom_it_waits_for_and_leaves_the_line_when_stopped(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     ahead = begin(supervise, "forever")
     qtbot.waitUntil(lambda: ahead.run.state() == "running", timeout=20_000)
@@ -361,7 +365,7 @@ def test_that_a_run_in_line_says_whom_it_waits_for_and_leaves_the_line_when_stop
 
 
 def test_that_a_run_in_line_trains_once_its_devices_are_free(
-    store: RunStore, qtbot: QtBot, supervise: list[Supervised]
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     ahead = begin(supervise, "forever")
     qtbot.waitUntil(lambda: ahead.run.state() == "running", timeout=20_000)
@@ -373,7 +377,7 @@ def test_that_a_run_in_line_trains_once_its_devices_are_free(
     assert len(store.data.steps.step) == 40
 
 
-def test_that_stopping_a_past_run_or_none_does_nothing(store: RunStore, qtbot: QtBot) -> None:
+def test_that_stopping_a_past_run_or_none_does_nothing(store: RunSession, qtbot: QtBot) -> None:
     store.stop()
     assert store.status.word == "Idle"
     loaded(store, qtbot, a_run(8))

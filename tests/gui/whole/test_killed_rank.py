@@ -27,14 +27,14 @@ def log_of(window: MainWindow) -> str:
 
 def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> list[psutil.Process]:
     """Has a run train that starts again so often, and answers its workers once it has told of a step."""
-    assert window.track is not None
+    assert window.workspace is not None
     workers = next(box for box in window.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
     workers.setValue(2)
     for field, value in (("strategy", "ddp"), ("epochs", 10_000), ("restarts", restarts)):
         window.form.rows[field].set_value(value)
     qtbot.waitUntil(window.form.train.isEnabled, timeout=SOON_MS)
     qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
-    store = window.track.store
+    store = window.workspace.store
     qtbot.waitUntil(lambda: len(store.data.steps.step) > 0, timeout=SOON_MS)
     assert store.data.started is not None
     supervisor = psutil.Process(store.data.started.supervisor_pid)
@@ -62,21 +62,21 @@ def test_that_a_run_whose_rank_was_killed_trains_on_and_says_why_it_started_agai
 ) -> None:
     window = open_window()
     ranks = trains_on_two_workers(window, qtbot, restarts=1)
-    assert window.track is not None
-    track, data = window.track, window.track.store.data
+    assert window.workspace is not None
+    workspace, data = window.workspace, window.workspace.store.data
     qtbot.waitUntil(lambda: "last" in data.checkpoints, timeout=SOON_MS)
     words: list[str] = []
-    track.store.changed.connect(lambda: words.append(track.store.status.word))
+    workspace.store.changed.connect(lambda: words.append(workspace.store.status.word))
     next(rank for rank in ranks if rank.name() == "footplate-w1").kill()
     qtbot.waitUntil(lambda: len(data.restarts) == 1 and NAMED in log_of(window), timeout=SOON_MS)
     told, begun_at = len(data.steps.step), data.restarts[0].step
     qtbot.waitUntil(lambda: data.plan is not None and data.plan.from_step > 0, timeout=SOON_MS)
-    qtbot.waitUntil(lambda: track.store.status.word == "Running" and data.step > (begun_at or 0), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: workspace.store.status.word == "Running" and data.step > (begun_at or 0), timeout=SOON_MS)
     assert set(words) <= {"Running", "Restarting"}
     assert "Restarting" in words
     assert told > 0
     assert (np.diff(data.steps.step.values) > 0).all()
-    remarks = [line.text() for line in track.run.header.remarks.findChildren(QLabel) if line.isVisible()]
+    remarks = [line.text() for line in workspace.run.header.remarks.findChildren(QLabel) if line.isVisible()]
     assert any(text.startswith(f"Restarted once at step {begun_at:,}: {NAMED}") for text in remarks)
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: window.status.status.text().startswith("Stopped"), timeout=SOON_MS)

@@ -51,8 +51,8 @@ def monitor(open_window: Callable[[], MainWindow], nvml: NvmlStub) -> Callable[[
         window = open_window()
         assert PAGES[MONITOR] == "Monitor"
         window.header.show_page(MONITOR)
-        assert window.track is not None
-        return window, window.track.monitor
+        assert window.workspace is not None
+        return window, window.workspace.monitor
 
     return show
 
@@ -83,8 +83,8 @@ def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
     hanging.touch()
     qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.troubles), timeout=PATIENCE_MS)
     assert "old numbers" in tiles[uuid_of(0)].state.text()
-    assert window.track is not None
-    assert "NVML is not answering" in texts(window.track.devices)
+    assert window.workspace is not None
+    assert "NVML is not answering" in texts(window.workspace.devices)
     hanging.unlink()
     qtbot.waitUntil(lambda: not page.troubles.isVisible(), timeout=PATIENCE_MS)
     pulse.stop()
@@ -115,8 +115,8 @@ def test_that_a_library_that_hangs_for_thirty_seconds_is_told_of_all_along_and_b
     qtbot.waitUntil(is_over, timeout=PATIENCE_MS)
     assert silent_s == sorted(silent_s)
     assert silent_s[-1] >= 25
-    assert window.track is not None
-    assert "NVML is not answering" in texts(window.track.devices)
+    assert window.workspace is not None
+    assert "NVML is not answering" in texts(window.workspace.devices)
     last = tiles[uuid_of(0)].figures.words()
     hanging.unlink()
     qtbot.waitUntil(lambda: not page.troubles.isVisible(), timeout=10_000)
@@ -153,5 +153,5 @@ def test_that_a_lost_gpu_keeps_its_tile_and_raises_an_alert(
     qtbot.waitUntil(lambda: "Lost since" in tiles[uuid_of(1)].state.text(), timeout=PATIENCE_MS)
     assert "Use" in tiles[uuid_of(1)].figures.words()
     qtbot.waitUntil(page.alert_banner.isVisible, timeout=PATIENCE_MS)
-    assert window.track is not None
-    assert [alert.kind for alert in window.track.alerts.in_force] == ["lost"]
+    assert window.workspace is not None
+    assert [alert.kind for alert in window.workspace.alerts.in_force] == ["lost"]

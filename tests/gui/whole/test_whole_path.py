@@ -37,16 +37,16 @@ def press_train(window: MainWindow, qtbot: QtBot, epochs: int) -> RunFolder:
     """Presses Train as a user does, and answers the run that this started."""
     window.form.rows["epochs"].set_value(epochs)
     ready(window, qtbot)
-    assert window.track is not None
-    with qtbot.waitSignal(window.track.launcher.started, timeout=SOON_MS, raising=False) as started:
+    assert window.workspace is not None
+    with qtbot.waitSignal(window.workspace.launcher.started, timeout=SOON_MS, raising=False) as started:
         qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
     assert started.args is not None, f"{status(window)}; {window.form.foot.reason.text()}"
     return started.args[0]
 
 
 def points(window: MainWindow) -> int:
-    assert window.track is not None
-    return len(window.track.store.data.steps.step)
+    assert window.workspace is not None
+    return len(window.workspace.store.data.steps.step)
 
 
 def wait_for_status(window: MainWindow, word: str, qtbot: QtBot) -> None:
@@ -55,12 +55,12 @@ def wait_for_status(window: MainWindow, word: str, qtbot: QtBot) -> None:
 
 def look_at_its_views(window: MainWindow) -> None:
     """What a run tells of its classes and predicts is on screen after it."""
-    assert window.track is not None
-    page = window.track.run
+    assert window.workspace is not None
+    page = window.workspace.run
     page.header.tabs.setCurrentIndex(CLASSES)
     assert page.classes.table.rows.rowCount() == 10
     assert page.classes.matrix.isVisible()
-    assert len(window.track.store.data.looks.predicted) == 2
+    assert len(window.workspace.store.data.looks.predicted) == 2
     page.header.tabs.setCurrentIndex(PREDICTIONS)
     assert page.predictions.strip.count() == 8
     for step in (0, -1):

@@ -35,22 +35,22 @@ def test_that_a_killed_run_is_resumed_from_the_list(open_window: Callable[[], Ma
     first.close()
     assert killed.state() == "interrupted"
     window = ready(open_window(), qtbot)
-    assert window.track is not None
+    assert window.workspace is not None
     qtbot.waitUntil(lambda: "1 run was interrupted" in window.message.text(), timeout=SOON_MS)
     window.header.show_page(RUNS)
     resume = next(
         button
-        for button in window.track.runs.interrupted.findChildren(QPushButton)
+        for button in window.workspace.runs.interrupted.findChildren(QPushButton)
         if button.accessibleName().startswith("Resume")
     )
     before = window.form.job
     last_before = max(event.step for event in killed.events() if isinstance(event, CheckpointSaved))
-    with qtbot.waitSignal(window.track.launcher.started, timeout=SOON_MS):
+    with qtbot.waitSignal(window.workspace.launcher.started, timeout=SOON_MS):
         qtbot.mouseClick(resume, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: len(executions(killed)) == 2 and steps(executions(killed)[1]) != [], timeout=SOON_MS)
     assert window.form.job == before
     assert steps(executions(killed)[1])[0] > last_before  # it did not begin anew
-    runs = window.track.runs
+    runs = window.workspace.runs
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.interrupted.count == 0, timeout=SOON_MS)
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
@@ -77,15 +77,15 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
 
     page.acts.change.trigger()
     form = window.form
-    qtbot.waitUntil(lambda: form.visit.guest is not None, timeout=SOON_MS)
-    assert f"step {paused_at:,} (last.pt" in form.visit.band.text.text()
+    qtbot.waitUntil(lambda: form.prefill_mode.guest is not None, timeout=SOON_MS)
+    assert f"step {paused_at:,} (last.pt" in form.prefill_mode.band.text.text()
     form.rows["strategy"].set_value("ddp")
-    assert window.track is not None
-    window.track.devices.set_selection(("cpu", "cpu"))
+    assert window.workspace is not None
+    window.workspace.devices.set_selection(("cpu", "cpu"))
     few = paused_at // 12 + 3  # the sample's epochs have 11 steps
     form.rows["epochs"].set_value(few)
     started(window, form.train, qtbot)
-    assert form.visit.guest is None
+    assert form.prefill_mode.guest is None
     assert (form.rows["epochs"].value(), form.devices) == (own_epochs, ("cpu",))
     qtbot.waitUntil(lambda: run.state() == "completed", timeout=SOON_MS)
     wait_for_the_end(run, qtbot)
@@ -119,9 +119,9 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
 
 def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBot) -> RunsPage:
     """The list of runs with `run` chosen, once it is listed as `state`."""
-    assert window.track is not None
+    assert window.workspace is not None
     window.header.show_page(RUNS)
-    page = window.track.runs
+    page = window.workspace.runs
 
     def listed() -> bool:
         row = page.model.row(run.run_id)
@@ -136,9 +136,9 @@ def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBo
 
 def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
     """The run that a press of `button` starts."""
-    assert window.track is not None
+    assert window.workspace is not None
     qtbot.waitUntil(button.isEnabled, timeout=SOON_MS)
-    with qtbot.waitSignal(window.track.launcher.started, timeout=SOON_MS) as signal:
+    with qtbot.waitSignal(window.workspace.launcher.started, timeout=SOON_MS) as signal:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     assert signal.args is not None
     return signal.args[0]

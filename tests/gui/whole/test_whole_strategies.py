@@ -19,16 +19,16 @@ PIPELINE = {"strategy": "pipeline", "pipeline_schedule": "1f1b", "microbatches":
 
 def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
     """Trains `job` to its end; answers what the run's page shows of its strategy."""
-    assert window.track is not None
+    assert window.workspace is not None
     window.form.set_job(job)
-    window.track.devices.set_selection(job.devices)
+    window.workspace.devices.set_selection(job.devices)
     qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.devices == job.devices)
     qtbot.waitUntil(window.form.train.isEnabled, timeout=SOON_MS)
-    with qtbot.waitSignal(window.track.launcher.started, timeout=SOON_MS):
+    with qtbot.waitSignal(window.workspace.launcher.started, timeout=SOON_MS):
         window.form.train.click()
     qtbot.waitUntil(lambda: window.status.status.text().startswith("Completed"), timeout=SOON_MS)
-    qtbot.waitUntil(lambda: not window.track.run.strategy.isHidden(), timeout=5000)  # type: ignore[union-attr]
-    return window.track.run.strategy
+    qtbot.waitUntil(lambda: not window.workspace.run.strategy.isHidden(), timeout=5000)  # type: ignore[union-attr]
+    return window.workspace.run.strategy
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,6 @@ def test_that_who_waits_for_whom_is_shown_for_data_parallel_ranks(
     assert seen.headline("ranks")
     assert "Rank 1 · CPU worker 1: compute" in seen.ranks.accessibleDescription()
     assert not seen.cut.isVisibleTo(seen)
-    assert window.track is not None
-    shares = [line.text for line in window.track.store.data.lines if line.text.startswith("Shares of each batch")]
+    assert window.workspace is not None
+    shares = [line.text for line in window.workspace.store.data.lines if line.text.startswith("Shares of each batch")]
     assert len(shares) <= 1  # none where both were measured to be equally fast

@@ -7,9 +7,9 @@ from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.monitor.gpus.value_grid import GAP, Figure, Figures, columns_for
+from gui.monitor.gpus.value_grid import GAP, LabelledValue, ValueGrid, columns_for
 
-FEW = tuple(Figure(f"f{n}", f"Label {n}", f"{n} W", f"Meaning {n}") for n in range(6))
+FEW = tuple(LabelledValue(f"f{n}", f"Label {n}", f"{n} W", f"Meaning {n}") for n in range(6))
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def place(styled: QApplication, qtbot: QtBot) -> QWidget:
     return made
 
 
-def put(figures: Figures, place: QWidget) -> Figures:
+def put(figures: ValueGrid, place: QWidget) -> ValueGrid:
     layout = place.layout()
     assert layout is not None
     layout.addWidget(figures)
@@ -42,7 +42,7 @@ def test_that_a_column_is_as_wide_as_the_widest_in_it() -> None:
 
 
 def test_that_what_has_no_room_is_left_out_from_the_end(place: QWidget, qtbot: QtBot) -> None:
-    figures = put(Figures(most_rows=1), place)
+    figures = put(ValueGrid(most_rows=1), place)
     figures.show_figures(FEW)
     place.resize(220, 300)
     qtbot.waitUntil(lambda: figures.width() < 220)
@@ -53,7 +53,7 @@ def test_that_what_has_no_room_is_left_out_from_the_end(place: QWidget, qtbot: Q
 
 
 def test_that_without_a_limit_all_are_shown_and_the_height_follows(place: QWidget, qtbot: QtBot) -> None:
-    figures = put(Figures(), place)
+    figures = put(ValueGrid(), place)
     figures.show_figures(FEW)
     place.resize(150, 400)
     assert figures.shown == FEW
@@ -61,11 +61,11 @@ def test_that_without_a_limit_all_are_shown_and_the_height_follows(place: QWidge
 
 
 def test_that_a_figure_keeps_the_room_of_its_longest_form(place: QWidget) -> None:
-    figures = put(Figures(most_rows=1), place)
-    figures.show_figures([Figure("a", "", "1,000 W"), Figure("b", "", "5 W")])
+    figures = put(ValueGrid(most_rows=1), place)
+    figures.show_figures([LabelledValue("a", "", "1,000 W"), LabelledValue("b", "", "5 W")])
     figures.grab()
     at = next(x for x in range(400) if (found := figures.figure_at(QPoint(x, 5))) is not None and found.id == "b")
-    figures.show_figures([Figure("a", "", "1 W"), Figure("b", "", "5 W")])
+    figures.show_figures([LabelledValue("a", "", "1 W"), LabelledValue("b", "", "5 W")])
     found = figures.figure_at(QPoint(at, 5))
     assert found is not None
     assert found.id == "b"
@@ -74,7 +74,7 @@ def test_that_a_figure_keeps_the_room_of_its_longest_form(place: QWidget) -> Non
 
 
 def test_that_a_figure_that_comes_or_goes_moves_the_rest(place: QWidget) -> None:
-    figures = put(Figures(most_rows=2), place)
+    figures = put(ValueGrid(most_rows=2), place)
     figures.show_figures(FEW)
     figures.show_figures(FEW[1:])
     assert figures.shown == FEW[1:]
@@ -84,7 +84,7 @@ def test_that_a_figure_that_comes_or_goes_moves_the_rest(place: QWidget) -> None
 
 
 def test_that_no_figures_are_no_fault(place: QWidget) -> None:
-    figures = put(Figures(most_rows=1), place)
+    figures = put(ValueGrid(most_rows=1), place)
     figures.show_figures(FEW)
     figures.show_figures(())
     figures.grab()

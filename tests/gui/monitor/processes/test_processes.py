@@ -18,14 +18,14 @@ from gui.monitor.processes.lines import lines_of, sharing
 from gui.monitor.processes.model import COLUMNS, SORT_ROLE, ProcessModel
 from gui.monitor.processes.view import ASKING_S, ProcessesView
 from gui.sources.devices.hosts import Hosts
-from gui.sources.run_intervals import RunMark, RunMarks
+from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.sources.settings import Settings
 from tests.gui.monitor.machines import GIB, NOW, numbered, process, see
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.support.nvml_profiles import FOREIGN, MACHINES
 from tests.support.nvml_stub import NvmlStub
 
-RUN = RunMark("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0], UUIDS[1]), "running", NOW - 60, supervisor=700)
+RUN = RunInterval("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0], UUIDS[1]), "running", NOW - 60, supervisor=700)
 Row = tuple[int, str]
 
 
@@ -37,12 +37,12 @@ def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
 
 
 @pytest.fixture
-def marks(qtbot: QtBot) -> RunMarks:
-    return RunMarks()
+def marks(qtbot: QtBot) -> RunIntervals:
+    return RunIntervals()
 
 
 @pytest.fixture
-def view(styled: QApplication, qtbot: QtBot, hosts: Hosts, marks: RunMarks) -> ProcessesView:
+def view(styled: QApplication, qtbot: QtBot, hosts: Hosts, marks: RunIntervals) -> ProcessesView:
     made = ProcessesView(hosts, marks)
     qtbot.addWidget(made)
     made.resize(1000, 500)
@@ -160,7 +160,7 @@ def test_that_a_mig_instance_names_itself(hosts: Hosts, view: ProcessesView) -> 
 
 
 def test_that_somebody_else_on_the_gpu_of_a_run_is_told_at_a_glance(
-    hosts: Hosts, view: ProcessesView, marks: RunMarks
+    hosts: Hosts, view: ProcessesView, marks: RunIntervals
 ) -> None:
     marks.marks = (RUN,)
     mine = process(701, ancestors=(700, 1), memory_used_bytes=3 * GIB)
@@ -200,7 +200,7 @@ def test_that_columns_sort_by_what_they_mean_and_unknown_comes_last(hosts: Hosts
 
 
 def test_that_the_filter_looks_at_all_that_a_line_says_and_at_what_it_stands_under(
-    hosts: Hosts, view: ProcessesView, marks: RunMarks
+    hosts: Hosts, view: ProcessesView, marks: RunIntervals
 ) -> None:
     marks.marks = (RUN,)
     desktop = process(88, user="Alice", kind="graphics", command="serve llama")
@@ -232,7 +232,7 @@ def test_that_only_mine_and_one_gpu_narrow_the_list(hosts: Hosts, view: Processe
 
 
 def test_that_the_tree_can_be_a_table_that_names_the_run_in_each_line(
-    hosts: Hosts, view: ProcessesView, marks: RunMarks
+    hosts: Hosts, view: ProcessesView, marks: RunIntervals
 ) -> None:
     marks.marks = (RUN,)
     see(hosts, one_gpu(process(701, ancestors=(700, 1)), process(5, memory_used_bytes=1)))

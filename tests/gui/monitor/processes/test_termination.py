@@ -20,7 +20,7 @@ from gui.monitor.processes.lines import Line, lines_of
 from gui.monitor.processes.termination import CannotEnd, EndingBar, end, why_not
 from gui.monitor.processes.view import ProcessesView
 from gui.sources.devices.hosts import Hosts
-from gui.sources.run_intervals import RunMark, RunMarks
+from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.sources.settings import Settings
 from tests.gui.monitor.machines import NOW, process, see
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
@@ -62,7 +62,7 @@ def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
 
 @pytest.fixture
 def view(styled: QApplication, qtbot: QtBot, hosts: Hosts) -> ProcessesView:
-    made = ProcessesView(hosts, RunMarks())
+    made = ProcessesView(hosts, RunIntervals())
     made.bar.patience_s = 0.3
     qtbot.addWidget(made)
     made.resize(1000, 500)
@@ -213,7 +213,7 @@ def test_that_processes_of_other_hosts_are_out_of_reach(hosts: Hosts, view: Proc
 
 
 def test_that_a_run_is_stopped_rather_than_its_processes_ended(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
-    run = RunMark("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0],), "running", NOW - 60, supervisor=700)
+    run = RunInterval("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0],), "running", NOW - 60, supervisor=700)
     view._marks.marks = (run,)
     show(hosts, view, process(701, ancestors=(700, 1)))
     for line in (view.rows.index(0, 0), view.rows.index(0, 0, view.rows.index(0, 0))):

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Planned
-from gui.run.classes.confusion_matrix import ConfusionPicture
+from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.classes.table import ClassTable, class_names
 from gui.run.classes.view import ClassesView
 from gui.sources.run_data import RunData
@@ -124,7 +124,7 @@ def test_that_clicking_a_cell_chooses_it(view: ClassesView, qtbot: QtBot) -> Non
 
 
 def test_that_a_matrix_of_many_classes_keeps_cells_that_can_be_told_apart(styled: QApplication, qtbot: QtBot) -> None:
-    picture = ConfusionPicture()
+    picture = ConfusionMatrix()
     qtbot.addWidget(picture)
     picture.show_counts([f"class {n}" for n in range(64)], np.eye(64, dtype=np.int64))
     assert picture.minimumWidth() > 64 * 14
@@ -134,7 +134,7 @@ def test_that_a_matrix_of_many_classes_keeps_cells_that_can_be_told_apart(styled
 
 
 def test_that_a_cell_is_as_full_as_its_share_of_its_row(styled: QApplication, qtbot: QtBot) -> None:
-    picture = ConfusionPicture()
+    picture = ConfusionMatrix()
     qtbot.addWidget(picture)
     picture.show_counts(["frequent", "rare"], np.array([[90, 10], [4, 6]]))
     assert picture.most_confused() == (1, 0)  # of the columns, 10 of 16 would be more than 4 of 94

@@ -12,10 +12,10 @@ from pytestqt.qtbot import QtBot
 
 from gui.run.header import CLASSES, CURVES, PREDICTIONS
 from gui.run.page import RunPage
-from gui.run.predictions.image_pane import PicturePane, Zoom, read_picture
+from gui.run.predictions.image_pane import ImagePane, Zoom, read_picture
 from gui.run.predictions.view import PredictionsView
 from gui.sources.run_data import RunData
-from gui.sources.run_session import RunStore
+from gui.sources.run_session import RunSession
 from tests.gui.run.evaluated_run import a_looked_run, draw
 from tests.gui.sources.written_runs import a_run
 
@@ -39,7 +39,7 @@ def folder(view: PredictionsView) -> Path:
     return run.path
 
 
-def middle(pane: PicturePane) -> QColor:
+def middle(pane: ImagePane) -> QColor:
     return pane.grab().toImage().pixelColor(pane.rect().center())
 
 
@@ -156,7 +156,7 @@ def test_that_a_run_without_predictions_says_why(view: PredictionsView) -> None:
 
 @pytest.fixture
 def page(styled: QApplication, qtbot: QtBot) -> RunPage:
-    store = RunStore()
+    store = RunSession()
     made = RunPage(store)
     store.setParent(made)
     qtbot.addWidget(made, before_close_func=lambda _page: store.close())

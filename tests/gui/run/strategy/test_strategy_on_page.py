@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import AnyEvent, Planned, StepMetrics
 from engine.runs.folder import RunFolder, create_run
 from gui.run.page import RunPage
-from gui.sources.run_session import RunStore
+from gui.sources.run_session import RunSession
 from tests.gui.cut.example import a_cut
 from tests.gui.run.strategy.steps import timed, trace
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
@@ -19,7 +19,7 @@ from tests.gui.sources.written_runs import job, story, write
 
 @pytest.fixture
 def page(styled: QApplication, qtbot: QtBot) -> RunPage:
-    store = RunStore()
+    store = RunSession()
     made = RunPage(store)
     store.setParent(made)
     qtbot.addWidget(made, before_close_func=lambda _page: store.close())
