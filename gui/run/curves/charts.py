@@ -22,7 +22,6 @@ from gui.style import theme
 from gui.titles import short_title
 
 _MEASURE_COLOURS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
-_DEVICE_PLOTS = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
 
 
 class RunCharts(QWidget):

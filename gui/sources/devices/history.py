@@ -10,7 +10,7 @@ from engine.contract.devices import CPU, Cpu, Gpu, Snapshot, gpu_title
 from engine.gpus.quantities import QUANTITIES
 from gui.sources.columns import Floats
 from gui.sources.devices.device_format import card_order
-from gui.sources.devices.timeline import KEPT_S, Timeline, Values
+from gui.sources.devices.timeline import Timeline, Values
 
 BUDGET_BYTES = 64 << 20
 """What all numbers together may take: a day at one a second for eight GPUs that tell every quantity."""
@@ -155,6 +155,3 @@ class DeviceHistory:
         row_bytes = sum(timeline.row_bytes for timeline in self._timelines.values())
         for timeline in self._timelines.values():
             timeline.allow(self._budget_bytes // row_bytes)
-
-
-__all__ = ["BUDGET_BYTES", "KEPT_S", "DeviceHistory", "device_key"]

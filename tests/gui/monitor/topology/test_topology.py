@@ -237,7 +237,7 @@ def test_that_texts_can_be_read_on_every_fill(styled: QApplication, monkeypatch:
         monkeypatch.setattr(theme, "is_dark", lambda dark=dark: dark)
         grounds = [fill(kind) for kind in ("nvlink", "switch", "bridge", "nodes", "unknown")]
         assert all(fills.contrast(QColor(scheme.text), ground) >= 4.5 for ground in grounds)
-        assert len({ground.name() for ground in fills}) == 5
+        assert len({ground.name() for ground in grounds}) == 5
 
 
 # Where there is no matrix
