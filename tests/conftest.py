@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -23,6 +24,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Hundreds of processes that tests start would compile the same files anew, were their bytecode not kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A script's background job inherits SIGINT as ignored, and so would every process that a test interrupts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 15.0

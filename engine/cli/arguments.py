@@ -12,15 +12,17 @@ from typing import Any
 from engine.checks.disk import RealDisk
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU, Snapshot
-from engine.contract.job import FIELDS, Field, Need, read_toml
+from engine.contract.job import FIELDS, Field, Group, Need, read_toml
 from engine.contract.problems import Problem
 from engine.contract.recipes import SETTABLE
 from engine.runs.consent import agree
 from engine.runs.resume import CHANGEABLE
 
-_TITLES = {
+_TITLES: dict[Group, str] = {
     "main": "what to train",
     "training": "training",
+    "optimizer": "optimizer",
+    "schedule": "schedule",
     "checkpoints": "checkpoints",
     "faults": "queue and faults",
     "data": "data",
@@ -80,7 +82,9 @@ def _add_trust(parser: argparse.ArgumentParser) -> None:
 
 def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defaults: bool) -> None:
     """Adds a flag for each of the fields, in their groups; the help shows the job's `defaults`, if wanted."""
-    groups = {name: parser.add_argument_group(title) for name, title in _TITLES.items()}
+    groups: dict[str, argparse._ArgumentGroup] = {
+        name: parser.add_argument_group(title) for name, title in _TITLES.items()
+    }
     users = _users()
     for field in (field for field in FIELDS.values() if field.name in names):
         if field.name in users:

@@ -18,7 +18,14 @@ from engine.system import paths
 
 JOB_VERSION = 2
 
-Group = Literal["main", "training", "checkpoints", "faults", "data", "precision", "model", "strategy"]
+Group = Literal[
+    "main", "training", "optimizer", "schedule", "checkpoints", "faults", "data", "precision", "model", "strategy"
+]
+"""Where a field stands; those of "main" are always in sight."""
+
+Matter = Literal["report", "order", "speed", "memory"]
+"""What the value of a field decides: what is found in the dataset folder, in which order samples come, which settings are
+fastest, and how much memory a part of a batch takes."""
 
 
 class Need(NamedTuple):
@@ -34,8 +41,26 @@ class Need(NamedTuple):
         return any(each in self.values for each in given) if self.values else any(given)
 
 
-def _about(label: str, help_text: str, group: Group, *needs: Need, **limits: Any) -> Meta:
-    return Meta(title=label, description=help_text, extra={"group": group, "needs": needs}, **limits)
+def _about(
+    label: str,
+    help_text: str,
+    group: Group,
+    *needs: Need,
+    resume: bool = False,
+    recipe: bool = False,
+    resolved: bool = False,
+    decides: tuple[Matter, ...] = (),
+    **limits: Any,
+) -> Meta:
+    extra = {
+        "group": group,
+        "needs": needs,
+        "resume": resume,
+        "recipe": recipe,
+        "resolved": resolved,
+        "decides": frozenset(decides),
+    }
+    return Meta(title=label, description=help_text, extra=extra, **limits)
 
 
 _WITH_BETAS = ("adam", "adamw", "nadam", "radam", "lamb")
@@ -54,51 +79,76 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """
 
     version: int = JOB_VERSION
-    dataset: Annotated[str, _about("Dataset folder", "The folder that holds the pictures.", "main")] = ""
-    task: Annotated[str, _about("Task", "What is learnt from the pictures.", "main")] = "classification"
+    dataset: Annotated[
+        str, _about("Dataset folder", "The folder that holds the pictures.", "main", decides=("report",))
+    ] = ""
+    task: Annotated[str, _about("Task", "What is learnt from the pictures.", "main", decides=("report",))] = (
+        "classification"
+    )
     model: Annotated[
         str,
         _about(
             "Model",
             "A model of the catalogue, or the path of a Python file with build_model(num_classes).",
             "main",
+            decides=("speed", "memory"),
         ),
     ] = "resnet18"
-    strategy: Annotated[str, _about("Strategy", "How the model and each batch are laid on the devices.", "main")] = (
-        "single"
-    )
+    strategy: Annotated[
+        str,
+        _about(
+            "Strategy",
+            "How the model and each batch are laid on the devices.",
+            "main",
+            resume=True,
+            decides=("speed", "memory"),
+        ),
+    ] = "single"
     devices: Annotated[
         tuple[str, ...],
         _about(
             "Devices",
             "GPUs by UUID, or cpu; cpu several times means as many CPU workers.",
             "main",
+            resume=True,
         ),
     ] = ("cpu",)
     epochs: Annotated[
-        int, _about("Epochs", "How many times the whole training set is gone through.", "training", ge=1, le=100_000)
+        int,
+        _about(
+            "Epochs",
+            "How many times the whole training set is gone through.",
+            "main",
+            resume=True,
+            recipe=True,
+            ge=1,
+            le=100_000,
+        ),
     ] = 5
     batch_size: Annotated[
         int,
         _about(
             "Batch size",
             "Pictures per optimizer step over all devices together; every strategy divides it.",
-            "training",
+            "main",
+            recipe=True,
+            decides=("order", "speed", "memory"),
             ge=1,
             le=1_000_000,
         ),
     ] = 32
     optimizer: Annotated[
         Literal["sgd", "adam", "adamw", "nadam", "radam", "rmsprop", "adagrad", "lamb"],
-        _about("Optimizer", "torch's, and timm's LAMB.", "training"),
+        _about("Optimizer", "torch's, and timm's LAMB.", "optimizer", recipe=True),
     ] = "sgd"
     momentum: Annotated[
         float,
         _about(
             "Momentum",
             "SGD's and RMSprop's momentum; the first beta of Adam and its kin. OneCycle moves it from 0.95 to 0.85 and back.",
-            "training",
+            "optimizer",
             Need(("optimizer",), ("sgd", "rmsprop", *_WITH_BETAS)),
+            recipe=True,
             ge=0,
             lt=1,
         ),
@@ -108,8 +158,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _about(
             "Second beta",
             "How slowly Adam and its kin forget squared gradients; RMSprop's alpha.",
-            "training",
+            "optimizer",
             Need(("optimizer",), ("rmsprop", *_WITH_BETAS)),
+            recipe=True,
             ge=0,
             lt=1,
         ),
@@ -119,32 +170,29 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _about(
             "Nesterov momentum",
             "Nesterov's form of SGD's momentum.",
-            "training",
+            "optimizer",
             Need(("optimizer",), ("sgd",)),
             Need(("momentum",)),
+            recipe=True,
         ),
     ] = False
-    optimizer_kernel: Annotated[
-        Literal["fused", "foreach", "for_loop"],
-        _about(
-            "Optimizer kernel",
-            "One fused kernel, one call per operation for all parameters, or a loop over the parameters.",
-            "training",
-        ),
-    ] = "fused"
     learning_rate: Annotated[
-        float, _about("Learning rate", "The highest learning rate of the schedule.", "training", gt=0, le=100)
+        float, _about("Learning rate", "The highest learning rate of the schedule.", "main", recipe=True, gt=0, le=100)
     ] = 0.01
     weight_decay: Annotated[
-        float, _about("Weight decay", "L2 penalty (SGD, Adam) or decoupled decay (AdamW).", "training", ge=0, le=10)
+        float,
+        _about(
+            "Weight decay", "L2 penalty (SGD, Adam) or decoupled decay (AdamW).", "optimizer", recipe=True, ge=0, le=10
+        ),
     ] = 0.0001
     decay_norms: Annotated[
         bool,
         _about(
             "Decay norms and biases",
             "Whether weight decay applies to normalisation layers, biases and tokens, too.",
-            "training",
+            "optimizer",
             Need(("weight_decay",)),
+            recipe=True,
         ),
     ] = True
     layer_decay: Annotated[
@@ -153,7 +201,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Layer decay",
             "Each layer's learning rate as a share of the next layer's; 1 for one rate. 0.75 is usual for "
             "transformers, 0.9 for convolutional networks.",
-            "training",
+            "optimizer",
+            recipe=True,
             gt=0,
             le=1,
         ),
@@ -163,22 +212,33 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _about(
             "Head rate",
             "How many times the learning rate the head is trained with; 1 for the same rate.",
-            "training",
+            "optimizer",
+            recipe=True,
             gt=0,
             le=1000,
         ),
     ] = 1.0
+    optimizer_kernel: Annotated[
+        Literal["fused", "foreach", "for_loop"],
+        _about(
+            "Optimizer kernel",
+            "One fused kernel, one call per operation for all parameters, or a loop over the parameters.",
+            "optimizer",
+            recipe=True,
+        ),
+    ] = "fused"
     schedule: Annotated[
         Literal["none", "step", "cosine", "linear", "poly", "onecycle"],
-        _about("Schedule", "How the learning rate changes over the run.", "training"),
+        _about("Schedule", "How the learning rate changes over the run.", "schedule", recipe=True),
     ] = "cosine"
     milestones: Annotated[
         tuple[int, ...],
         _about(
             "Steps down after",
             "The epochs after which StepLR divides the learning rate by 10; empty for each third of the run.",
-            "training",
+            "schedule",
             Need(("schedule",), ("step",)),
+            recipe=True,
         ),
     ] = ()
     final_rate: Annotated[
@@ -186,8 +246,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _about(
             "Final rate",
             "What the cosine, linear and polynomial schedules end at, as a share of the learning rate.",
-            "training",
+            "schedule",
             Need(("schedule",), ("cosine", "linear", "poly")),
+            recipe=True,
             ge=0,
             lt=1,
         ),
@@ -197,8 +258,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _about(
             "Warm-up epochs",
             "Epochs, or parts of one, over which the learning rate rises linearly; 0 for none.",
-            "training",
+            "schedule",
             _NOT_ONECYCLE,
+            recipe=True,
             ge=0,
             le=100_000,
         ),
@@ -208,8 +270,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _about(
             "Warm-up steps",
             "The same in optimizer steps; the longer of the two counts.",
-            "training",
+            "schedule",
             _NOT_ONECYCLE,
+            recipe=True,
             ge=0,
             le=1_000_000_000,
         ),
@@ -219,8 +282,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _about(
             "Warm-up from",
             "Where the warm-up begins, as a share of the learning rate.",
-            "training",
+            "schedule",
             Need(("warmup_epochs", "warmup_steps")),
+            recipe=True,
             ge=0,
             le=1,
         ),
@@ -232,6 +296,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Of an image's class: cross entropy, or binary cross entropy of each class by itself. Of a pixel's: cross entropy; "
             "focal, which weighs down what is easy; Dice, by the overlap of each class; or the mean of cross entropy and Dice.",
             "training",
+            recipe=True,
         ),
     ] = "cross_entropy"
     class_weights: Annotated[
@@ -241,6 +306,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Balanced: what a class counts in the loss goes down with how often it occurs in the training data.",
             "training",
             Need(("loss",), ("cross_entropy", "bce", "focal", "cross_entropy_dice")),
+            recipe=True,
         ),
     ] = "none"
     label_smoothing: Annotated[
@@ -249,6 +315,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Label smoothing",
             "The share of each target that is spread evenly over all classes; 0 for none.",
             "training",
+            recipe=True,
             ge=0,
             lt=1,
         ),
@@ -259,6 +326,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Mixup",
             "Mixes each picture with another by a weight drawn from Beta(a, a) of this a; 0 for none, 0.2 is usual.",
             "training",
+            recipe=True,
             ge=0,
             le=100,
         ),
@@ -269,30 +337,21 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "CutMix",
             "Pastes a part of another picture into each, its share drawn from Beta(a, a) of this a; 0 for none, 1 is usual.",
             "training",
+            recipe=True,
             ge=0,
             le=100,
         ),
     ] = 0.0
-    patience: (
-        Annotated[
-            int,
-            _about(
-                "Stop early after",
-                "Epochs without a better validation, by the measure that decides which checkpoint is best, after which the "
-                "run ends. Empty to train all epochs.",
-                "training",
-                ge=1,
-                le=100_000,
-            ),
-        ]
-        | None
-    ) = None
     accumulation: Annotated[
         int,
         _about(
             "Gradient accumulation",
             "Parts that each batch is gone through in, one after another, before the optimizer steps once.",
             "training",
+            resume=True,
+            recipe=True,
+            resolved=True,
+            decides=("speed",),
             ge=1,
             le=4096,
         ),
@@ -304,6 +363,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Clip gradients",
                 "The largest global norm of the gradients; larger ones are scaled down. Empty for no limit.",
                 "training",
+                recipe=True,
                 gt=0,
                 le=1_000_000,
             ),
@@ -318,6 +378,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Decay per step of an exponential moving average of the weights, which is what is validated and "
                 "kept as best. Empty for none.",
                 "training",
+                recipe=True,
                 gt=0,
                 lt=1,
             ),
@@ -332,16 +393,34 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "short run is not its beginning; 0 for the full decay at once.",
             "training",
             Need(("ema_decay",)),
+            recipe=True,
             ge=0,
             le=1_000_000,
         ),
     ] = 2000
+    patience: (
+        Annotated[
+            int,
+            _about(
+                "Stop early after",
+                "Epochs without a better validation, by the measure that decides which checkpoint is best, after which the "
+                "run ends. Empty to train all epochs.",
+                "training",
+                resume=True,
+                recipe=True,
+                ge=1,
+                le=100_000,
+            ),
+        ]
+        | None
+    ) = None
     seed: Annotated[
         int,
         _about(
             "Seed",
             "Fixes the initial weights, the order of the data and the augmentation.",
             "training",
+            decides=("report", "order"),
             ge=0,
             le=2**31 - 1,
         ),
@@ -360,6 +439,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Checkpoint every (minutes)",
             "Within epochs, a checkpoint is taken after so many minutes without one; 0 for the ends of epochs alone.",
             "checkpoints",
+            resume=True,
             ge=0,
             le=10_080,
         ),
@@ -370,6 +450,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Checkpoint every (steps)",
             "A checkpoint is also taken after every so many optimizer steps; 0 for none by steps.",
             "checkpoints",
+            resume=True,
             ge=0,
             le=1_000_000_000,
         ),
@@ -380,6 +461,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Older checkpoints kept",
             "Besides last.pt and best.pt, to go back to; with one, a damaged last.pt does not lose the run.",
             "checkpoints",
+            resume=True,
             ge=0,
             le=100_000,
         ),
@@ -390,6 +472,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Predictions kept",
             "Validation pictures whose predictions are kept at every validation, to look through; 0 for none.",
             "checkpoints",
+            resume=True,
             ge=0,
             le=64,
         ),
@@ -408,6 +491,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Start",
             "When its devices are free, in line behind Footplate's other runs for them; or at once, beside those.",
             "faults",
+            resume=True,
         ),
     ] = "when_free"
     wait_for_others: Annotated[
@@ -417,6 +501,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Also waits until no other person's process uses its GPUs.",
             "faults",
             Need(("start",), ("when_free",)),
+            resume=True,
         ),
     ] = False
     restarts: Annotated[
@@ -426,6 +511,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "How many times in a row, without a new checkpoint between, a run starts again by itself from its last "
             "checkpoint when a worker dies or hangs; 0 for none.",
             "faults",
+            resume=True,
             ge=0,
             le=1000,
         ),
@@ -437,6 +523,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Stop; roll back to the last checkpoint and pass over the pictures that led there; or skip such a step, "
             "which is looked at before each update.",
             "faults",
+            resume=True,
         ),
     ] = "stop"
     image_size: (
@@ -446,6 +533,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Image size",
                 "Side of the square pictures given to the model, in pixels; empty for the model's own.",
                 "data",
+                recipe=True,
+                decides=("speed", "memory"),
                 ge=8,
                 le=4096,
             ),
@@ -460,6 +549,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Side of the images in the first epochs, from which it grows to the image size over the first two thirds "
                 "of the run; empty for one size throughout.",
                 "data",
+                recipe=True,
                 ge=8,
                 le=4096,
             ),
@@ -472,6 +562,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Validation crop",
             "The share of the short side that is kept of a validation image; 0.875 is usual for ImageNet's weights.",
             "data",
+            recipe=True,
             gt=0,
             le=1,
         ),
@@ -483,6 +574,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "How much training images are changed at random, with their masks and boxes: light crops and mirrors; medium and "
             "strong suit the task; own applies the transforms listed below.",
             "data",
+            recipe=True,
         ),
     ] = "none"
     transforms: Annotated[
@@ -493,6 +585,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "erase:0.25. Moves come first, then policies, colours, blur and erasing.",
             "data",
             Need(("augmentation",), ("own",)),
+            recipe=True,
         ),
     ] = ()
     mirror: Annotated[
@@ -503,6 +596,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "digits or single letters.",
             "data",
             Need(("augmentation",), ("light", "medium", "strong", "own")),
+            recipe=True,
         ),
     ] = "auto"
     oversample: Annotated[
@@ -511,6 +605,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Oversample rare classes",
             "Gives pictures of rare classes several times an epoch, so that all classes come equally often.",
             "data",
+            recipe=True,
+            decides=("order",),
         ),
     ] = False
     ignore_value: (
@@ -521,6 +617,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Pixels of this value in the masks are of no class: they are neither learnt nor measured. Empty for what the "
                 "folder says, or 255.",
                 "data",
+                decides=("report",),
                 ge=0,
                 le=0xFFFFFF,
             ),
@@ -533,20 +630,18 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Points",
             "Points of a cloud that are given to the model at once, drawn anew in every epoch.",
             "data",
+            recipe=True,
             ge=64,
             le=1_000_000,
         ),
     ] = 2048
-    loader_workers: Annotated[
-        int,
-        _about("Loader workers", "Threads that read and decode pictures, per worker process.", "data", ge=0, le=256),
-    ] = 2
     val_fraction: Annotated[
         float,
         _about(
             "Validation share",
             "Share of the pictures kept for validation where the folder has no split.",
             "data",
+            decides=("report",),
             gt=0,
             lt=1,
         ),
@@ -557,19 +652,42 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Decoded pictures",
             "Where pictures are kept once they are decoded: in memory, in a cache on disk that runs share, or nowhere.",
             "data",
+            resume=True,
         ),
     ] = "auto"
+    loader_workers: Annotated[
+        int,
+        _about(
+            "Loader workers",
+            "Threads that read and decode pictures, per worker process.",
+            "data",
+            resume=True,
+            ge=0,
+            le=256,
+        ),
+    ] = 2
     precision: Annotated[
         Literal["auto", "fp32", "bf16", "fp16"],
         _about(
             "Precision",
             "fp32, or autocast to bf16 or fp16 (fp16 with a loss scaler). Auto: bf16 on GPUs that have it, else fp32.",
             "precision",
+            resume=True,
+            recipe=True,
+            resolved=True,
+            decides=("speed",),
         ),
     ] = "auto"
     memory_format: Annotated[
         Literal["auto", "contiguous", "channels_last"],
-        _about("Memory format", "How pictures lie in memory. Auto: whichever a short trial finds faster.", "precision"),
+        _about(
+            "Memory format",
+            "How pictures lie in memory. Auto: whichever a short trial finds faster.",
+            "precision",
+            resume=True,
+            recipe=True,
+            resolved=True,
+        ),
     ] = "auto"
     compile: Annotated[
         Literal["auto", "on", "off"],
@@ -577,6 +695,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Compile the model",
             "torch.compile. Auto: on GPUs, where a short trial says that it repays its cost within the run.",
             "precision",
+            resume=True,
+            recipe=True,
+            resolved=True,
         ),
     ] = "auto"
     deterministic: Annotated[
@@ -586,6 +707,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "The same numbers to the bit in every run on the same devices. CPU workers need it for few models; GPUs "
             "lose their fastest kernels, and a model with an operation that has no deterministic form fails.",
             "precision",
+            recipe=True,
         ),
     ] = False
     cpu_threads: (
@@ -595,6 +717,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Threads on the CPU",
                 "Threads that each CPU worker computes with; empty for what a short trial finds fastest.",
                 "precision",
+                resume=True,
                 ge=1,
                 le=1024,
             ),
@@ -610,11 +733,13 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "model",
         ),
     ] = "resnet34"
-    pretrained: Annotated[bool, _about("Pretrained weights", "Start from weights trained on ImageNet.", "model")] = (
-        False
-    )
+    pretrained: Annotated[
+        bool,
+        _about("Pretrained weights", "Start from weights trained on ImageNet.", "model", recipe=True, resolved=True),
+    ] = False
     weights_file: Annotated[
-        str, _about("Weights file", "A file of weights to start from instead of pretrained ones.", "model")
+        str,
+        _about("Weights file", "A file of weights to start from instead of pretrained ones.", "model", resolved=True),
     ] = ""
     freeze_epochs: Annotated[
         int,
@@ -622,6 +747,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Freeze backbone for",
             "Epochs at the beginning in which the head alone is trained: 0 for none, as many as the run has for all.",
             "model",
+            recipe=True,
+            decides=("memory",),
             ge=0,
             le=100_000,
         ),
@@ -632,6 +759,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Freeze BatchNorm",
             "Keeps BatchNorm's statistics as the weights have them, for batches of few images.",
             "model",
+            recipe=True,
         ),
     ] = False
     dropout: (
@@ -641,6 +769,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Dropout",
                 "The share of activations that the model's dropout layers drop; empty for the model's own.",
                 "model",
+                recipe=True,
                 ge=0,
                 lt=1,
             ),
@@ -654,6 +783,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Stochastic depth",
                 "The chance that the last block is skipped in training, where the model has it; empty for the model's own.",
                 "model",
+                recipe=True,
                 ge=0,
                 lt=1,
             ),
@@ -662,29 +792,35 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ) = None
     model_file_sha256: Annotated[
         str,
-        _about("Trusted model file", "SHA-256 of the model file that the user has agreed to run.", "model"),
-    ] = ""
-    activation_checkpointing: Annotated[
-        bool,
         _about(
-            "Activation checkpointing",
-            "Computes the activations of each block again in the backward pass instead of keeping them.",
-            "strategy",
+            "Trusted model file",
+            "SHA-256 of the model file that the user has agreed to run.",
+            "main",
+            resume=True,
+            decides=("speed", "memory"),
         ),
-    ] = False
+    ] = ""
     replicas: Annotated[
         int,
         _about(
             "Replicas",
             "Copies of the model that train side by side, each on its equal share of the devices.",
             "strategy",
+            resume=True,
+            decides=("speed",),
             ge=2,
             le=1024,
         ),
     ] = 2
     pipeline_schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv"],
-        _about("Pipeline schedule", "GPipe, 1F1B, interleaved 1F1B, or the zero-bubble ZB1P and ZBV.", "strategy"),
+        _about(
+            "Pipeline schedule",
+            "GPipe, 1F1B, interleaved 1F1B, or the zero-bubble ZB1P and ZBV.",
+            "strategy",
+            resume=True,
+            decides=("speed",),
+        ),
     ] = "gpipe"
     microbatches: (
         Annotated[
@@ -693,6 +829,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Microbatches",
                 "Parts that a pipeline divides each batch into; empty to choose.",
                 "strategy",
+                resume=True,
+                decides=("speed",),
                 ge=1,
                 le=4096,
             ),
@@ -707,6 +845,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
                 "Parts of the model that each device holds under interleaved 1F1B; empty for two.",
                 "strategy",
                 Need(("pipeline_schedule",), ("interleaved_1f1b",)),
+                resume=True,
+                decides=("speed",),
                 ge=2,
                 le=64,
             ),
@@ -715,7 +855,13 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ) = None
     cuts: Annotated[
         tuple[str, ...],
-        _about("Cuts", "The places where the model is cut, in order; empty to choose by measuring.", "strategy"),
+        _about(
+            "Cuts",
+            "The places where the model is cut, in order; empty to choose by measuring.",
+            "strategy",
+            resume=True,
+            resolved=True,
+        ),
     ] = ()
     balance: Annotated[
         Literal["equal", "speed"],
@@ -723,6 +869,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Shares of the batch",
             "Equal, or in proportion to each device's speed, measured before the first step.",
             "strategy",
+            resume=True,
         ),
     ] = "equal"
     bucket_mib: Annotated[
@@ -731,13 +878,16 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Bucket size (MiB)",
             "Gradients are joined in buckets of this size while the backward pass goes on.",
             "strategy",
+            resume=True,
             gt=0,
             le=4096,
         ),
     ] = 25.0
     gradient_compression: Annotated[
         Literal["none", "fp16", "bf16"],
-        _about("Gradient compression", "The precision in which gradients travel between devices.", "strategy"),
+        _about(
+            "Gradient compression", "The precision in which gradients travel between devices.", "strategy", resume=True
+        ),
     ] = "none"
     static_graph: Annotated[
         bool,
@@ -745,11 +895,14 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Static graph",
             "Promises that every step uses the same parameters, which allows DDP more overlap.",
             "strategy",
+            resume=True,
         ),
     ] = False
     sync_batchnorm: Annotated[
         bool,
-        _about("SyncBatchNorm", "BatchNorm takes its statistics over the batch of all devices.", "strategy"),
+        _about(
+            "SyncBatchNorm", "BatchNorm takes its statistics over the batch of all devices.", "strategy", resume=True
+        ),
     ] = False
     shard_precision: Annotated[
         Literal["fp32", "bf16"],
@@ -757,17 +910,32 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             "Shards computed in",
             "fp32, with autocast by the precision above, or bf16 throughout; gradients are joined in fp32.",
             "strategy",
+            resume=True,
         ),
     ] = "fp32"
     cpu_offload: Annotated[
         bool,
-        _about("Offload to CPU", "Keeps shards, gradients and optimizer state in main memory.", "strategy"),
+        _about(
+            "Offload to CPU", "Keeps shards, gradients and optimizer state in main memory.", "strategy", resume=True
+        ),
+    ] = False
+    activation_checkpointing: Annotated[
+        bool,
+        _about(
+            "Activation checkpointing",
+            "Computes the activations of each block again in the backward pass instead of keeping them.",
+            "strategy",
+            resume=True,
+            decides=("memory",),
+        ),
     ] = False
     recipe: Annotated[
         str,
         _about("Recipe", "The recipe that the fields were set by, which a changed one is marked against.", "main"),
     ] = ""
-    name: Annotated[str, _about("Run name", "A name of your own for the run.", "main", max_length=120)] = ""
+    name: Annotated[
+        str, _about("Run name", "A name of your own for the run.", "training", resume=True, max_length=120)
+    ] = ""
 
     @property
     def unfreezes(self) -> bool:
@@ -786,7 +954,7 @@ class Field(msgspec.Struct, frozen=True):
     name: str
     label: str
     help: str
-    group: str
+    group: Group
     kind: Literal["text", "int", "float", "bool", "choice", "list", "ints"]
     default: Any
     optional: bool = False
@@ -797,6 +965,14 @@ class Field(msgspec.Struct, frozen=True):
     """What lies between them, in words."""
     needs: tuple[Need, ...] = ()
     """What all must be met for the field to have an effect."""
+    resume: bool = False
+    """Whether a run may be resumed with another value: on what, how and how long it trains, and what is kept of it. With
+    other data, another model, seed, optimizer or global batch it would be another training, which is what a fork is for."""
+    recipe: bool = False
+    """Whether a recipe may set it: it says how a model is trained, not what on, nor on which machine."""
+    resolved: bool = False
+    """Whether the value may be decided once the dataset has been opened, which does not depend on it."""
+    decides: frozenset[Matter] = frozenset()
 
     @property
     def flag(self) -> str:
@@ -832,7 +1008,6 @@ def _describe(info: msgspec.structs.FieldInfo) -> Field:
         name=info.name,
         label=meta.title,
         help=meta.description,
-        group=meta.extra["group"],
         kind=kind,  # type: ignore[arg-type]
         default=info.default,
         optional=optional,
@@ -840,7 +1015,7 @@ def _describe(info: msgspec.structs.FieldInfo) -> Field:
         minimum=meta.ge if meta.ge is not None else meta.gt,
         maximum=meta.le if meta.le is not None else meta.lt,
         limits=_limits(meta),
-        needs=meta.extra["needs"],
+        **meta.extra,
     )
 
 
@@ -862,6 +1037,11 @@ _TYPES: dict[str, Any] = {info.name: info.type for info in _INFO}
 
 FIELDS: dict[str, Field] = {info.name: _describe(info) for info in _INFO if info.name != "version"}
 """Every field of `Job` but its version, by name, in the form's order."""
+
+
+def deciding(matter: Matter) -> tuple[str, ...]:
+    """The names of the fields that decide it."""
+    return tuple(name for name, field in FIELDS.items() if matter in field.decides)
 
 
 def job_from_values(values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:

@@ -61,17 +61,8 @@ SHIPPED = (
 )  # fmt: skip
 """Those that ship, in the order in which they are offered."""
 
-_OF_THE_DATA_OR_MACHINE = (
-    "seed", "ignore_value", "val_fraction", "loader_workers", "picture_cache", "cpu_threads", "encoder", "weights_file",
-    "model_file_sha256",
-)  # fmt: skip
-
-SETTABLE: tuple[str, ...] = tuple(
-    name
-    for name, field in FIELDS.items()
-    if field.group in ("training", "data", "precision", "model") and name not in _OF_THE_DATA_OR_MACHINE
-)
-"""The fields that a recipe may set, in the form's order: how a model is trained, not what on, nor on which machine."""
+SETTABLE: tuple[str, ...] = tuple(name for name, field in FIELDS.items() if field.recipe)
+"""The fields that a recipe may set, in the form's order."""
 
 _TRANSFORMERS = re.compile(
     r"vit|swin|coat|deit|beit|eva|cait|xcit|twins|hiera|pvt|davit|focalnet|mixer|former|mit_b|maxxvit|nest_|convnext",

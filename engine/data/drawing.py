@@ -69,14 +69,14 @@ def outline(picture: Bytes, boxes: npt.NDArray[np.float64], classes: Sequence[in
     colours = _frame_colours(np.asarray(classes, np.int64)).tolist()
     side = max(picture.shape[:2])
     width, font_size = max(1, round(side / FRAME_SHARE)), max(10, side // WORDS_SHARE)
-    image = Image.fromarray(picture)
-    draw = ImageDraw.Draw(image)
+    canvas = Image.fromarray(picture)
+    draw = ImageDraw.Draw(canvas)
     for number, (box, colour) in enumerate(zip(boxes.tolist(), map(tuple, colours), strict=True)):
         left, top, right, bottom = box
         draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour, width=width)
         if number < len(words):
             draw.text((left + width + 1, top + width), words[number], fill=colour, font_size=font_size)
-    return np.asarray(image)
+    return np.asarray(canvas)
 
 
 def png(picture: Bytes) -> bytes:

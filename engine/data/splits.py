@@ -96,7 +96,7 @@ class MaskCode:
 
 @dataclass(frozen=True, eq=False)
 class Recognised:
-    """What a folder is. `format` is one of `formats.FORMATS` or ""; without an error in `problems` both splits are there, and
+    """What a folder is. `format` is one of `registry.FORMATS` or ""; without an error in `problems` both splits are there, and
     of masks and points the `code`. `other` is the format that the folder is of instead of those asked for, "" where of none.
 
     `classes` are in torchvision's order (sorted names), those of masks in the order of their values, and fit to print.

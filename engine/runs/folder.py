@@ -1,7 +1,7 @@
 """A run's folder: what is in it, and what can be said of a run from it alone.
 
 job.toml           the job, as resolved
-notes.json         what its user says of it: its name, tags, notes (see `run_notes`)
+notes.json         what its user says of it: its name, tags, notes (see `notes`)
 supervisor.json    who runs it and where it listens (`SupervisorFile`)
 events.jsonl       everything that the run said (see `events`)
 worker-<rank>.log  what the rank's process printed

@@ -17,18 +17,8 @@ from engine.runs.folder import ENDED, OLDER_CHECKPOINT, RunFolder, State
 from engine.runs.notes import change_notes, read_notes
 from engine.system.format import counted
 
-_GROUPS = ("strategy", "precision", "faults", "checkpoints")
-_BESIDES = (
-    "devices", "strategy", "model_file_sha256", "loader_workers", "picture_cache", "accumulation", "epochs", "patience",
-    "name",
-)  # fmt: skip
-_BUT = ("deterministic", "resume_from", "best_by")
-
-CHANGEABLE: frozenset[str] = frozenset(
-    name for name, field in FIELDS.items() if (field.group in _GROUPS or name in _BESIDES) and name not in _BUT
-)
-"""The fields of a job that a run may go on with changed: on what, how and how long it trains, what is kept of it. With
-other data, another model, seed, optimizer or global batch it would be another training, which is what a fork is for."""
+CHANGEABLE: frozenset[str] = frozenset(name for name, field in FIELDS.items() if field.resume)
+"""The fields that a run may be resumed with changed."""
 
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
@@ -57,7 +47,7 @@ def job_to_go_on(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tu
 def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
     """The job of `run` with `changes`, which are plain values by field, and all that keeps the run from going on with it.
 
-    The job is None if there is such a problem. Whether the job can run here is for `checks.problems` to tell, of the job
+    The job is None if there is such a problem. Whether the job can run here is for `job_checks.problems` to tell, of the job
     with `checkpoint_of` as its `resume_from`.
     """
     before, problems, state = run.job, list(run.problems), run.state

@@ -33,8 +33,6 @@ from engine.tasks.custom_file import OwnTask
 
 REMEDY = "Correct the file, then allow it again."
 BLANK_SIDE = 64
-SETTLED = ("accumulation", "compile", "cuts", "memory_format", "precision", "pretrained", "weights_file")
-"""Fields of a job that are decided on its way, and that data do not depend on."""
 LOSS = Measure("loss", "Validation loss", higher_is_better=False)
 
 
@@ -223,7 +221,7 @@ class Opened:
 
 def opened(job: Job) -> Opened:
     """The task in the job's file, and its data, opened once however often it is asked for. Raises TaskError."""
-    key = msgspec.structs.replace(job, **{name: FIELDS[name].default for name in SETTLED})
+    key = msgspec.structs.replace(job, **{name: field.default for name, field in FIELDS.items() if field.resolved})
     if key not in _opened:
         _opened.clear()
         _opened[key] = Opened(job)

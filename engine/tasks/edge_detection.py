@@ -119,7 +119,7 @@ class EdgeDetection(Task):
 
 class EdgesOfPicture(Objective):
     """The logits of one or more maps of edges [n, maps, h, w], of which the last counts and all are learnt. Targets are int64
-    [n, 2, h, w], as `edges_reading.lay_edges` makes them.
+    [n, 2, h, w], as `decoding.edges.lay_edges` makes them.
 
     A map's loss is the class-balanced cross entropy of Xie and Tu 2015, equation 2: edges count by the share of pixels that are
     none, and the others by the share of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that some

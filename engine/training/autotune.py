@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from engine.contract.events import Chosen
+from engine.contract.job import deciding
 from engine.strategies.base import Strategy, StrategyError, settled_precision
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
@@ -290,15 +291,9 @@ def _lay_out(rehearsal: Rehearsal, model: nn.Module, lie: torch.memory_format) -
     rehearsal.inputs = rehearsal.inputs.to(memory_format=lie)
 
 
-_ALIKE = (
-    "strategy", "model", "model_file_sha256", "image_size", "batch_size", "accumulation", "precision", "replicas",
-    "pipeline_schedule", "microbatches", "stages_per_device",
-)  # fmt: skip
-
-
 def computes_alike(before: Mapping[str, Any], job: Any) -> bool:
     """Whether the choices of a job hold for another, which goes on from it."""
-    return all(before.get(name) == getattr(job, name) for name in _ALIKE) and (
+    return all(before.get(name) == getattr(job, name) for name in deciding("speed")) and (
         tuple(before.get("devices", ())) == job.devices
     )
 

@@ -109,10 +109,10 @@ def _seen(image: Tensor) -> Bytes:
 
 
 def _png(picture: Bytes) -> bytes:
-    image = Image.fromarray(picture)
-    image.thumbnail((MOST_SIDE, MOST_SIDE))
+    small = Image.fromarray(picture)
+    small.thumbnail((MOST_SIDE, MOST_SIDE))
     stream = BytesIO()
-    image.save(stream, "PNG")
+    small.save(stream, "PNG")
     return stream.getvalue()
 
 

@@ -28,7 +28,7 @@ def rest(model: nn.Module, held: Collection[str]) -> None:
 
 
 def thaw(model: nn.Module) -> None:
-    """Has all parameters take gradients again, and lets the layers take part in `train` that `adapt.freeze_all_but` keeps
+    """Has all parameters take gradients again, and lets the layers take part in `train` that `model_surgery.still_norms` keeps
     out of it, those of BatchNorm."""
     for parameter in model.parameters():
         parameter.requires_grad_()

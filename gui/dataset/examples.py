@@ -38,7 +38,7 @@ class ExampleList(QListWidget):
         super().__init__(parent)
         self.examples: tuple[Example, ...] = ()
         self._images: dict[int, QImage] = {}
-        self._pictures: dict[int, QPixmap] = {}
+        self._pixmaps: dict[int, QPixmap] = {}
         self._given: dict[int, PreviewImage] | None = None
         self._least = self._side = side
         self._strip = strip
@@ -80,7 +80,7 @@ class ExampleList(QListWidget):
         for place, example in enumerate(self.examples):
             if example.sample == image.sample:
                 self._images.pop(place, None)
-                self._pictures.pop(place, None)
+                self._pixmaps.pop(place, None)
                 self._describe(place)
         self.viewport().update()
 
@@ -90,9 +90,9 @@ class ExampleList(QListWidget):
 
     def picture(self, place: int) -> QPixmap:
         """What is shown of the example at `place`; a null one where it cannot be read."""
-        if place not in self._pictures:
-            self._pictures[place] = self._fitted(self._image(place))
-        return self._pictures[place]
+        if place not in self._pixmaps:
+            self._pixmaps[place] = self._fitted(self._image(place))
+        return self._pixmaps[place]
 
     def _image(self, place: int) -> QImage:
         if place not in self._images:
@@ -132,7 +132,7 @@ class ExampleList(QListWidget):
     def _fit(self) -> None:
         """Gives the pictures the size that they are to have on screen."""
         self._side = self._side_that_fits()
-        self._pictures.clear()
+        self._pixmaps.clear()
         wide, caption = self._side + 2 * _PAD, self._caption_height()
         for place in range(self.count()):
             self.item(place).setSizeHint(QSize(wide, wide + caption))
@@ -154,15 +154,15 @@ class ExampleList(QListWidget):
         return _CAPTION if captions else 0
 
     def _fitted(self, image: QImage) -> QPixmap:
-        picture = QPixmap.fromImage(image)
-        if picture.isNull():
-            return picture
+        pixmap = QPixmap.fromImage(image)
+        if pixmap.isNull():
+            return pixmap
         ratio = self.devicePixelRatioF()
         side = round(self._side * ratio)
         # Small pictures are enlarged, too, with their pixels in sight.
-        small = 2 * max(picture.width(), picture.height()) <= side
+        small = 2 * max(pixmap.width(), pixmap.height()) <= side
         mode = Qt.TransformationMode.FastTransformation if small else Qt.TransformationMode.SmoothTransformation
-        fitted = picture.scaled(side, side, Qt.AspectRatioMode.KeepAspectRatio, mode)
+        fitted = pixmap.scaled(side, side, Qt.AspectRatioMode.KeepAspectRatio, mode)
         fitted.setDevicePixelRatio(ratio)
         return fitted
 

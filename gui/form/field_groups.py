@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from engine.contract.devices import CPU, is_gpu
+from engine.contract.job import FIELDS, Group
 
 TRIPLE = ("epochs", "batch_size", "learning_rate")
+_TITLES: dict[Group, str] = {
+    "training": "Training",
+    "optimizer": "Optimizer",
+    "schedule": "Schedule",
+    "checkpoints": "Checkpoints",
+    "faults": "Queue and faults",
+    "data": "Data",
+    "precision": "Precision and speed",
+    "model": "Model",
+    "strategy": "Strategy",
+}
 FOLDS: dict[str, tuple[str, ...]] = {
-    "Training": (
-        "loss", "class_weights", "label_smoothing", "mixup", "cutmix", "accumulation", "clip_norm", "ema_decay", "ema_ramp",
-        "patience", "seed", "name",
-    ),
-    "Optimizer": (
-        "optimizer", "momentum", "beta2", "nesterov", "weight_decay", "decay_norms", "layer_decay", "head_rate",
-        "optimizer_kernel",
-    ),
-    "Schedule": (
-        "schedule", "milestones", "final_rate", "warmup_epochs", "warmup_steps", "warmup_start",
-    ),
-    "Checkpoints": (
-        "best_by", "checkpoint_minutes", "checkpoint_steps", "keep_checkpoints", "predictions", "resume_from",
-    ),
-    "Queue and faults": ("start", "wait_for_others", "restarts", "on_not_finite"),
-    "Data": (
-        "image_size", "progressive_from", "val_crop", "augmentation", "transforms", "mirror", "oversample", "ignore_value",
-        "points", "val_fraction", "picture_cache", "loader_workers",
-    ),
-    "Precision and speed": ("precision", "memory_format", "compile", "deterministic", "cpu_threads"),
-    "Model": ("encoder", "pretrained", "weights_file", "freeze_epochs", "freeze_batchnorm", "dropout", "stochastic_depth"),
-    "Strategy": (
-        "replicas", "pipeline_schedule", "microbatches", "stages_per_device", "cuts", "balance", "bucket_mib",
-        "gradient_compression", "static_graph", "sync_batchnorm", "shard_precision", "cpu_offload",
-        "activation_checkpointing",
-    ),
-}  # fmt: skip
+    title: tuple(name for name, field in FIELDS.items() if field.group == group) for group, title in _TITLES.items()
+}
 """The fields that are folded away, by the title of their fold."""
 
 

@@ -8,13 +8,12 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.dataset import DatasetReport
-from engine.contract.job import job_from_values
+from engine.contract.job import deciding, job_from_values
 from gui.form.cached_disk import CachedDisk
 from gui.form.dataset_card import DatasetCard
 from gui.form.field_row import FieldRow
 
-FIELDS = ("dataset", "val_fraction", "seed", "task", "ignore_value")
-"""The fields on which the findings about the folder depend."""
+_FIELDS = deciding("report")
 
 _TYPING_MS = 250
 """A folder's name is looked up once nothing has been typed for so long."""
@@ -23,7 +22,7 @@ _TYPING_MS = 250
 class Inspection(QObject):
     """Asks for the folder to be looked through whenever it, or how it is divided, has changed.
 
-    Signals: wanted(object) - the folder of this Job, of which `FIELDS` are set, None for none; changed() - what is known of
+    Signals: wanted(object) - the folder of this Job, of which the fields that decide on the report are set, None for none; changed() - what is known of
     it.
     Attributes: checking - whether it is still being looked through; report - the findings, None while there are none.
     """
@@ -44,7 +43,7 @@ class Inspection(QObject):
         self._soon.timeout.connect(self._ask)
         disk.changed.connect(self._seen)
         card.cancelled.connect(self._cancel)
-        for name in FIELDS:
+        for name in _FIELDS:
             rows[name].edited.connect(self._edited)
 
     def set_report(self, report: DatasetReport | None) -> None:
@@ -55,7 +54,7 @@ class Inspection(QObject):
         self.changed.emit()
 
     def _shown(self) -> tuple[Any, ...]:
-        return tuple(self._rows[name].value() for name in FIELDS)
+        return tuple(self._rows[name].value() for name in _FIELDS)
 
     def _edited(self) -> None:
         if self._shown() == self._asked_for:
@@ -69,7 +68,7 @@ class Inspection(QObject):
         shown = self._shown()
         if shown == self._asked_for:
             return
-        job, _unread = job_from_values(dict(zip(FIELDS, shown, strict=True)))
+        job, _unread = job_from_values(dict(zip(_FIELDS, shown, strict=True)))
         kind = self._disk.kind(job.dataset) if job is not None else ""
         if job is not None and kind is None and self._disk.look():
             kind = self._disk.kind(job.dataset)

@@ -84,9 +84,11 @@ def kitti_txt(drawn: Drawn, *, name_of: Callable[[str], str] = str, more: Sequen
 
 
 def coco_json(pictures: Mapping[str, Drawn], *, file_name: str = "{}.png", outlines: bool = True) -> dict:
-    images, annotations = [], []
+    entries, annotations = [], []
     for number, (stem, drawn) in enumerate(pictures.items(), 10):
-        images.append({"id": number, "file_name": file_name.format(stem), "width": drawn.width, "height": drawn.height})
+        entries.append(
+            {"id": number, "file_name": file_name.format(stem), "width": drawn.width, "height": drawn.height}
+        )
         for left, top, right, bottom, name in drawn.rectangles:
             annotation = {
                 "id": len(annotations),
@@ -99,7 +101,7 @@ def coco_json(pictures: Mapping[str, Drawn], *, file_name: str = "{}.png", outli
                 annotation["segmentation"] = [[left, top, right, top, right, bottom, left, bottom]]
             annotations.append(annotation)
     categories = [{"id": 3 + 4 * number, "name": name} for number, name in enumerate(CLASSES)]
-    return {"images": images, "annotations": annotations, "categories": categories}
+    return {"images": entries, "annotations": annotations, "categories": categories}
 
 
 def arcgis_definition(root: Path, mode: str) -> Path:

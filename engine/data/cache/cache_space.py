@@ -1,6 +1,6 @@
 """The folder where decoded pictures are kept between runs: its sets, how much it may hold, what is removed first.
 
-A set is a folder of its own with `about.json`, `index` and `pixels` (see `cache`). Whoever uses a set holds a shared
+A set is a folder of its own with `about.json`, `index` and `pixels` (see `cached_images`). Whoever uses a set holds a shared
 lock on its index, so that nobody removes it meanwhile; whoever opens, extends or removes one holds the folder's own lock
 for that moment. Torch-free.
 """

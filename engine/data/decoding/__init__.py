@@ -1,1 +1,1 @@
-"""From the bytes of files to arrays."""
+"""From the bytes of files to arrays. All but `images` is torch-free."""

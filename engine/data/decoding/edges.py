@@ -13,7 +13,7 @@ import numpy.typing as npt
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.letterbox import boxed
 from engine.data.decoding.matlab import check_mat
-from engine.data.decoding.reading import MAX_PIXELS, Unfit, open_picture
+from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header
 
 Planes = npt.NDArray[np.bool_]
 _Kind = TypeVar("_Kind", np.bool_, np.uint8)
@@ -84,7 +84,7 @@ def _of_matlab(content: bytes) -> Drawn:
 
 
 def _of_picture(content: bytes) -> Drawn:
-    with open_picture(content) as image:
+    with decode_header(content) as image:
         if image.mode.startswith("I"):
             raise Unfit("edges are a picture of 8 bits, and this one has more")
         share = np.asarray(image.convert("L"))

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.letterbox import boxed
-from engine.data.decoding.reading import MAX_PIXELS, Unfit, open_picture
+from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header
 from engine.data.decoding.tiff import Bands, is_tiff, read_bands
 
 VERSION = 1
@@ -153,7 +153,7 @@ def _decode_any(content: bytes, size: int, channels: int) -> Bytes:
 
 def _of_any(content: bytes, channels: int) -> Bytes:
     """The picture upright as uint8 [h, w, channels], or [h, w] where that is 1."""
-    with open_picture(content) as image:
+    with decode_header(content) as image:
         upright = ImageOps.exif_transpose(image)
     return _levels(upright, channels)
 

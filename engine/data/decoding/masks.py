@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.reading import Unfit, judged, open_picture, read_image, read_text
+from engine.data.decoding.reading import Unfit, decode_header, judged, read_image, read_text
 from engine.data.splits import MaskCode, shown, spread_evenly
 from engine.system.regular_files import UnusableFile
 
@@ -59,7 +59,7 @@ def read_values(content: bytes) -> Values:
 
     Raises Unfit, or what Pillow raises.
     """
-    with open_picture(content) as image:
+    with decode_header(content) as image:
         if image.mode in ("RGB", "RGBA"):
             pixels = np.asarray(image)
             values = pixels[..., 0].astype(np.int32)

@@ -118,7 +118,7 @@ def open_image(path: str) -> Iterator[Image.Image]:
         yield image
 
 
-def open_picture(content: bytes) -> Image.Image:
+def decode_header(content: bytes) -> Image.Image:
     """The picture in `content`, its header read and no more. Raises Unfit, or what Pillow raises."""
     if not content:
         raise Unfit("it is empty")

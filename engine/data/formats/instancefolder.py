@@ -133,13 +133,13 @@ def too_many(crowded: Sequence[str]) -> list[Problem]:
 
 def _by_class(folder: str, folders: Sequence[str]) -> Found | None:
     """ArcGIS's RCNN masks: images, and in labels a folder for each class with a mask for each picture that shows it."""
-    images, labels = named(folders, PICTURES), named(folders, ("labels",))
-    if images is None or labels is None:
+    inputs, labels = named(folders, PICTURES), named(folders, ("labels",))
+    if inputs is None or labels is None:
         return None
-    images, labels = os.path.join(folder, images), os.path.join(folder, labels)
+    inputs, labels = os.path.join(folder, inputs), os.path.join(folder, labels)
     by_class = {name: _pictures(os.path.join(labels, name)) for name in subfolders(labels)}
     by_class = {name: masks for name, masks in by_class.items() if masks}
-    pictures = _pictures(images)
+    pictures = _pictures(inputs)
     if not any(stem in pictures for masks in by_class.values() for stem in masks):
         return None
     classes, places = classes_of(folder, by_class)

@@ -95,15 +95,15 @@ def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Exampl
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         place = usable[row]
         try:
-            with open_to_show(split.files[place]) as image:
-                picture = ImageOps.exif_transpose(image).convert("RGB")
+            with open_to_show(split.files[place]) as opened:
+                image = ImageOps.exif_transpose(opened).convert("RGB")
             drawn = Image.fromarray(_drawn(split, place).layers.any(0).astype(np.uint8) * 255)
         except Exception:
             continue  # it could be read a moment ago; a picture fewer is shown
-        picture.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+        image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
         # A thin line keeps a part of its brightness where many pixels become one.
-        strength = np.asarray(drawn.resize(picture.size, Image.Resampling.BOX))[:, :, None] / 255.0
-        share = np.minimum(strength * max(1, drawn.width / picture.width), 1)
-        pixels = np.asarray(picture) * (1 - share) + _MARKED * share
+        strength = np.asarray(drawn.resize(image.size, Image.Resampling.BOX))[:, :, None] / 255.0
+        share = np.minimum(strength * max(1, drawn.width / image.width), 1)
+        pixels = np.asarray(image) * (1 - share) + _MARKED * share
         found.append(Example("", name, png(np.rint(pixels).astype(np.uint8)), place))
     return found

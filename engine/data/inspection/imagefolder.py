@@ -19,10 +19,10 @@ from engine.contract.problems import Problem
 from engine.data.decoding.header_check import seems_whole
 from engine.data.decoding.reading import (
     check_size,
+    decode_header,
     describe_failure,
     folder_channels,
     is_grey,
-    open_picture,
     read_image,
 )
 from engine.data.decoding.tiff import is_tiff, open_to_show
@@ -150,7 +150,7 @@ def _told(turns: Turns, look: Callable[[str], None], path: str) -> str | None:
 
 def _decode(path: str) -> None:
     content = read_image(path)
-    with open_to_show(path) if is_tiff(content) else open_picture(content) as image:
+    with open_to_show(path) if is_tiff(content) else decode_header(content) as image:
         # A JPEG is decoded at an eighth of its size, which is quick and still meets every byte.
         image.draft(image.mode, (1, 1))
         image.load()

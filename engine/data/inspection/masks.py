@@ -98,12 +98,12 @@ def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         place = usable[row]
         try:
-            with open_to_show(split.files[place]) as image:
-                picture = ImageOps.exif_transpose(image).convert("RGB")
+            with open_to_show(split.files[place]) as opened:
+                image = ImageOps.exif_transpose(opened).convert("RGB")
             plane = class_plane(read_values(read_image(split.masks[place])), code)
         except Exception:
             continue  # it could be read a moment ago; a picture fewer is shown
-        picture.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
-        mask = np.asarray(Image.fromarray(plane).resize(picture.size, Image.Resampling.NEAREST))
-        found.append(Example("", name, png(lay_mask(np.asarray(picture), mask)), place))
+        image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+        mask = np.asarray(Image.fromarray(plane).resize(image.size, Image.Resampling.NEAREST))
+        found.append(Example("", name, png(lay_mask(np.asarray(image), mask)), place))
     return found

@@ -124,8 +124,8 @@ def only_class(classes: Sequence[str], labels: Sequence[int]) -> str:
 
 def shrunk(path: str, side: int) -> Bytes:
     """A picture turned upright, uint8 [h, w, 3] of at most `side`. Raises what a decoder raises."""
-    with open_to_show(path) as image:
-        image.draft("RGB", (2 * side, 2 * side))
-        picture = ImageOps.exif_transpose(image).convert("RGB")
-    picture.thumbnail((side, side))
-    return np.asarray(picture)
+    with open_to_show(path) as opened:
+        opened.draft("RGB", (2 * side, 2 * side))
+        image = ImageOps.exif_transpose(opened).convert("RGB")
+    image.thumbnail((side, side))
+    return np.asarray(image)

@@ -6,7 +6,7 @@ these waits for anything, raises, or starts a thread. A notice is sent by a proc
 session of its own, so that it is never among the run's; one that is under way when the supervisor ends goes on alone. What
 went wrong with the user's command stands in the run's log as a warning, and, after `RunFinished`, in supervisor.log.
 
-A run stalls where nothing goes on in it (no step, validation, checkpoint or new phase) for `STALL_S`, once `hanging` has
+A run stalls where nothing goes on in it (no step, validation, checkpoint or new phase) for `STALL_S`, once `watchdog` has
 warned of that, or else in training for `STALL_S` or `STALL_STEPS` usual steps, whichever is longer. It is told of once,
 until something goes on again. A run that was killed together with its supervisor cannot tell of it.
 """

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.contract.cut import Cut
 from engine.contract.events import Warned
-from engine.contract.job import Job
+from engine.contract.job import FIELDS, Job, deciding
 from engine.data.randomness import MIXED, UNMIXED, RandomStreams
 from engine.models.base import TaskError
 from engine.optim.optimizer_step import Updater
@@ -32,10 +32,6 @@ _KEYS = {
     "model", "optimizer", "random", "epoch", "done", "steps", "step", "validated", "shares", "classes", "best",
     "best_epoch", "best_sha256", "job", "parts", "cut",
 }  # fmt: skip
-_NEEDS = (
-    "strategy", "model", "model_file_sha256", "image_size", "batch_size", "activation_checkpointing", "freeze_epochs",
-)  # fmt: skip
-"""The fields that the memory for a part of a batch goes by, besides devices and precision."""
 
 
 class Checkpoint:
@@ -92,8 +88,7 @@ class Checkpoint:
 
     def _same_order(self, steps: int) -> bool:
         before = self._content["job"]
-        same = all(before.get(name) == getattr(self._job, name) for name in ("seed", "batch_size"))
-        same &= before.get("oversample", False) == self._job.oversample
+        same = all(before.get(name, FIELDS[name].default) == getattr(self._job, name) for name in deciding("order"))
         return same and self._content["steps"] == steps
 
     def remarks(self, steps: int) -> list[Warned]:
@@ -207,7 +202,7 @@ class Checkpoint:
 
 def _needs_alike(before: dict[str, Any], job: Job) -> bool:
     """Whether what did not fit into the memory of a job's devices would not into another's."""
-    alike = all(before[name] == getattr(job, name) for name in _NEEDS)
+    alike = all(before[name] == getattr(job, name) for name in deciding("memory"))
     return alike and tuple(before["devices"]) == job.devices and before["precision"] == settled_precision(job)
 
 

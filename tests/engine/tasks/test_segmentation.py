@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.contract import weights
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
@@ -248,7 +248,7 @@ def features(inputs: Tensor, whole: torch.nn.Module) -> Tensor:
 @pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0"])
 def test_that_an_encoder_starts_from_its_pretrained_weights(encoder: str) -> None:
     job = Job(task="segmentation", model="linknet", encoder=encoder, pretrained=True, image_size=64)
-    known = weights.weights_of(job, load_catalogue())
+    known = weights_of(job, load_catalogue())
     assert known is not None
     with pytest.raises(TaskError, match="are not on this machine") as error:
         TASK.build_model(job, CLASSES, 3)

@@ -114,8 +114,8 @@ def test_that_a_warning_is_shown_and_does_not_keep_train_off(form: JobForm, pict
 def test_that_train_waits_while_the_folder_is_looked_through(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
     fill(form, pictures, qtbot)
     form.set_dataset(str(pictures.parent))
-    qtbot.waitUntil(lambda: not form.train.isEnabled())
-    assert "looked through" in form.train.toolTip()
+    qtbot.waitUntil(lambda: "looked through" in form.train.toolTip())
+    assert not form.train.isEnabled()
 
 
 def test_that_a_press_as_a_look_through_the_folder_begins_starts_the_run_after_it(

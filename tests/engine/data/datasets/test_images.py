@@ -34,9 +34,9 @@ def opened(path: Path, size: int, channels: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("ending", ["jpg", "JPEG", "png", "bmp", "webp", "tif", "tiff", "gif", "ppm"])
 def test_that_every_format_is_decoded_in_colour(tmp_path: Path, ending: str) -> None:
-    image = opened(picture(tmp_path / f"set/a/picture.{ending}", (200, 30, 90)), 8, 3)
-    assert (image.dtype, tuple(image.shape)) == (torch.uint8, (3, 8, 8))
-    assert torch.allclose(image.float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=4)
+    decoded = opened(picture(tmp_path / f"set/a/picture.{ending}", (200, 30, 90)), 8, 3)
+    assert (decoded.dtype, tuple(decoded.shape)) == (torch.uint8, (3, 8, 8))
+    assert torch.allclose(decoded.float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=4)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_that_every_format_is_decoded_in_colour(tmp_path: Path, ending: str) -> 
 def test_that_grey_pictures_keep_their_level(
     tmp_path: Path, *, ending: str, mode: str, colour: object, wanted: int, channels: int
 ) -> None:
-    image = opened(picture(tmp_path / f"set/a/picture.{ending}", colour, mode=mode), 8, channels)
-    assert image.shape[0] == channels
-    assert torch.allclose(image.float(), torch.tensor(float(wanted)), atol=1)
+    decoded = opened(picture(tmp_path / f"set/a/picture.{ending}", colour, mode=mode), 8, channels)
+    assert decoded.shape[0] == channels
+    assert torch.allclose(decoded.float(), torch.tensor(float(wanted)), atol=1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""A run that a Footplate of November 2026 paused (`recorded_run`, with torch 2.14.1 on a CPU) is read and resumed by today's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from gui.run.store import RunStore
+from pytestqt.qtbot import QtBot
+
+from engine.contract.events import Failed, RunFinished, StepMetrics, Validation
+from engine.runs.folder import RunFolder
+from engine.system import paths
+from tests.engine.cli.terminal import footplate
+from tests.engine.supervisor.supervised import ROOT
+from tests.support.consent import agreed
+
+RECORDED = Path(__file__).parent / "recorded_run"
+RUN_ID = "20261123-234737-small-net-44ea"
+UNINTERRUPTED = {"top1": 0.33, "top5": 0.81, "loss": 2.0323463749885557}
+"""What the same job reached after its third epoch, recorded in one go."""
+
+
+@pytest.fixture
+def run(own_home: Path) -> RunFolder:
+    """The run in this test's home, with the paths of this machine."""
+    folder = paths.runs_folder() / RUN_ID
+    shutil.copytree(RECORDED / RUN_ID, folder)
+    model = RECORDED / "small_net.py"
+    for name in ("job.toml", "events.jsonl"):
+        text = (folder / name).read_text()
+        text = text.replace("/home/user/small_net.py", str(model)).replace("/home/user/footplate", str(ROOT))
+        (folder / name).write_text(text)
+    agreed(model)
+    return RunFolder(folder)
+
+
+def test_that_it_is_resumed_to_what_it_would_have_reached_in_one_go(run: RunFolder) -> None:
+    before = [event.step for event in run.events() if isinstance(event, StepMetrics)]
+    assert (run.state(), before[-1]) == ("paused", 32)
+    result = footplate("resume", RUN_ID)
+    assert result.code == 0, result.err
+    events = list(run.events())
+    steps = [event.step for event in events if isinstance(event, StepMetrics)]
+    assert (steps[: len(before)], steps[-1]) == (before, 63)
+    assert not any(isinstance(event, Failed) for event in events)
+    last = [event for event in events if isinstance(event, Validation)][-1]
+    assert (last.epoch, last.step) == (3, 63)
+    assert last.measures == pytest.approx(UNINTERRUPTED, abs=0.05)
+    finished = events[-1]
+    assert isinstance(finished, RunFinished)
+    assert finished.outcome == "completed"
+
+
+def test_that_the_window_shows_it(run: RunFolder, qtbot: QtBot) -> None:
+    store = RunStore()
+    store.open(run)
+    qtbot.waitUntil(lambda: not store.loading)
+    assert store.status.text.startswith("Paused")
+    assert store.data.steps.step.last == 32
+    assert store.data.validations.measures["top1"].values.tolist() == [0.18]
+    store.close()
+
+
+def test_that_the_list_of_runs_has_it(run: RunFolder) -> None:
+    listed = footplate("runs").out
+    assert RUN_ID in listed
+    assert "paused" in listed
