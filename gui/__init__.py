@@ -1,0 +1,1 @@
+"""The window. It never imports torch."""

@@ -80,9 +80,11 @@ def main() -> int:
         return 2
     from PySide6.QtGui import QIcon
 
-    from gui import faults, icons, signals, theme
-    from gui.garbage import GarbageCollector
+    from gui import error_log as faults
+    from gui import interruptions as signals
+    from gui.garbage_collector import GarbageCollector
     from gui.main_window import MainWindow
+    from gui.style import icons, theme
 
     app = QApplication(sys.argv[:1])
     # Qt may set the user's number format for the whole process; engine and files speak with a point.

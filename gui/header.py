@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QTabBar, QToolButton, QWidget
 
-from gui import icons, theme
+from gui.style import icons, theme
 
 PAGES = ("Train", "Monitor", "Runs")
 

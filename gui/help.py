@@ -40,7 +40,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gui import theme
+from gui.style import theme
 
 CONTENTS = "index.md"
 WIDEST = 84

@@ -16,24 +16,24 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.background import expected_of_a_disk, in_background, raise_again
 from gui.form.form import JobForm
-from gui.form.recognition import sample_job
+from gui.form.task_detection import sample_job
 from gui.header import PAGES, Header
-from gui.inspector import Inspector
-from gui.message_line import MessageLine
-from gui.runs.going_on import ask_to_stop, count_going_on, run_to_show, runs_ahead
-from gui.settings import Settings
+from gui.sources.active_runs import ask_to_stop, count_going_on, run_to_show, runs_ahead
+from gui.sources.background import expected_of_a_disk, in_background, raise_again
+from gui.sources.inspector import Inspector
+from gui.sources.settings import Settings
 from gui.status_bar import PAUSE_KEY, StatusBar
-from gui.tab_order import order_tabs
+from gui.widgets.message_line import MessageLine
+from gui.widgets.tab_order import order_tabs
 
 if TYPE_CHECKING:
     from engine.contract.events import Verdict
     from engine.runs.folder import RunFolder
-    from gui.form.guest import Guest
     from gui.help import HelpWindow
-    from gui.launcher import Launcher
-    from gui.track import Track
+    from gui.sources.launcher import Launcher
+    from gui.sources.prefill import Prefill
+    from gui.workspace import Workspace
 
 TRAIN, MONITOR, RUNS = range(len(PAGES))
 COUNT_EVERY_MS = 3000
@@ -61,7 +61,7 @@ class MainWindow(QMainWindow):
         self.message = MessageLine()
         self.status = StatusBar()
         self.inspector = Inspector(self)
-        self.track: Track | None = None
+        self.workspace: Workspace | None = None
         self.help: HelpWindow | None = None
         self._counter = QTimer(self)
         self._closing = False
@@ -84,8 +84,8 @@ class MainWindow(QMainWindow):
 
     def show_run(self, run: RunFolder) -> None:
         """Shows `run`, past or present, on the first page."""
-        if self.track is not None:
-            self.track.open_run(run)
+        if self.workspace is not None:
+            self.workspace.open_run(run)
             self.header.show_page(TRAIN)
 
     def show_help(self) -> None:
@@ -175,30 +175,30 @@ class MainWindow(QMainWindow):
 
     def complete(self) -> None:
         """Adds what costs more time to import than a window may take to show: pages, graphs and devices."""
-        if self.track is not None or self._closing:
+        if self.workspace is not None or self._closing:
             return
-        from gui.track import Track
+        from gui.workspace import Workspace
 
-        self.track = Track(self.settings, self)
-        for page in self.track.pages:
+        self.workspace = Workspace(self.settings, self)
+        for page in self.workspace.pages:
             self.pages.addWidget(page)
         self.devices_place.setObjectName("")
         index = self.splitter.indexOf(self.devices_place)
         sizes = self.splitter.sizes()
         hidden = self.devices_place.isHidden()
-        self.splitter.replaceWidget(index, self.track.devices)
+        self.splitter.replaceWidget(index, self.workspace.devices)
         self.devices_place.deleteLater()
-        self.devices_place = self.track.devices
+        self.devices_place = self.workspace.devices
         self.devices_place.setHidden(hidden)
-        self.track.monitor.set_panel_shown(not hidden)
+        self.workspace.monitor.set_panel_shown(not hidden)
         self.splitter.setSizes(sizes)
         self._order_tabs()
-        self._connect_track(self.track)
+        self._connect_workspace(self.workspace)
         if self._wanted_devices is not None:
-            self.track.devices.set_selection(self._wanted_devices)
-        self.form.set_devices(self.track.devices.selection())
+            self.workspace.devices.set_selection(self._wanted_devices)
+        self.form.set_devices(self.workspace.devices.selection())
         self._show_page(self.header.tabs.currentIndex())
-        self.track.start()
+        self.workspace.start()
         in_background(run_to_show, self, self._show_first_run, self._trouble)
         self._counter.start(COUNT_EVERY_MS)
         self.completed.emit()
@@ -206,55 +206,55 @@ class MainWindow(QMainWindow):
     def _order_tabs(self) -> None:
         order_tabs(self, (self.header, self.devices_place, self.pages, self.form, self.message, self.status))
 
-    def _connect_track(self, track: Track) -> None:
-        track.devices.selection_changed.connect(lambda: self.form.set_devices(track.devices.selection()))
-        track.hosts.local.snapshot.connect(self._snapshot)
-        track.monitor.told.connect(self.message.say)
-        track.monitor.stop_run.connect(self._stop_other)
-        track.notices.pressed.connect(self._show_alerts)
-        track.alerts.told.connect(self._say_if_any)
-        self._say_if_any(track.alerts.problem)
-        track.store.changed.connect(self._show_status)
-        track.store.finished.connect(lambda _outcome: self._count_running())
+    def _connect_workspace(self, workspace: Workspace) -> None:
+        workspace.devices.selection_changed.connect(lambda: self.form.set_devices(workspace.devices.selection()))
+        workspace.hosts.local.snapshot.connect(self._snapshot)
+        workspace.monitor.told.connect(self.message.say)
+        workspace.monitor.stop_run.connect(self._stop_other)
+        workspace.notices.pressed.connect(self._show_alerts)
+        workspace.alerts.told.connect(self._say_if_any)
+        self._say_if_any(workspace.alerts.problem)
+        workspace.store.changed.connect(self._show_status)
+        workspace.store.finished.connect(lambda _outcome: self._count_running())
         # A run's page is made when the first run is opened.
-        track.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
-        track.runs.run_chosen.connect(self.show_run)
-        track.runs.compare_wanted.connect(self._compare)
-        track.runs.resume_wanted.connect(self._go_on)
-        track.runs.guest_wanted.connect(self._invite)
-        track.runs.told.connect(self.message.say)
-        track.run.next_time_wanted.connect(self._use_next_time)
-        track.run.verdict_wanted.connect(self._follow_verdict)
-        track.run.told.connect(self.message.say)
-        track.dataset.closed.connect(self._dataset_closed)
-        track.dataset.show_report(self.form.inspection.report)
-        track.dataset.set_job(self.form.job)
-        track.cut.closed.connect(self._cut_closed)
-        track.cut.wanted.connect(self._show_cut)
-        track.cut.used.connect(self.form.cuts.set_value)
-        for field, page in track.finders.items():
+        workspace.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
+        workspace.runs.run_chosen.connect(self.show_run)
+        workspace.runs.compare_wanted.connect(self._compare)
+        workspace.runs.resume_wanted.connect(self._go_on)
+        workspace.runs.guest_wanted.connect(self._invite)
+        workspace.runs.told.connect(self.message.say)
+        workspace.run.next_time_wanted.connect(self._use_next_time)
+        workspace.run.verdict_wanted.connect(self._follow_verdict)
+        workspace.run.told.connect(self.message.say)
+        workspace.dataset.closed.connect(self._dataset_closed)
+        workspace.dataset.show_report(self.form.inspection.report)
+        workspace.dataset.set_job(self.form.job)
+        workspace.cut.closed.connect(self._cut_closed)
+        workspace.cut.wanted.connect(self._show_cut)
+        workspace.cut.used.connect(self.form.cuts.set_value)
+        for field, page in workspace.finders.items():
             page.closed.connect(partial(self._finder_closed, field))
             page.wanted.connect(partial(self._show_finder, field))
             page.used.connect(partial(self.form.set_value, field))
             self.form.changed.connect(lambda page=page: page.set_job(self._cut_job()))
-        track.launcher.started.connect(self._started)
-        track.launcher.failed.connect(self._not_started)
+        workspace.launcher.started.connect(self._started)
+        workspace.launcher.failed.connect(self._not_started)
         self.form.train_requested.connect(self._train)
         self.form.go_on_requested.connect(self._go_on)
-        self.form.visit.devices_wanted.connect(track.devices.set_selection)
-        self.form.touched.connect(track.launcher.touch)
+        self.form.prefill_mode.devices_wanted.connect(workspace.devices.set_selection)
+        self.form.touched.connect(workspace.launcher.touch)
         self.form.cut_wanted.connect(self._show_cut)
         self.form.finder_wanted.connect(self._show_finder)
         self.form.card.gallery_wanted.connect(self._show_dataset)
-        self.form.inspection.changed.connect(lambda: track.dataset.show_report(self.form.inspection.report))
-        self.form.changed.connect(lambda: track.cut.set_job(self._cut_job()))
-        self.form.changed.connect(lambda: track.dataset.set_job(self.form.job))
+        self.form.inspection.changed.connect(lambda: workspace.dataset.show_report(self.form.inspection.report))
+        self.form.changed.connect(lambda: workspace.cut.set_job(self._cut_job()))
+        self.form.changed.connect(lambda: workspace.dataset.set_job(self.form.job))
 
     # What happens
 
     def _snapshot(self, snapshot: Snapshot) -> None:
-        if self.track is not None:
-            self.track.run.set_machine(snapshot)
+        if self.workspace is not None:
+            self.workspace.run.set_machine(snapshot)
             self.form.set_machine(snapshot)
 
     def _inspect(self, job: Job | None) -> None:
@@ -283,20 +283,20 @@ class MainWindow(QMainWindow):
 
     def _free_launcher(self) -> Launcher | None:
         """What starts a run, after it has been said that one is made ready; None while another one is."""
-        if self.track is None or self.track.launcher.busy:
+        if self.workspace is None or self.workspace.launcher.busy:
             return None
         self.form.set_starting(True)
         self.status.show_idle("Starting · making the run ready")
-        return self.track.launcher
+        return self.workspace.launcher
 
-    def _invite(self, guest: Guest) -> None:
+    def _invite(self, guest: Prefill) -> None:
         """Puts another run's job into the form, to go on with or forked."""
         self.header.job.setChecked(True)
-        self.form.visit.begin(guest)
+        self.form.prefill_mode.begin(guest)
 
     def _follow_verdict(self, run: RunFolder, verdict: Verdict) -> None:
         """Puts the job of a run that has ended into the form, as it would do better."""
-        from gui.runs.guests import to_follow
+        from gui.sources.resume_fork import to_follow
 
         in_background(
             lambda: to_follow(run.summary(), verdict),
@@ -308,9 +308,9 @@ class MainWindow(QMainWindow):
     def _started(self, run: RunFolder) -> None:
         self.form.set_started()
         self.show_run(run)
-        if self.track is not None:
-            self.track.store.expect()
-            self.track.runs.refresh()
+        if self.workspace is not None:
+            self.workspace.store.expect()
+            self.workspace.runs.refresh()
 
     def _not_started(self, problems: list[Problem]) -> None:
         if self.form.asked:
@@ -321,8 +321,13 @@ class MainWindow(QMainWindow):
         self._show_status()
 
     def _show_first_run(self, run: RunFolder | None) -> None:
-        if run is not None and self.track is not None and not self.track.has_run and not self.track.launcher.busy:
-            self.track.open_run(run)
+        if (
+            run is not None
+            and self.workspace is not None
+            and not self.workspace.has_run
+            and not self.workspace.launcher.busy
+        ):
+            self.workspace.open_run(run)
 
     def _trouble(self, error: Exception) -> None:
         self.show_message(f"The list of runs cannot be read: {error}")
@@ -335,18 +340,18 @@ class MainWindow(QMainWindow):
         in_background(count_going_on, self, lambda counts: self.header.show_running(*counts), expected_of_a_disk)
 
     def _stop(self) -> None:
-        if self.track is not None and self.status.stop.isEnabled():
-            self.track.store.stop()
+        if self.workspace is not None and self.status.stop.isEnabled():
+            self.workspace.store.stop()
 
     def _pause_or_resume(self) -> None:
         """Whichever of the two the status bar offers."""
-        run = self.track.store.run if self.track is not None else None
-        if self.track is None or run is None:
+        run = self.workspace.store.run if self.workspace is not None else None
+        if self.workspace is None or run is None:
             return
         if not self.status.resume.isHidden():
             self._go_on(run)
         elif self.status.pause.isEnabled():
-            self.track.store.pause()
+            self.workspace.store.pause()
 
     def _stop_other(self, run_id: str) -> None:
         """Asks a run to stop that need not be the one on screen."""
@@ -359,11 +364,11 @@ class MainWindow(QMainWindow):
 
     def _show_alerts(self) -> None:
         """Comes forward with the alerts, as asked for on the desktop."""
-        if self.track is not None:
-            from gui.monitor.bar import ALERTS
+        if self.workspace is not None:
+            from gui.monitor.toolbar import ALERTS
 
             self.header.show_page(MONITOR)
-            self.track.monitor.show_view(ALERTS)
+            self.workspace.monitor.show_view(ALERTS)
             self.raise_()
             self.activateWindow()
 
@@ -373,13 +378,13 @@ class MainWindow(QMainWindow):
 
     def _show_page(self, number: int) -> None:
         self.pages.setCurrentIndex(number)
-        if self.track is not None and number == RUNS:
-            self.track.runs.refresh()
+        if self.workspace is not None and number == RUNS:
+            self.workspace.runs.refresh()
 
     def _compare(self, run_ids: list[str]) -> None:
-        if self.track is None:
+        if self.workspace is None:
             return
-        page = self.track.comparison()
+        page = self.workspace.comparison()
         if self.pages.indexOf(page) < 0:
             self.pages.addWidget(page)
             page.closed.connect(self._comparison_closed)
@@ -391,21 +396,21 @@ class MainWindow(QMainWindow):
 
     def _comparison_closed(self) -> None:
         self.header.show_page(RUNS)
-        if self.track is not None:
-            self.track.runs.table.setFocus()
+        if self.workspace is not None:
+            self.workspace.runs.table.setFocus()
 
     def _show_cut(self) -> None:
-        if self.track is not None:
-            self.track.cut.show_job(self._cut_job(), self.form.problems, self.form.device_names())
-            self.pages.setCurrentWidget(self.track.cut)
+        if self.workspace is not None:
+            self.workspace.cut.show_job(self._cut_job(), self.form.problems, self.form.device_names())
+            self.pages.setCurrentWidget(self.workspace.cut)
 
     def _cut_closed(self) -> None:
         self._show_page(self.header.tabs.currentIndex())
         self.form.cuts.show_button.setFocus()
 
     def _show_finder(self, field: str) -> None:
-        if self.track is not None:
-            page = self.track.finders[field]
+        if self.workspace is not None:
+            page = self.workspace.finders[field]
             page.show_job(self._cut_job(), self.form.problems)
             self.pages.setCurrentWidget(page)
 
@@ -415,8 +420,8 @@ class MainWindow(QMainWindow):
 
     def _show_dataset(self, place: int) -> None:
         """The dataset large, from the example at `place` on, as the form's augmentation would make it."""
-        if self.track is not None:
-            page = self.track.dataset
+        if self.workspace is not None:
+            page = self.workspace.dataset
             page.show_augmented(self.form.rows["augmentation"].value() != "none")
             self.pages.setCurrentWidget(page)
             page.choose(place)
@@ -426,7 +431,7 @@ class MainWindow(QMainWindow):
         self.form.card.open.setFocus()
 
     def _cut_job(self) -> Job | None:
-        from gui.launcher import resolved
+        from gui.sources.launcher import resolved
 
         return resolved(self.form.job) if self.form.job is not None else None
 
@@ -439,13 +444,13 @@ class MainWindow(QMainWindow):
 
     def _toggle_panel(self, panel: str, shown: bool) -> None:
         (self.devices_place if panel == "devices" else self.form).setVisible(shown)
-        if panel == "devices" and self.track is not None:
-            self.track.monitor.set_panel_shown(shown)
+        if panel == "devices" and self.workspace is not None:
+            self.workspace.monitor.set_panel_shown(shown)
 
     def _show_status(self) -> None:
-        if self.track is not None and self.track.launcher.busy:
+        if self.workspace is not None and self.workspace.launcher.busy:
             return
-        store = self.track.store if self.track is not None and self.track.has_run else None
+        store = self.workspace.store if self.workspace is not None and self.workspace.has_run else None
         if store is not None and (store.active or not self.form.checking):
             self.status.show_run(store.status)
         elif self.form.checking:
@@ -481,15 +486,15 @@ class MainWindow(QMainWindow):
         self.inspector.close()
         if self.help is not None:
             self.help.close()
-        if self.track is not None:
-            self.track.close()
+        if self.workspace is not None:
+            self.workspace.close()
         super().closeEvent(event)
 
     def _remember_job(self) -> None:
         """Keeps the form's own job for the next time, where there is one."""
         try:
-            if self.form.visit.own_job is not None:
-                self.settings.remember_job(self.form.visit.own_job)
+            if self.form.prefill_mode.own_job is not None:
+                self.settings.remember_job(self.form.prefill_mode.own_job)
         except OSError as error:
             self.show_message(f"The job cannot be kept for the next time: {error.strerror} ({error.filename}).")
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Qt, Signal, SignalInstance
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
 
-from gui import icons, theme
+from gui.style import icons, theme
 
 if TYPE_CHECKING:
-    from gui.run.status import RunStatus
+    from gui.sources.run_status import RunStatus
 
 PAUSE_KEY = "Ctrl+P"
 """Pauses the run on screen, or goes on with it."""

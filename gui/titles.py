@@ -1,4 +1,4 @@
-"""What runs, models, strategies, measures and devices are called."""
+"""What runs, models, strategies, measures, devices and the choices of a job's fields are called."""
 
 from __future__ import annotations
 
@@ -23,6 +23,61 @@ SCHEDULES = {
     "zbv": "ZBV (zero bubble)",
 }
 """The titles of the pipeline schedules, by the job's names for them."""
+
+CHOICES = {
+    "sgd": "SGD",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "none": "None",
+    "step": "StepLR",
+    "linear": "Linear",
+    "poly": "Polynomial",
+    "nadam": "NAdam",
+    "radam": "RAdam",
+    "rmsprop": "RMSprop",
+    "adagrad": "Adagrad",
+    "lamb": "LAMB",
+    "fused": "Fused",
+    "foreach": "Foreach",
+    "for_loop": "For loop",
+    "cosine": "Cosine",
+    "cross_entropy": "Cross entropy",
+    "bce": "Binary cross entropy",
+    "focal": "Focal",
+    "dice": "Dice",
+    "cross_entropy_dice": "Cross entropy and Dice",
+    "onecycle": "OneCycle",
+    "light": "Light",
+    "medium": "Medium",
+    "strong": "Strong",
+    "own": "Own",
+    "auto": "Auto",
+    "on": "On",
+    "off": "Off",
+    "balanced": "Balanced",
+    **SCHEDULES,
+    "equal": "Equal",
+    "speed": "By measured speed",
+    "when_free": "When free",
+    "at_once": "At once",
+    "stop": "Stop",
+    "roll_back": "Roll back",
+    "skip": "Skip the step",
+}
+"""The titles of what fields of a job may be set to; a value that is not here is its own title."""
+
+EMPTY = {
+    "image_size": "the model's own",
+    "stages_per_device": "two",
+    "clip_norm": "no limit",
+    "ema_decay": "none",
+    "patience": "trains all epochs",
+    "progressive_from": "one size throughout",
+    "dropout": "the model's own",
+    "stochastic_depth": "the model's own",
+    "ignore_value": "as the folder says",
+}
+"""What an empty field means, where it is not "automatic"."""
 
 MOST_UNREAD = 3
 _DOING = {
@@ -67,6 +122,23 @@ def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None)
         return "GPU" if len(devices) == 1 else f"{len(devices)} GPUs"
     counts = Counter(names[device] for device in devices)
     return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
+
+
+def short_uuid(uuid: str) -> str:
+    """ "GPU-1a2b3c4d…": enough to tell GPUs apart."""
+    return f"{uuid[:12]}…" if len(uuid) > 13 else uuid
+
+
+def place_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """What the device of each place is called: "GPU 0" where `names` knows it, "CPU", or "CPU worker 1"."""
+    workers = sum(device == CPU for device in devices)
+    titles = []
+    for place, device in enumerate(devices):
+        if device == CPU:
+            titles.append("CPU" if workers == 1 else f"CPU worker {place}")
+        else:
+            titles.append((names or {}).get(device, short_uuid(device)))
+    return tuple(titles)
 
 
 @cache

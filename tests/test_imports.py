@@ -47,3 +47,10 @@ def test_that_the_window_is_imported_without_torch() -> None:
     loaded = modules_after("import gui.app, gui.main_window")
     assert "PySide6.QtWidgets" in loaded
     assert {"torch", "torchvision"} & loaded == set()
+
+
+def test_that_what_the_window_knows_needs_no_widget() -> None:
+    files = sorted((ROOT / "gui" / "sources").rglob("*.py"))
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]
+    assert len(names) > 20
+    assert "PySide6.QtWidgets" not in modules_after(f"import {', '.join(names)}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QMenu, QPushButton, QSlider, QToolButton, QWidget
 
-from gui import theme
-from gui.compare.compared import Over
+from gui.compare.compared_run import Over
 from gui.compare.curves import CompareCurves
-from gui.flow import FlowLayout
+from gui.style import theme
+from gui.widgets.flow_layout import FlowLayout
 
 _OVER: tuple[tuple[str, Over], ...] = (("Steps", "step"), ("Epochs", "epoch"), ("Time", "time"))
 _SMOOTHEST = 99

@@ -9,14 +9,14 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
 from engine.runs.metrics import find_measure
-from gui import theme
-from gui.compare.compared import ComparedRun, Over
-from gui.compare.rows import measure_title, measures
-from gui.plots.columns import Column
+from gui.compare.compared_run import ComparedRun, Over
+from gui.compare.comparison import measure_title, measures
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
-from gui.run.data import Steps, Validations
+from gui.sources.columns import Column
+from gui.sources.run_data import Steps, Validations
+from gui.style import theme
 from gui.widgets.rich_label import RichLabel, Span
 
 _AXES: dict[Over, AxisKind] = {"step": "count", "epoch": "epochs", "time": "elapsed"}

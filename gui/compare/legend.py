@@ -8,10 +8,10 @@ from PySide6.QtCore import QPointF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap, QResizeEvent
 from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
-from gui import theme
-from gui.compare.compared import ComparedRun
-from gui.flow import FlowLayout
+from gui.compare.compared_run import ComparedRun
+from gui.style import theme
 from gui.titles import model_title, strategy_title
+from gui.widgets.flow_layout import FlowLayout
 
 _SWATCH = QSize(22, 10)
 _LONGEST = 44

@@ -23,18 +23,18 @@ from PySide6.QtWidgets import (
 
 from engine.runs.folder import RunFolder
 from engine.system import paths
-from gui.background import in_background
-from gui.compare.compared import ComparedRun
+from gui.compare.compared_run import ComparedRun
 from gui.compare.controls import CompareControls
+from gui.compare.csv_tables import CurvesTable, RowsTable
 from gui.compare.curves import CompareCurves
 from gui.compare.legend import Legend
-from gui.compare.model import CompareModel
-from gui.compare.reading import Reading
-from gui.compare.saving import CurvesTable, RowsTable
-from gui.export import ExportError, Table, export_png, write_csv
-from gui.files import choose_target
-from gui.tab_order import order_tabs
+from gui.compare.log_loader import Reading
+from gui.compare.table_model import CompareModel
+from gui.sources.background import in_background
+from gui.sources.export import ExportError, Table, export_png, write_csv
 from gui.titles import unread_words
+from gui.widgets.file_dialogs import choose_target
+from gui.widgets.tab_order import order_tabs
 
 _EMPTY = "Nothing to compare yet.\n\nUnder Runs, choose two runs or more and press Compare."
 _LOOK_EVERY_MS = 5000
@@ -292,7 +292,7 @@ class ComparePage(QWidget):
         """Writes a picture of all curves, also those that are scrolled out of sight, with the names of the runs."""
         try:
             with self.curves.named():
-                export_png(path, self.curves)
+                export_png(path, self.curves.grab())
         except ExportError as error:
             self.told.emit(str(error), "warning")
         else:

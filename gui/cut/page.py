@@ -14,11 +14,10 @@ from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.parallel.cut import CannotCut, automatic, stages
-from gui import shades
 from gui.cut.planner import Planner
 from gui.cut.view import CutView
-from gui.pages import fault_page, lay_out_page, working_page
-from gui.titles import SCHEDULES, model_title, strategy_title
+from gui.titles import SCHEDULES, model_title, place_titles, strategy_title
+from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = (
@@ -173,7 +172,7 @@ class CutPage(QWidget):
 
     def _show_cut(self, cut: Cut) -> None:
         self.cut = cut
-        titles = shades.place_titles(cut.devices, self._names)
+        titles = place_titles(cut.devices, self._names)
         before = len(self.view.picture.handles)
         self.view.show_cut(cut, titles)
         if len(self.view.picture.handles) != before:

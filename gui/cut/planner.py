@@ -9,7 +9,7 @@ from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningProgress
 from engine.contract.problems import Problem
-from gui.child import ChildModule
+from gui.sources.child import ChildModule
 
 LINE_LIMIT_BYTES = 16 << 20
 

@@ -11,7 +11,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersisten
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage, stages
 from engine.system.format import size
-from gui.cut import words
+from gui.cut import cut_format
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -40,15 +40,15 @@ class _Column:
 COLUMNS: tuple[_Column, ...] = (
     _Column("Stage", lambda row: str(row.number), number=False),
     _Column("Device", lambda row: row.titles[row.stage.place], number=False),
-    _Column("Modules", lambda row: words.span_words(row.stage), number=False),
+    _Column("Modules", lambda row: cut_format.span_words(row.stage), number=False),
     _Column("Layers", lambda row: f"{row.stage.layers:,}", "Layers with parameters"),
-    _Column("Parameters", lambda row: words.count_words(row.stage.parameters)),
+    _Column("Parameters", lambda row: cut_format.count_words(row.stage.parameters)),
     _Column(
         "Time",
-        lambda row: words.milliseconds(row.stage.seconds),
+        lambda row: cut_format.milliseconds(row.stage.seconds),
         "Of one microbatch, forward and backward, with what arrives",
     ),
-    _Column("Share", lambda row: words.share_words(row.stage), "Of the time of all stages"),
+    _Column("Share", lambda row: cut_format.share_words(row.stage), "Of the time of all stages"),
     _Column(
         "Memory",
         lambda row: ("⚠ " if row.stage.over_memory else "") + size(row.stage.memory_bytes),
@@ -56,7 +56,7 @@ COLUMNS: tuple[_Column, ...] = (
     ),
     _Column(
         "Sent",
-        lambda row: words.sent_words(row.held, row.number),
+        lambda row: cut_format.sent_words(row.held, row.number),
         "To the next stage, of each microbatch; as much comes back as its gradient",
     ),
 )
@@ -99,7 +99,7 @@ class StageTable(QAbstractTableModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return column.text(row)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return words.describe_stage(row.number, row.held, self._cut, row.titles[row.stage.place])
+            return cut_format.describe_stage(row.number, row.held, self._cut, row.titles[row.stage.place])
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _RIGHT if column.number else _LEFT
         return None

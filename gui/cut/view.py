@@ -18,10 +18,10 @@ from PySide6.QtWidgets import (
 
 from engine.contract.cut import Cut
 from engine.parallel.cut import stages
-from gui import theme
-from gui.cut import words
-from gui.cut.picture import CutPicture
+from gui.cut import cut_format
+from gui.cut.diagram import CutDiagram
 from gui.cut.table import MODULES, StageTable
+from gui.style import theme
 
 HELP = (
     "The bar is one microbatch, forward and backward, and as wide as its time. Drag a cut, or Tab to it and press "
@@ -40,7 +40,7 @@ class CutView(QWidget):
         self.balance.setObjectName("heading")
         self.whose = QLabel(wordWrap=True)
         self.whose.setObjectName("muted")
-        self.picture = CutPicture()
+        self.picture = CutDiagram()
         self.model = StageTable(self)
         self.table = QTableView()
         self.automatic = QPushButton("Automatic")
@@ -60,9 +60,9 @@ class CutView(QWidget):
         before = len(self.picture.handles)
         self.picture.show_cut(cut, titles)
         self.model.show_cut(cut, titles)
-        self.balance.setText(words.balance_words(cut, held))
+        self.balance.setText(cut_format.balance_words(cut, held))
         over = sorted({titles[stage.place] for stage in held if stage.over_memory})
-        self.say(f"⚠ Over the memory of {', '.join(over)}." if over else words.whose_words(cut), bool(over))
+        self.say(f"⚠ Over the memory of {', '.join(over)}." if over else cut_format.whose_words(cut), bool(over))
         self.automatic.setEnabled(not cut.chosen)
         if before != len(self.picture.handles):
             self._fit_table()

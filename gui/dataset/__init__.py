@@ -1,0 +1,1 @@
+"""The dataset looked at: examples, classes, augmentation."""

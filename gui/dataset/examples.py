@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 
 from engine.contract.dataset import Example
 from engine.contract.preview import MOST_SIDE, PreviewImage
-from gui import theme
+from gui.style import theme
 
 _PAD, _CAPTION = 4, 18
 

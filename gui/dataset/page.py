@@ -24,8 +24,8 @@ from engine.contract.dataset import DatasetReport, Example
 from engine.contract.job import Job
 from engine.contract.preview import EPOCHS, PreviewImage
 from engine.contract.problems import Problem
-from gui.dataset import words
-from gui.dataset.balance import BalanceBars
+from gui.dataset import dataset_format
+from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.renderer import Renderer
 from gui.widgets.problem_label import ProblemLabel
@@ -86,7 +86,7 @@ class DatasetPage(QWidget):
         self.examples = ExampleList(SIDE, strip=False)
         self.none = QLabel(wordWrap=True)
         self.none.setObjectName("muted")
-        self.bars = BalanceBars()
+        self.bars = ClassBalance()
         self.objects = QLabel(wordWrap=True)
         self.objects.setObjectName("muted")
         self.problems = ProblemLabel()
@@ -115,10 +115,10 @@ class DatasetPage(QWidget):
             self.title.setText("Dataset")
             self.subtitle.setText("")
             return
-        self.title.setText(f"{Path(self._report.folder).name} · {words.summary(self._report)}")
-        self.subtitle.setText(words.describe(self._report))
+        self.title.setText(f"{Path(self._report.folder).name} · {dataset_format.summary(self._report)}")
+        self.subtitle.setText(dataset_format.describe(self._report))
         self.bars.show_report(self._report)
-        marked = "\n".join(filter(None, map(words.objects, self._report.splits)))
+        marked = "\n".join(filter(None, map(dataset_format.objects, self._report.splits)))
         self.objects.setText(marked)
         self.objects.setVisible(bool(marked))
         self.problems.show_problems(self._report.problems)

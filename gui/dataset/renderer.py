@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.contract.job import Job
 from engine.contract.preview import PREVIEW, PreviewDone, PreviewFailed, PreviewImage, PreviewOrder
-from gui.child import ChildModule
+from gui.sources.child import ChildModule
 
 LINE_LIMIT_BYTES = 8 << 20
 

@@ -1,0 +1,1 @@
+"""The panel of the devices at the left of the window."""

@@ -8,13 +8,14 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QLabel, QSpinBox, QVBoxLayout, QWidget
 
 from engine.contract.devices import CPU, Cpu, Gpu, gpu_title
-from gui import theme
-from gui.devices import words
-from gui.devices.history import DeviceHistory
-from gui.devices.parts import ElidedLabel, MemoryBar, MiniGraph
+from gui.devices.meters import MemoryBar, MiniGraph
 from gui.devices.sparkline import CoreBars
-from gui.devices.states import joined, states
 from gui.format import celsius, percent, share, watts
+from gui.sources.devices import device_format
+from gui.sources.devices.gpu_states import joined, states
+from gui.sources.devices.history import DeviceHistory
+from gui.style import theme
+from gui.widgets.elided_label import ElidedLabel
 
 
 def _card_layout(card: QFrame) -> QVBoxLayout:
@@ -90,15 +91,15 @@ class GpuCard(QFrame):
         title = gpu_title(gpu)
         self.check.setText(title)
         self.check.setAccessibleName(f"{title}, {gpu.name}")
-        self.check.setAccessibleDescription(words.describe_gpu(gpu))
-        self.check.setToolTip(words.gpu_number_origin(gpu))
+        self.check.setAccessibleDescription(device_format.describe_gpu(gpu))
+        self.check.setToolTip(device_format.gpu_number_origin(gpu))
         self._name.setText(gpu.name)
         self._name.setToolTip(gpu.name)
-        self._identity.setText(words.short_identity(gpu))
+        self._identity.setText(device_format.short_identity(gpu))
         self._identity.setToolTip(
-            f"{gpu.uuid}\n{words.gpu_number_origin(gpu)}\nPCI {gpu.pci_bus_id or 'address unknown'}"
+            f"{gpu.uuid}\n{device_format.gpu_number_origin(gpu)}\nPCI {gpu.pci_bus_id or 'address unknown'}"
         )
-        self._identity.setAccessibleName(f"{title} UUID {gpu.uuid}, {words.gpu_number_origin(gpu)}")
+        self._identity.setAccessibleName(f"{title} UUID {gpu.uuid}, {device_format.gpu_number_origin(gpu)}")
         self._show_note(gpu, now)
         for widget in (self._body, self._memory_bar, self._name):
             widget.setEnabled(not gpu.lost)
@@ -110,7 +111,7 @@ class GpuCard(QFrame):
     def _show_note(self, gpu: Gpu, now: float) -> None:
         """What somebody who is about to use the GPU should know."""
         found = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
-        used = "" if gpu.lost else words.busy(gpu.processes, words.own_user())
+        used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.own_user())
         self._note.setText("\n".join(filter(None, (joined(found), used[:1].upper() + used[1:]))))
         self._note.setVisible(bool(self._note.text()))
 
@@ -189,7 +190,7 @@ class CpuCard(QFrame):
         self.toggled.emit()
 
     def update_cpu(self, cpu: Cpu, history: DeviceHistory) -> None:
-        self.check.setAccessibleDescription(words.describe_cpu(cpu))
+        self.check.setAccessibleDescription(device_format.describe_cpu(cpu))
         name = f"{cpu.name}  ·  {celsius(cpu.temperature_c)}" if cpu.temperature_c is not None else cpu.name
         self._name.setText(name)
         self._name.setToolTip(name)

@@ -6,10 +6,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLabel, QScrollArea, QVBoxLayout, QWidget
 
 from engine.contract.devices import CPU, Gpu, Snapshot, is_gpu
-from gui import theme
 from gui.devices.cards import CpuCard, GpuCard
-from gui.devices.history import DeviceHistory
-from gui.devices.words import card_order
+from gui.sources.devices.device_format import card_order
+from gui.sources.devices.history import DeviceHistory
+from gui.style import theme
 
 
 class DevicesPanel(QWidget):

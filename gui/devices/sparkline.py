@@ -9,8 +9,8 @@ from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui import theme
-from gui.plots.columns import Floats
+from gui.sources.columns import Floats
+from gui.style import theme
 
 _NOTHING: Floats = np.empty(0)
 

@@ -1,0 +1,1 @@
+"""The finders of a batch size and of a learning rate."""

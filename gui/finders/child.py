@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, QProcess, Signal
 from engine.contract.finders import FINDING, BatchFound, Finder, FinderFailed, FinderOrder, FinderProgress, RateFound
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.child import ChildModule
+from gui.sources.child import ChildModule
 
 LINE_LIMIT_BYTES = 1 << 20
 

@@ -14,8 +14,8 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from engine.system.format import duration
 from gui.finders.child import FinderChild
-from gui.pages import fault_page, lay_out_page, working_page
 from gui.titles import model_title, strategy_title
+from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
 WITHOUT_EFFECT = frozenset(

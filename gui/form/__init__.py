@@ -1,1 +1,1 @@
-"""The regulator: the form that makes a job, and the button that starts it."""
+"""The form that makes a job, and the button that starts it."""

@@ -15,7 +15,7 @@ from engine.checks.disk import model_file_sha256
 from engine.runs.consent import agree
 from engine.system.plain_text import escaped
 from engine.system.regular_files import UnusableFile, open_regular
-from gui.background import in_background, raise_again
+from gui.sources.background import in_background, raise_again
 
 SHOWN_BYTES = 200_000
 _BLOCK_BYTES = 1 << 20

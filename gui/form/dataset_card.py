@@ -17,10 +17,10 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.dataset import DatasetReport, Example
-from gui import icons, theme
-from gui.dataset import words
-from gui.dataset.balance import BalanceBars
+from gui.dataset import dataset_format
+from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
+from gui.style import icons, theme
 
 THUMBNAIL = 80
 _BARS_HEIGHT = 190
@@ -65,7 +65,7 @@ class DatasetCard(QFrame):
         self._listing.setTabChangesFocus(True)
         self._listing.setAccessibleName("Unreadable files")
         self._listing.setFixedHeight(110)
-        self.bars = BalanceBars()
+        self.bars = ClassBalance()
         self._bars_place = QScrollArea(widgetResizable=True)
         self._bars_place.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._bars_place.setObjectName("panel")
@@ -95,7 +95,7 @@ class DatasetCard(QFrame):
         if not report.format:
             self._fill("No dataset was recognised here.", "", None)
             return
-        self._fill(words.summary(report), words.describe(report), report)
+        self._fill(dataset_format.summary(report), dataset_format.describe(report), report)
 
     def text(self) -> str:
         """All that the card says, in words."""
@@ -107,7 +107,7 @@ class DatasetCard(QFrame):
         self._summary.setText(summary)
         self._detail.setText(detail)
         self._detail.setVisible(bool(detail))
-        self._unreadable = words.unreadable(report) if report is not None else ""
+        self._unreadable = dataset_format.unreadable(report) if report is not None else ""
         self._listing.setPlainText(self._unreadable)
         self.bars.show_report(report)
         self._bars_place.setFixedHeight(min(_BARS_HEIGHT, self.bars.height() + 2))

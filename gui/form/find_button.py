@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import QSize
 from PySide6.QtWidgets import QToolButton
 
-from gui import icons, theme
-from gui.form.row import FieldRow
+from gui.form.field_row import FieldRow
+from gui.style import icons, theme
 
 FOUND = {
     "batch_size": "Finds the largest batch size that fits, and how fast sizes are",

@@ -22,23 +22,24 @@ from engine.contract.devices import CPU, Snapshot, gpu_title
 from engine.contract.idle_fields import DECIDING, idle_fields
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
-from gui.form import ahead, strategy_marks
+from gui.form import queue_estimate, strategy_limits
+from gui.form.cached_disk import CachedDisk
+from gui.form.collapsible_section import CollapsibleSection
 from gui.form.consent import ConsentBar
-from gui.form.cuts import CutsEditor
+from gui.form.cuts_editor import CutsEditor
 from gui.form.dataset_card import DatasetCard
-from gui.form.editors import ChoiceEditor, PathEditor
+from gui.form.field_factory import make_row, measure_choices
+from gui.form.field_groups import FOLDS, TRIPLE, devices_in_words
+from gui.form.field_row import LABEL_WIDTH, FieldRow
 from gui.form.find_button import FOUND, FindButton
-from gui.form.fold import Fold
-from gui.form.foot import Foot
-from gui.form.groups import FOLDS, TRIPLE, devices_in_words
-from gui.form.guest import Visit
 from gui.form.inspection import Inspection
 from gui.form.model_picker import ModelPicker
+from gui.form.prefill_mode import PrefillMode
 from gui.form.recipes import RecipeFollower
-from gui.form.recognition import Recognition
-from gui.form.row import LABEL_WIDTH, FieldRow
-from gui.form.rows import TITLES, make_row, measure_choices
-from gui.form.seen_disk import SeenDisk
+from gui.form.submit_bar import SubmitBar
+from gui.form.task_detection import TaskDetection
+from gui.titles import CHOICES
+from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
 
 
@@ -71,7 +72,7 @@ class JobForm(QWidget):
         self.devices: tuple[str, ...] = (CPU,)
         self.trusted = ""
         self.asked = False
-        self._ahead: ahead.Ahead = {}
+        self._ahead: queue_estimate.Ahead = {}
         self._machine: Snapshot | None = None
         self._torch: TorchBuild | None = None
         self._hardware: tuple[Any, ...] = ()
@@ -84,15 +85,15 @@ class JobForm(QWidget):
         self.consent = ConsentBar()
         self.devices_label = QLabel()
         self.devices_problems = ProblemLabel()
-        self.foot = Foot()
+        self.foot = SubmitBar()
         self.reason, self.train, self.copy = self.foot.reason, self.foot.train, self.foot.copy
-        self.disk = SeenDisk(self)
+        self.disk = CachedDisk(self)
         self._make_rows()
-        self.folds = [Fold(title, [self.rows[name] for name in names]) for title, names in FOLDS.items()]
+        self.folds = [CollapsibleSection(title, [self.rows[name] for name in names]) for title, names in FOLDS.items()]
         self.inspection = Inspection(self.rows, self.card, self.disk, self)
         self.recipes = RecipeFollower(self.rows, self.catalogue, self)
-        self.recognition = Recognition(self.rows, self.catalogue, self.recipes, self)
-        self.visit = Visit(self)
+        self.recognition = TaskDetection(self.rows, self.catalogue, self.recipes, self)
+        self.prefill_mode = PrefillMode(self)
         self._lay_out()
         self._judge_soon = QTimer(self, interval=0, singleShot=True)
         self._judge_soon.timeout.connect(self.judge)
@@ -128,7 +129,7 @@ class JobForm(QWidget):
 
     def _free(self, name: str) -> None:
         if self.rows[name].locked:
-            self.visit.end()
+            self.prefill_mode.end()
 
     def set_devices(self, devices: tuple[str, ...]) -> None:
         """The devices chosen in the devices panel."""
@@ -165,9 +166,9 @@ class JobForm(QWidget):
         asked, self.asked = self.asked, False
         self.set_starting(False)
         if asked:
-            self.visit.end()
+            self.prefill_mode.end()
 
-    def set_ahead(self, found: ahead.Ahead) -> None:
+    def set_ahead(self, found: queue_estimate.Ahead) -> None:
         """Which runs hold the devices, or wait for them."""
         self._ahead = found
         self._show_ahead()
@@ -195,7 +196,7 @@ class JobForm(QWidget):
         values["devices"] = list(self.devices)
         values["model_file_sha256"] = self._model_file_sha256()
         hidden = {name for name, row in self.rows.items() if not row.has_effect}
-        return self.visit.guest.values(values, hidden) if self.visit.guest is not None else values
+        return self.prefill_mode.guest.values(values, hidden) if self.prefill_mode.guest is not None else values
 
     # Making it
 
@@ -237,7 +238,7 @@ class JobForm(QWidget):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
-        outer.addWidget(self.visit.band)
+        outer.addWidget(self.prefill_mode.band)
         outer.addWidget(area, 1)
         outer.addWidget(self.foot)
 
@@ -289,7 +290,7 @@ class JobForm(QWidget):
         if not self.train.isEnabled() or self.job is None:
             return
         self.asked = True
-        guest = self.visit.guest
+        guest = self.prefill_mode.guest
         if guest is not None and guest.run is not None:
             self.go_on_requested.emit(guest.run, guest.changes(self.values()) | besides)
         else:
@@ -297,7 +298,7 @@ class JobForm(QWidget):
 
     def copy_command(self) -> None:
         """Puts the command for what is on screen on the clipboard."""
-        guest = self.visit.guest
+        guest = self.prefill_mode.guest
         if self.job is not None:
             resume = guest.command(self.values()) if guest is not None else ""
             QGuiApplication.clipboard().setText(resume or command_line(self.job))
@@ -373,7 +374,7 @@ class JobForm(QWidget):
 
     def _judged(self) -> tuple[Job | None, list[Problem]]:
         """The job, or None, with all that is wrong: fields that cannot be read do not hide the others'."""
-        guest, values = self.visit.guest, self.values()
+        guest, values = self.prefill_mode.guest, self.values()
         self._model_file()  # which consent is asked for even where the rest cannot be read
         job, unread = job_from_values(values)
         sane = job
@@ -387,7 +388,8 @@ class JobForm(QWidget):
                 sane = guest.to_check(sane)
             judged = job_checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
             judged += gpu_problems(sane, self._machine, self._torch, os.environ)
-            judged += guest.problems(values, self.disk) if guest is not None else []
+            if guest is not None and guest.run is not None:
+                judged += guest.problems(values, self.disk.standing(guest.run))
             found += [problem for problem in judged if problem.field not in wrong]
             self._weights_line = weights_line(sane, self.catalogue, self.disk)
         return job, found
@@ -421,7 +423,7 @@ class JobForm(QWidget):
     def _show_ahead(self) -> None:
         """Says who is on the devices before this run, and what that means for it."""
         at_once = self.rows["start"].value() == "at_once"
-        text = ahead.words(self._ahead, self.devices, self.device_names(), at_once, self.visit.action)
+        text = queue_estimate.words(self._ahead, self.devices, self.device_names(), at_once, self.prefill_mode.action)
         self.foot.show_ahead(text, bool(text) and not at_once)
 
     def _offer_models(self) -> None:
@@ -457,17 +459,17 @@ class JobForm(QWidget):
         assert isinstance(row.editor, ChoiceEditor)
         if row.editor.value() not in task.losses:
             row.set_value(task.losses[0])
-        row.editor.set_choices([(value, TITLES[value], "") for value in task.losses])
+        row.editor.set_choices([(value, CHOICES[value], "") for value in task.losses])
 
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor
         assert isinstance(editor, ChoiceEditor)
-        marks = strategy_marks.marks(self.catalogue, self.devices, str(self.rows["model"].value()))
-        editor.set_marks(marks, strategy_marks.kind_marks(self.catalogue, self.devices))
+        marks = strategy_limits.marks(self.catalogue, self.devices, str(self.rows["model"].value()))
+        editor.set_marks(marks, strategy_limits.kind_marks(self.catalogue, self.devices))
 
     def _show_whether_ready(self, elsewhere: list[Problem]) -> None:
         wrong = errors(self.problems)
-        action = self.visit.action
+        action = self.prefill_mode.action
         if self._starting:
             why = "The run is being started."
         elif wrong:

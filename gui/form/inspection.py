@@ -9,9 +9,9 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import deciding, job_from_values
+from gui.form.cached_disk import CachedDisk
 from gui.form.dataset_card import DatasetCard
-from gui.form.row import FieldRow
-from gui.form.seen_disk import SeenDisk
+from gui.form.field_row import FieldRow
 
 _FIELDS = deciding("report")
 
@@ -30,7 +30,7 @@ class Inspection(QObject):
     wanted = Signal(object)
     changed = Signal()
 
-    def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, disk: SeenDisk, parent: QObject) -> None:
+    def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, disk: CachedDisk, parent: QObject) -> None:
         super().__init__(parent)
         self.checking = False
         self.report: DatasetReport | None = None

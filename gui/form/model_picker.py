@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QCompleter, QLineEdit, QToolButton
 
 from engine.contract.catalogue import ModelEntry
 from engine.contract.job import TIMM
-from gui import files
-from gui.form.editors import Editor
+from gui.widgets import file_dialogs
+from gui.widgets.editors import Editor
 
 
 def describe(entry: ModelEntry) -> str:
@@ -77,7 +77,7 @@ class ModelPicker(Editor):
         self._completer.complete()
 
     def choose_file(self) -> None:
-        files.choose(self, self._wanted, "", False, self.set_value)
+        file_dialogs.choose(self, self._wanted, "", False, self.set_value)
 
     def _make_completer(self) -> QCompleter:
         completer = QCompleter(self)

@@ -26,9 +26,9 @@ from engine.contract.recipes import (
     save_recipe,
     see,
 )
-from gui.form.editors import ChoiceEditor
+from gui.form.field_row import FieldRow
 from gui.form.recipe_dialog import RecipeDialog
-from gui.form.row import FieldRow
+from gui.widgets.editors import ChoiceEditor
 
 _NONE = "No recipe: the fields are compared with the plain defaults."
 

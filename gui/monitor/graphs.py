@@ -13,15 +13,15 @@ from PySide6.QtWidgets import QCheckBox, QScrollArea, QVBoxLayout, QWidget
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, QUANTITIES, Quantity
-from gui import theme
-from gui.devices.history import DeviceHistory
-from gui.flow import FlowLayout
-from gui.monitor.gpu_plot import temperature_levels
+from gui.monitor.gpus.gpu_plot import temperature_levels
 from gui.plots.annotations import Level
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
-from gui.settings import Settings
+from gui.sources.devices.history import DeviceHistory
+from gui.sources.settings import Settings
+from gui.style import theme
+from gui.widgets.flow_layout import FlowLayout
 
 FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power_w", "temperature_c")
 """The graphs that are shown until the user chooses."""

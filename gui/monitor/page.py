@@ -9,24 +9,24 @@ from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.devices import Shown
-from gui import theme
-from gui.devices.history import DeviceHistory
-from gui.monitor.alerts.banner import AlertBanner
-from gui.monitor.alerts.view import AlertsView
-from gui.monitor.alerts.watcher import Alerts
-from gui.monitor.bar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
-from gui.monitor.gpus import GpusView
+from gui.alerts.banner import AlertBanner
+from gui.alerts.view import AlertsView
+from gui.alerts.watcher import Alerts
+from gui.monitor.gpus.view import GpusView
+from gui.monitor.gpus.watched_gpu import LastSeen, watched_gpus
 from gui.monitor.graphs import ACTIVITY, GraphsView
-from gui.monitor.host_list import HostDialog
-from gui.monitor.hosts import Hosts
-from gui.monitor.marks import RunMark, RunMarks
-from gui.monitor.processes import ProcessesView
+from gui.monitor.hosts.host_dialog import HostDialog
+from gui.monitor.hosts.trouble_banner import TroubleBanner, trouble_words
+from gui.monitor.processes.view import ProcessesView
 from gui.monitor.saving import Saving
-from gui.monitor.topology import TopologyView
-from gui.monitor.troubles import TroubleBanner, trouble_words
-from gui.monitor.watched import LastSeen, watched_gpus
+from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
+from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark, PlotGroup
-from gui.settings import Settings
+from gui.sources.devices.history import DeviceHistory
+from gui.sources.devices.hosts import Hosts
+from gui.sources.run_intervals import RunInterval, RunIntervals
+from gui.sources.settings import Settings
+from gui.style import theme
 from gui.titles import unread_words
 
 _NO_GPU = "No NVIDIA GPU is installed in this machine."
@@ -49,7 +49,12 @@ class MonitorPage(QWidget):
     stop_run = Signal(str)
 
     def __init__(
-        self, history: DeviceHistory, hosts: Hosts, marks: RunMarks, alerts: Alerts, settings: Settings | None = None
+        self,
+        history: DeviceHistory,
+        hosts: Hosts,
+        marks: RunIntervals,
+        alerts: Alerts,
+        settings: Settings | None = None,
     ) -> None:
         super().__init__()
         self.setObjectName("panel")
@@ -255,7 +260,7 @@ class MonitorPage(QWidget):
         self._hosts.show(self.shown)
 
 
-def _marks_of(run: RunMark, origin: float) -> list[Mark]:
+def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
     """Where a run began to work and, if it has, ended, on the devices of this machine that it used."""
     if run.state == "waiting":
         return []

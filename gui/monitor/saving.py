@@ -10,9 +10,9 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from engine.gpus.quantities import QUANTITIES
-from gui.devices.history import DeviceHistory
-from gui.export import ExportError, export_csv, export_png
-from gui.files import choose_target
+from gui.sources.devices.history import DeviceHistory
+from gui.sources.export import ExportError, export_csv, export_png
+from gui.widgets.file_dialogs import choose_target
 
 
 class Saving(QObject):
@@ -51,7 +51,7 @@ class Saving(QObject):
 
     def save_png(self, path: Path, widget: QWidget) -> None:
         try:
-            export_png(path, widget)
+            export_png(path, widget.grab())
         except ExportError as error:
             self.told.emit(str(error), "warning")
         else:

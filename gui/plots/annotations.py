@@ -10,10 +10,10 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetricsF, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
-from gui import theme
-from gui.plots.box import Box
 from gui.plots.group import Mark
 from gui.plots.text import laid_out
+from gui.plots.view_box import ViewBox
+from gui.style import theme
 
 _FONT_SHARE = 0.85
 _FLAG = 5.0
@@ -51,7 +51,7 @@ class Annotations(QGraphicsItem):
     `named` are the marks that carry their labels here.
     """
 
-    def __init__(self, box: Box, font: QFont) -> None:
+    def __init__(self, box: ViewBox, font: QFont) -> None:
         super().__init__(box)
         self.levels: tuple[Level, ...] = ()
         self.marks: tuple[Mark, ...] = ()

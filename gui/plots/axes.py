@@ -11,11 +11,11 @@ from PySide6.QtCore import QMarginsF, QPointF, QRectF
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QStaticText
 from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QStyleOptionGraphicsItem, QWidget
 
-from gui import theme
-from gui.plots.box import Box, Range
 from gui.plots.group import PlotGroup
 from gui.plots.text import laid_out
-from gui.ticks import round_step
+from gui.plots.ticks import round_step
+from gui.plots.view_box import Range, ViewBox
+from gui.style import theme
 
 _TIME_STEPS_S = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000,
@@ -56,7 +56,7 @@ class Axis(QGraphicsWidget):
     pyqtgraph's own records them as a QPicture first, which took a third of a frame where time moves on.
     """
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: ViewBox) -> None:
         super().__init__()
         self.setZValue(_BELOW_THE_CURVES)
         self.shows_numbers = True
@@ -159,7 +159,7 @@ class Axis(QGraphicsWidget):
 class BottomAxis(Axis):
     """The horizontal axis of a plot in `group`, in whatever the group counts. The mouse moves it as it does the box."""
 
-    def __init__(self, box: Box, group: PlotGroup) -> None:
+    def __init__(self, box: ViewBox, group: PlotGroup) -> None:
         super().__init__(box)
         self._group = group
         self.show_numbers(True)
@@ -241,7 +241,7 @@ class LeftAxis(Axis):
 
     WIDTH, NARROW = 58, 34
 
-    def __init__(self, box: Box, narrow: bool = False) -> None:
+    def __init__(self, box: ViewBox, narrow: bool = False) -> None:
         super().__init__(box)
         self.log = False
         self._edges = (-math.inf, math.inf)

@@ -15,8 +15,8 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
-from gui.plots.box import Box
-from gui.plots.columns import Floats
+from gui.plots.view_box import ViewBox
+from gui.sources.columns import Floats
 
 _ANTIALIASED_UP_TO = 400
 """Curves of fewer points are drawn smoothly; with more the cost is felt and the gain is not seen."""
@@ -96,7 +96,7 @@ def _piece(x: Floats, y: Floats) -> QPolygonF:
 class Curves(QGraphicsItem):
     """All curves of a box, drawn in the order in which they were added."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: ViewBox) -> None:
         super().__init__(box)
         self._box = box
         self._curves: list[Curve] = []

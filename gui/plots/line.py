@@ -9,10 +9,10 @@ import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
-from gui import theme
-from gui.plots.columns import Floats, peaks
 from gui.plots.smoothing import Smoother
 from gui.plots.view import PlotView
+from gui.sources.columns import Floats, peaks
+from gui.style import theme
 
 _RAW_SHARE = 0.4
 """How much of a line's colour the unsmoothed curve behind the smoothed one keeps."""

@@ -9,13 +9,13 @@ from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
-from gui import theme
 from gui.plots.annotations import Level
-from gui.plots.columns import Floats
 from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
 from gui.plots.readout import Readout, place_words
 from gui.plots.view import PlotView
+from gui.sources.columns import Floats
+from gui.style import theme
 
 _FOCUS_WIDTH = 2
 _NEAR_PX = 4

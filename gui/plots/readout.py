@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
-from gui import theme
 from gui.plots.axes import elapsed
 from gui.plots.group import PlotGroup
 from gui.plots.line import Line
+from gui.style import theme
 from gui.widgets.rich_label import RichLabel, Span
 
 _FIGURE_SPACE = "\u2007"

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from gui.plots.columns import Column, Floats
+from gui.sources.columns import Column, Floats
 
 _LARGEST_EXPONENT = 200.0
 """Weights are divided by their own powers block by block; e^200 leaves ample room in a float64."""

@@ -7,12 +7,12 @@ from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import QGraphicsGridLayout, QGraphicsWidget
 
-from gui import theme
 from gui.plots.annotations import Annotations
 from gui.plots.axes import BottomAxis, LeftAxis
-from gui.plots.box import Box
 from gui.plots.curves import Curves
 from gui.plots.group import PlotGroup
+from gui.plots.view_box import ViewBox
+from gui.style import theme
 
 
 class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
@@ -29,7 +29,7 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         super().__init__()
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setFrameShape(PlotView.Shape.NoFrame)
-        self.box = Box()
+        self.box = ViewBox()
         self.left_axis = LeftAxis(self.box, narrow)
         self.bottom_axis = BottomAxis(self.box, group)
         self.curves = Curves(self.box)

@@ -20,12 +20,12 @@ from PySide6.QtWidgets import (
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
 from engine.system.plain_text import shortened
-from gui import theme
 from gui.plots.group import AxisKind
-from gui.run.charts import RunCharts
-from gui.run.data import RunData
+from gui.run.curves.charts import RunCharts
 from gui.run.remarks import RemarksView
-from gui.run.status import RunStatus, StatusWord
+from gui.sources.run_data import RunData
+from gui.sources.run_status import RunStatus, StatusWord
+from gui.style import theme
 from gui.titles import devices_words, model_title, strategy_title
 
 _AXES: tuple[tuple[str, AxisKind], ...] = (("Time", "elapsed"), ("Steps", "count"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtGui import QColor, QFontDatabase, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPlainTextEdit, QToolButton, QVBoxLayout, QWidget
 
-from gui import theme
-from gui.run.data import Line, LineKind
+from gui.sources.run_data import Line, LineKind
+from gui.style import theme
 
 LONGEST = 20_000
 """Lines that are kept on screen; the files in the run's folder keep all."""

@@ -10,19 +10,19 @@ from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QV
 
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
-from gui import theme
-from gui.files import choose, choose_target
-from gui.run.charts import RunCharts, device_titles
-from gui.run.classes_view import ClassesView
-from gui.run.exporting import Exporter
+from gui.run.classes.view import ClassesView
+from gui.run.curves.charts import RunCharts, device_titles
+from gui.run.curves.time_spent import TimeSpentView
+from gui.run.exporter import Exporter
 from gui.run.header import CURVES, VIEW_KEYS, RunHeader
 from gui.run.log_view import LogView
-from gui.run.predictions_view import PredictionsView
-from gui.run.result import ResultCard
-from gui.run.store import RunStore
-from gui.run.strategy_view import StrategyView
-from gui.run.time_spent import TimeSpentView
-from gui.run.verdict import VerdictCard
+from gui.run.predictions.view import PredictionsView
+from gui.run.result_card import ResultCard
+from gui.run.strategy.view import StrategyView
+from gui.run.verdict_card import VerdictCard
+from gui.sources.run_session import RunSession
+from gui.style import theme
+from gui.widgets.file_dialogs import choose, choose_target
 
 EMPTY = (
     "No run to show yet.\n\n"
@@ -35,7 +35,7 @@ _PREPARE_MS = 400
 
 
 class RunPage(QWidget):
-    """Shows what a `RunStore` follows. The plots are made a little after the page is first seen. Which of its views is shown
+    """Shows what a `RunSession` follows. The plots are made a little after the page is first seen. Which of its views is shown
     stays so from run to run.
 
     Signals:
@@ -49,7 +49,7 @@ class RunPage(QWidget):
     verdict_wanted = Signal(object, object)
     told = Signal(str, str)
 
-    def __init__(self, store: RunStore, parent: QWidget | None = None) -> None:
+    def __init__(self, store: RunSession, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)

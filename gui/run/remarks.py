@@ -9,10 +9,10 @@ from typing import Literal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.events import RunStarted
-from gui.devices.parts import ElidedLabel
-from gui.run.data import RunData, Warnings, attempt_words
-from gui.run.status import first_sentence
+from gui.sources.run_data import RunData, Warnings, attempt_words
+from gui.sources.run_status import first_sentence
 from gui.titles import devices_words
+from gui.widgets.elided_label import ElidedLabel
 
 _WARNINGS = 3
 """So many kinds of warnings are shown; the log has all."""

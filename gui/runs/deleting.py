@@ -14,9 +14,9 @@ from PySide6.QtWidgets import QWidget
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.trash import CannotTrash, Holding, Trashed, holding, put_back, trash_run
 from engine.system.format import counted, size
-from gui.background import Background, in_background
-from gui.question import QuestionBar
+from gui.sources.background import Background, in_background
 from gui.titles import title
+from gui.widgets.question_bar import QuestionBar
 
 GOING_ON = ("starting", "waiting", "running")
 

@@ -25,15 +25,15 @@ from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
 from engine.system.format import counted, duration
-from gui.background import in_background
-from gui.devices.parts import ElidedLabel
-from gui.flow import FlowLayout
 from gui.format import moment
 from gui.runs.actions import button_of
-from gui.runs.checkpoints import Checkpoint
 from gui.runs.deleting import GOING_ON
-from gui.runs.facts import Facts, Lines, disk_lines, job_lines, read_facts
+from gui.runs.detail_fields import Facts, Lines, disk_lines, job_lines, read_facts
+from gui.sources.background import in_background
+from gui.sources.checkpoints import Checkpoint
 from gui.titles import doing, title
+from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.flow_layout import FlowLayout
 
 _PAUSE_MS = 700
 """Notes are kept once nothing has been typed for so long."""

@@ -8,8 +8,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from engine.runs.folder import RunSummary
-from gui import icons, theme
 from gui.format import moment
+from gui.style import icons, theme
 from gui.titles import doing, model_title, title
 
 _MOST = 2

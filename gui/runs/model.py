@@ -14,10 +14,10 @@ from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_measure, best_words
 from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
-from gui import theme
 from gui.format import moment
-from gui.icons import icon, pixmap
-from gui.runs.wanted import Wanted
+from gui.runs.run_filter import RunFilter
+from gui.style import theme
+from gui.style.icons import icon, pixmap
 from gui.titles import devices_words, model_title, strategy_title, title
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -87,7 +87,7 @@ class RunsModel(QAbstractTableModel):
         self._all: dict[str, RunSummary] = {}
         self._shown: list[RunSummary] = []
         self._rows: dict[str, int] = {}
-        self._wanted = Wanted()
+        self._wanted = RunFilter()
         self._column, self._order = STARTED, Qt.SortOrder.DescendingOrder
         theme.notifier.changed.connect(self._recolor)
 
@@ -125,7 +125,7 @@ class RunsModel(QAbstractTableModel):
             self._all = {run_id: run for run_id, run in self._all.items() if run_id in here}
             self._arrange()
 
-    def choose(self, wanted: Wanted) -> None:
+    def choose(self, wanted: RunFilter) -> None:
         """Shows the runs that are like that alone."""
         if wanted != self._wanted:
             self._wanted = wanted

@@ -11,8 +11,8 @@ from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
 from engine.runs.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
 from engine.system.format import size
-from gui import icons, theme
-from gui.background import Background, in_background
+from gui.sources.background import Background, in_background
+from gui.style import icons, theme
 from gui.titles import title_of
 
 LOOK_EVERY_S = 10.0

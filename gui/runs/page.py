@@ -13,24 +13,24 @@ from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
 from engine.system import paths
 from engine.system.format import counted
-from gui.background import in_background
-from gui.files import reveal
-from gui.form.guest import Guest
 from gui.runs.actions import RunActions, button_of, on
 from gui.runs.deleting import DeletingBar
 from gui.runs.details import Details
-from gui.runs.filters import Filters
-from gui.runs.going_on import ask_to_pause
-from gui.runs.guests import NoGuest, to_fork, to_go_on
+from gui.runs.filter_bar import FilterBar
 from gui.runs.interrupted import InterruptedRuns
 from gui.runs.model import RunsModel
-from gui.runs.notebook import Notebook
 from gui.runs.orphans import Orphans
 from gui.runs.queue_view import QueueView
-from gui.runs.summaries import Summaries
+from gui.runs.run_filter import RunFilter
 from gui.runs.table import RunsTable
-from gui.runs.wanted import Wanted
+from gui.sources.active_runs import ask_to_pause
+from gui.sources.background import in_background
+from gui.sources.notes_writer import NotesWriter
+from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import CannotPrefill, to_fork, to_go_on
+from gui.sources.run_list import RunList
 from gui.titles import unread_words
+from gui.widgets.file_dialogs import reveal
 
 _EMPTY = (
     "No runs yet.\n\n"
@@ -74,13 +74,13 @@ class RunsPage(QWidget):
         self.model = RunsModel(self)
         self.table = RunsTable(self.model)
         self.acts = RunActions(self.table)
-        self.filters = Filters()
+        self.filters = FilterBar()
         self.interrupted = InterruptedRuns()
         self.orphans = Orphans()
         self.queue = QueueView()
         self.details = Details((self.acts.resume, self.acts.change, self.acts.pause, self.acts.fork))
         self.deleting = DeletingBar()
-        self.notebook = Notebook(self.model.find, self)
+        self.notebook = NotesWriter(self.model.find, self)
         self._count = QLabel()
         self._count.setObjectName("muted")
         self._count.setAccessibleName("Runs shown")
@@ -97,7 +97,7 @@ class RunsPage(QWidget):
         self._stack = QStackedWidget()
         self._halves = QSplitter(Qt.Orientation.Vertical)
         self._timer = QTimer(self, interval=_LOOK_EVERY_MS)
-        self._summaries = Summaries(self)
+        self._summaries = RunList(self)
         self._read_before = False
         self._lay_out()
         self._connect()
@@ -260,7 +260,7 @@ class RunsPage(QWidget):
         )
         self._show_all()
 
-    def _choose_runs(self, wanted: Wanted) -> None:
+    def _choose_runs(self, wanted: RunFilter) -> None:
         self.model.choose(wanted)
         self._show_all()
 
@@ -310,14 +310,14 @@ class RunsPage(QWidget):
     def _fork(self, run_id: str, checkpoint: Path | None = None) -> None:
         self._invite(run_id, lambda run: to_fork(run, checkpoint))
 
-    def _invite(self, run_id: str, make: Callable[[RunSummary], Guest]) -> None:
+    def _invite(self, run_id: str, make: Callable[[RunSummary], Prefill]) -> None:
         """Has the run's job put into the form, as `make` prepares it."""
         run = self.model.find(run_id)
         if run is not None:
             in_background(lambda: make(run), self, self.guest_wanted.emit, self._not_invited)
 
     def _not_invited(self, error: Exception) -> None:
-        if not isinstance(error, NoGuest):
+        if not isinstance(error, CannotPrefill):
             raise error
         self.told.emit(str(error))
 

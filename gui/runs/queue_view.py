@@ -22,11 +22,11 @@ from engine.runs import queue
 from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue
 from engine.system.format import counted
-from gui import icons, theme
-from gui.background import Background, in_background
-from gui.flow import FlowLayout
-from gui.question import QuestionBar
-from gui.runs.line import CannotReturn, Place, line_now, put_back, start_now, take_out
+from gui.sources.background import Background, in_background
+from gui.sources.run_queue import CannotReturn, Place, line_now, put_back, start_now, take_out
+from gui.style import icons, theme
+from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.question_bar import QuestionBar
 
 LOOK_EVERY_MS = 1000
 """While some wait and are in sight; else as often as the list of runs is read."""

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
 
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
-from gui import icons, theme
+from gui.style import icons, theme
 
 
 class ProblemLabel(QWidget):

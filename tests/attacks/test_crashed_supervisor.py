@@ -19,7 +19,7 @@ from engine.contract.events import PhaseChanged
 from engine.runs.folder import process_start, run_names
 from engine.runs.interruptions import why_interrupted
 from engine.system.paths import sample_dataset
-from gui.run.store import RunStore
+from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT, wait_until
 from tests.faults.conftest import Begin, Follow, Make
 
@@ -55,7 +55,7 @@ def test_that_the_signal_that_ends_a_supervisor_is_told_in_the_terminal_and_in_t
     attached = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert attached.returncode == INTERRUPTED
     assert f"{run.folder.run_id} was interrupted: its supervisor (pid {run.pid}) {SEEN[sent]}" in attached.stderr
-    store = RunStore()
+    store = RunSession()
     store.open(run.folder)
     qtbot.waitUntil(lambda: SEEN[sent] in store.status.text, timeout=20_000)
     assert store.status.text.startswith("Interrupted before the first step: its supervisor")

@@ -17,21 +17,21 @@ from pytestqt.qtbot import QtBot
 from engine.cli.gpus import csv_lines
 from engine.contract.devices import GpuProcess
 from engine.system.csv_writer import CsvWriter
-from gui.compare.rows import rows
-from gui.compare.saving import CurvesTable, RowsTable
-from gui.devices.history import DeviceHistory
-from gui.export import excerpt, write_csv
-from gui.monitor.hosts import Hosts
-from gui.monitor.marks import RunMarks
-from gui.monitor.processes import ProcessesView
-from gui.run.class_table import ConfusionCsv
-from gui.run.figures import ClassFigures
-from gui.settings import Settings
+from gui.compare.comparison import rows
+from gui.compare.csv_tables import CurvesTable, RowsTable
+from gui.monitor.processes.view import ProcessesView
+from gui.run.classes.table import ConfusionCsv
+from gui.sources.devices.history import DeviceHistory
+from gui.sources.devices.hosts import Hosts
+from gui.sources.export import excerpt, write_csv
+from gui.sources.run_intervals import RunIntervals
+from gui.sources.run_series import ClassFigures
+from gui.sources.settings import Settings
 from tests.engine.cli.machines import gpu as plain_gpu
 from tests.engine.cli.machines import machine
 from tests.gui.compare.runs import compared, run_of
-from tests.gui.devices.snapshots import gpu, snapshot
 from tests.gui.monitor.machines import see
+from tests.gui.sources.devices.snapshots import gpu, snapshot
 
 pytestmark = pytest.mark.attacks
 
@@ -111,7 +111,7 @@ def test_that_classes_compute_nothing(tmp_path: Path) -> None:
 def test_that_processes_on_the_clipboard_compute_nothing_and_keep_their_columns(
     qapp: QApplication, qtbot: QtBot, tmp_path: Path
 ) -> None:
-    view = ProcessesView(Hosts(Settings(tmp_path / "settings")), RunMarks())
+    view = ProcessesView(Hosts(Settings(tmp_path / "settings")), RunIntervals())
     qtbot.addWidget(view)
     hostile = GpuProcess(7, memory_used_bytes=1 << 30, user=FORMULA, name="x\t=1", command="=2\t\n=3")
     see(view._hosts, snapshot(gpu(0, processes=(hostile,))))

@@ -17,7 +17,7 @@ from engine.data.inspection.inspector import inspect
 from engine.gpus import host
 from engine.gpus.host import HostProcesses
 from engine.system.plain_text import MOST_SHOWN, brief, shortened
-from tests.gui.devices.snapshots import snapshot
+from tests.gui.sources.devices.snapshots import snapshot
 from tests.support.pictures import picture
 
 pytestmark = [

@@ -30,7 +30,7 @@ from engine.runs.notes import change_notes
 from engine.system.plain_text import escaped
 from tests.attacks.hostile_names import NAMES
 from tests.engine.cli.machines import gpu, machine
-from tests.gui.run.written import a_run
+from tests.gui.sources.written_runs import a_run
 
 pytestmark = pytest.mark.attacks
 

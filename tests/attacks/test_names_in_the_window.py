@@ -46,19 +46,19 @@ from engine.data.formats.registry import MOST_LETTERS
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.system.plain_text import MOST_SHOWN, brief
-from gui.launcher import Launcher
 from gui.main_window import MONITOR, RUNS, TRAIN, MainWindow
-from gui.monitor.bar import VIEWS
+from gui.monitor.toolbar import VIEWS
+from gui.sources.launcher import Launcher
 from gui.widgets.rich_label import RichLabel
 from tests.attacks.hostile_names import NAMES, trap
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)
 from tests.gui.cut.example import a_cut
-from tests.gui.devices.snapshots import snapshot
 from tests.gui.monitor.machines import see
 from tests.gui.monitor.watching import full_gpu
-from tests.gui.run.looked import CLASSES, draw, events
-from tests.gui.run.written import job, write
+from tests.gui.run.evaluated_run import CLASSES, draw, events
+from tests.gui.sources.devices.snapshots import snapshot
+from tests.gui.sources.written_runs import job, write
 
 pytestmark = [
     pytest.mark.attacks,
@@ -79,8 +79,8 @@ class Tour:
     """Goes through the window with `names` in every place, and keeps how long each stop took, in seconds."""
 
     def __init__(self, window: MainWindow, qtbot: QtBot, names: Sequence[str]) -> None:
-        assert window.track is not None
-        self.window, self.track, self.qtbot, self.names = window, window.track, qtbot, tuple(names)
+        assert window.workspace is not None
+        self.window, self.workspace, self.qtbot, self.names = window, window.workspace, qtbot, tuple(names)
         self.took: dict[str, float] = {}
 
     @contextmanager
@@ -92,7 +92,7 @@ class Tour:
         self.took[where] = max(self.took.get(where, 0.0), time.thread_time() - began)
 
     def devices(self) -> None:
-        hosts, monitor = self.track.hosts, self.track.monitor
+        hosts, monitor = self.workspace.hosts, self.workspace.monitor
         self.window.header.show_page(MONITOR)
         for second in range(3):
             seen = machine(self.names, second)
@@ -118,7 +118,7 @@ class Tour:
         runs = [a_run(name, None if number % 2 else "failed") for number, name in enumerate(self.names)]
         for run, name in zip(runs, self.names, strict=True):
             change_notes(run.path, tags=(name,), text=name)
-        page = self.track.runs
+        page = self.workspace.runs
         self.window.header.show_page(RUNS)
         page.refresh()
         self.qtbot.waitUntil(lambda: all(page.model.find(run.run_id) for run in runs), timeout=PATIENCE_MS)
@@ -133,7 +133,7 @@ class Tour:
         page.deleting.dismiss()
         with self.stop("comparing"):
             self.window._compare([run.run_id for run in runs])
-        compare = self.track.compare
+        compare = self.workspace.compare
         assert compare is not None
         self.qtbot.waitUntil(lambda: len(compare.runs) == len(runs), timeout=PATIENCE_MS)
         with self.stop("compared"), compare.curves.named():
@@ -145,8 +145,8 @@ class Tour:
     def _run(self, run: RunFolder) -> None:
         with self.stop("opening"):
             self.window.show_run(run)
-        self.qtbot.waitUntil(lambda: not self.track.store.loading, timeout=PATIENCE_MS)
-        tabs = self.track.run.header.tabs
+        self.qtbot.waitUntil(lambda: not self.workspace.store.loading, timeout=PATIENCE_MS)
+        tabs = self.workspace.run.header.tabs
         for view in (*range(1, tabs.count()), 0):
             with self.stop(f"run {tabs.tabText(view)}"):
                 tabs.setCurrentIndex(view)
@@ -162,11 +162,11 @@ class Tour:
         with self.stop("card"):
             self.window.form.card.show_report(report(self.names))
         with self.stop("dataset"):
-            self.track.dataset.show_report(report(self.names))
-            self.window.pages.setCurrentWidget(self.track.dataset)
+            self.workspace.dataset.show_report(report(self.names))
+            self.window.pages.setCurrentWidget(self.workspace.dataset)
         for place in range(len(self.names)):
             with self.stop("example"):
-                self.track.dataset.choose(place)
+                self.workspace.dataset.choose(place)
         self._tips()
 
     def _cut(self) -> None:
@@ -176,8 +176,8 @@ class Tour:
             for each, name in zip(cut.segments, names, strict=False)
         )
         with self.stop("cut"):
-            self.track.cut._show_cut(structs.replace(cut, segments=segments))
-            self.window.pages.setCurrentWidget(self.track.cut)
+            self.workspace.cut._show_cut(structs.replace(cut, segments=segments))
+            self.window.pages.setCurrentWidget(self.workspace.cut)
         self._tips()
 
     def _form(self) -> None:
@@ -328,9 +328,9 @@ def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) 
     qtbot.addWidget(made)
     with qtbot.waitSignal(made.completed, timeout=PATIENCE_MS):
         made.show()
-    assert made.track is not None
-    made.track.hosts.stop()
-    made.track.hosts.add("box")
+    assert made.workspace is not None
+    made.workspace.hosts.stop()
+    made.workspace.hosts.add("box")
     yield made
     made.close()
 

@@ -11,7 +11,7 @@ import pytest
 from engine.runs.notes import change_notes
 from engine.runs.trash import holding, put_back, trash_run
 from tests.faults.damage import mount, unmount
-from tests.gui.run.written import a_run
+from tests.gui.sources.written_runs import a_run
 from tests.support.nobody import NOBODY, as_nobody
 
 pytestmark = pytest.mark.attacks

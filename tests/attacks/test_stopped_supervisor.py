@@ -21,7 +21,7 @@ from engine.contract.protocol import Stop
 from engine.runs import connection
 from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
-from gui.run.store import RunStore
+from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.support.pulse import Pulse
@@ -63,8 +63,8 @@ def stand_still() -> Iterator[StandStill]:
 
 
 @pytest.fixture
-def store(qtbot: QtBot) -> Iterator[RunStore]:
-    made = RunStore()
+def store(qtbot: QtBot) -> Iterator[RunSession]:
+    made = RunSession()
     yield made
     made.finish()
     made.close()
@@ -73,7 +73,7 @@ def store(qtbot: QtBot) -> Iterator[RunStore]:
 @pytest.mark.parametrize("crowded", [True, False])
 def test_that_a_stopped_supervisor_never_holds_the_window_up_and_hears_it_once_it_goes_on(
     start: Start,
-    store: RunStore,
+    store: RunSession,
     qtbot: QtBot,
     stand_still: StandStill,
     *,

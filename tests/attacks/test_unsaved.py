@@ -18,7 +18,7 @@ from engine.cli.exit_codes import BAD_REQUEST, UNSAVED
 from engine.contract.events import CommandReceived, RunFinished, Warned
 from engine.contract.protocol import Pause, SaveElsewhere, Stop
 from gui.run.page import RunPage
-from gui.run.store import RunStore
+from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Follow, Started, Whole
 from tests.faults.damage import Gate, Listener, fill, listening, mount, unmount
@@ -229,7 +229,7 @@ def test_that_the_window_offers_another_folder_for_as_long_as_the_state_is_unsav
     small_disk: Path, started: Started, gate: Gate, *, styled: QApplication, qtbot: QtBot, tmp_path: Path
 ) -> None:
     run = started(save_again_s=LONG_S)
-    store = RunStore()
+    store = RunSession()
     page = RunPage(store)
     qtbot.addWidget(page)
     page.show()

@@ -69,13 +69,13 @@ class Scenario:
         self.clock.start(50)
 
     def look(self) -> None:
-        track = self.window.track
-        if track is None:
+        workspace = self.window.workspace
+        if workspace is None:
             return
-        if not self.asked and self.window.form.train.isEnabled() and track.launcher.ready:
+        if not self.asked and self.window.form.train.isEnabled() and workspace.launcher.ready:
             self.asked = True
             self.window.form.start()
-        points = len(track.store.data.steps.step)
+        points = len(workspace.store.data.steps.step)
         if self.began is None and points:
             self.began = time.monotonic()
             self.app.counting = True
@@ -83,7 +83,7 @@ class Scenario:
             self.app.counting = False
             self.points = points
             self.window.status.stop.click()
-        if self.points and not track.store.active:
+        if self.points and not workspace.store.active:
             self.clock.stop()
             self.window.close()
 

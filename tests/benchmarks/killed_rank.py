@@ -49,30 +49,30 @@ class Scenario:
         self.clock.start(10)
 
     def look(self) -> None:
-        track = self.window.track
-        if track is None:
+        workspace = self.window.workspace
+        if workspace is None:
             return
         if not self._asked:
             for box in self.window.findChildren(QSpinBox):
                 if box.accessibleName() == "CPU workers":
                     box.setValue(2)
-            if self.window.form.train.isEnabled() and track.launcher.ready:
+            if self.window.form.train.isEnabled() and workspace.launcher.ready:
                 self._asked = True
                 self.window.form.start()
             return
         now = time.monotonic()
         if self._killed is None:
-            if track.store.active and len(track.store.data.steps.step):
+            if workspace.store.active and len(workspace.store.data.steps.step):
                 self._first_point = self._first_point or now
                 if now - self._first_point > TRAINED_S:
                     self._killed = now
-                    self._kill(track.store.data.started.supervisor_pid)
+                    self._kill(workspace.store.data.started.supervisor_pid)
             return
         if self._in_log is None and NAMED in self.log():
             self._in_log = now - self._killed
         if self._in_status is None and NAMED in self.window.status.status.text():
             self._in_status = now - self._killed
-        if self._in_log is not None and self._in_status is not None and not track.store.active:
+        if self._in_log is not None and self._in_status is not None and not workspace.store.active:
             self.took.append((self._in_log, self._in_status))
             self.ended_s.append(now - self._killed)
             self._asked, self._first_point, self._killed, self._in_log, self._in_status = False, None, None, None, None

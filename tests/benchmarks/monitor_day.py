@@ -39,14 +39,14 @@ from PySide6.QtCore import QEvent, QEventLoop, QObject, QTimer
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
 from engine.contract.devices import Cpu, Gpu, Nvml, Pcie, Snapshot
-from gui import theme
-from gui.devices.history import DeviceHistory
-from gui.devices.timeline import KEPT_S
 from gui.main_window import MONITOR, MainWindow
-from gui.monitor.figures import Figures
-from gui.monitor.gpu_plot import GpuPlot
-from gui.monitor.watched import WatchedGpu
+from gui.monitor.gpus.gpu_plot import GpuPlot
+from gui.monitor.gpus.value_grid import ValueGrid
+from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.group import Mark, PlotGroup
+from gui.sources.devices.history import DeviceHistory
+from gui.sources.devices.timeline import KEPT_S
+from gui.style import theme
 from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
 
 GPUS = 8
@@ -198,7 +198,7 @@ def told(part: str, taken: list[tuple[float, float]]) -> dict[str, float]:
 class Paints(QObject):
     """Notes how long after a snapshot the figures of a GPU were on screen."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: ValueGrid) -> None:
         super().__init__(figures)
         self.taken_ms: list[float] = []
         self._awaited: float | None = None
@@ -223,18 +223,18 @@ def whole_window(stub: NvmlStub, seconds: float, parts: list[str]) -> dict[str, 
     window.resize(*SIZE)
     window.show()
     window.header.show_page(MONITOR)
-    while window.track is None:
+    while window.workspace is None:
         QApplication.processEvents()
-    track = window.track
-    fill(track.devices.history, time.time())
-    track.hosts.local.stop()
-    track.hosts.local._arguments = ["-c", STAMPED]
-    track.hosts.local.start()
+    workspace = window.workspace
+    fill(workspace.devices.history, time.time())
+    workspace.hosts.local.stop()
+    workspace.hosts.local._arguments = ["-c", STAMPED]
+    workspace.hosts.local.start()
     run_for(10)
     results: dict[str, float] = {}
     if "latency" in parts:
-        paints = Paints(window.findChildren(Figures)[0])
-        track.hosts.snapshot.connect(lambda _host, seen: paints.expect(seen))
+        paints = Paints(window.findChildren(ValueGrid)[0])
+        workspace.hosts.snapshot.connect(lambda _host, seen: paints.expect(seen))
         run_for(20)
         results["latency, median ms"] = statistics.median(paints.taken_ms)
         results["latency, longest ms"] = max(paints.taken_ms)
@@ -246,7 +246,7 @@ def whole_window(stub: NvmlStub, seconds: float, parts: list[str]) -> dict[str, 
         results["window, % of a core"] = 100 * (_cpu_s(own) - before) / seconds
         results["samplers, % of a core"] = 100 * (sum(map(_cpu_s, below)) - theirs_before) / seconds
         results["window, MB resident"] = own.memory_info().rss / 1e6
-        results["history, MB allocated"] = track.devices.history.allocated_bytes / 1e6
+        results["history, MB allocated"] = workspace.devices.history.allocated_bytes / 1e6
     window.close()
     return results
 

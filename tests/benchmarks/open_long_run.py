@@ -44,10 +44,10 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
-from gui import theme
 from gui.run.page import RunPage
-from gui.run.store import RunStore
-from tests.gui.run.written import write
+from gui.sources.run_session import RunSession
+from gui.style import theme
+from tests.gui.sources.written_runs import write
 from tests.support.training_window import where
 
 FIRST_AIM_S, ALL_AIM_S = 0.5, 2.0
@@ -109,7 +109,7 @@ def now() -> Moment:
 def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
     """How long it took until the first curve and until all had been drawn, and the longest between two turns of the
     event loop."""
-    store = RunStore()
+    store = RunSession()
     page = RunPage(store)
     page.resize(*PAGE)
     page.show()

@@ -26,11 +26,11 @@ import pyqtgraph as pg
 import PySide6
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
-from gui import theme
-from gui.plots.columns import Column
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
+from gui.sources.columns import Column
+from gui.style import theme
 
 PLOTS, LINES = 8, 4
 SIZE = (1200, 1000)

@@ -31,7 +31,7 @@ from engine.runs.folder import RunFolder, SupervisorFile
 from engine.runs.index import RunIndex
 from engine.runs.notes import change_notes
 from engine.system import paths
-from tests.gui.run.written import job, story, write
+from tests.gui.sources.written_runs import job, story, write
 
 ROOT = Path(__file__).parents[2]
 AIM_S = 0.3
@@ -63,7 +63,7 @@ class Watcher(QObject):
             QTimer.singleShot(0, self, self.look)
         return False
     def look(self):
-        rows = window.track.runs.model.rowCount()
+        rows = window.workspace.runs.model.rowCount()
         if rows and "first" not in painted:
             painted["first"] = time.perf_counter()
         if rows == wanted and "all" not in painted:
@@ -77,9 +77,9 @@ def until(done):
     while not done():
         app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)
 
-until(lambda: window.track is not None)
-runs = window.track.runs
-until(lambda: window.track.marks._reading is None and (cold or runs.model.rowCount() == wanted))
+until(lambda: window.workspace is not None)
+runs = window.workspace.runs
+until(lambda: window.workspace.marks._reading is None and (cold or runs.model.rowCount() == wanted))
 RunsPage.refresh = refresh
 watcher = Watcher()
 runs.table.viewport().installEventFilter(watcher)

@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QWidget
 
-from gui import theme
 from gui.devices.panel import DevicesPanel
-from gui.devices.sampler import SamplerProcess
 from gui.run.page import RunPage
-from gui.run.store import RunStore
+from gui.sources.devices.sampler import SamplerProcess
+from gui.sources.run_session import RunSession
+from gui.style import theme
 from tests.engine.supervisor.supervised import Supervised
 
 
@@ -63,7 +63,7 @@ def wait(seconds: float) -> None:
         QApplication.processEvents()
 
 
-def stream(behaviour: str, store: RunStore, seconds: float) -> str:
+def stream(behaviour: str, store: RunSession, seconds: float) -> str:
     one = Supervised(behaviour, 1)
     try:
         store.open(one.run)
@@ -86,7 +86,7 @@ def main() -> None:
     options = parser.parse_args()
     app = QApplication([])
     theme.apply(app)
-    window, store, panel, sampler = QWidget(), RunStore(), DevicesPanel(), SamplerProcess()
+    window, store, panel, sampler = QWidget(), RunSession(), DevicesPanel(), SamplerProcess()
     row = QHBoxLayout(window)
     row.addWidget(panel)
     row.addWidget(RunPage(store), 1)

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import Failed, RunFinished, StepMetrics, Validation
 from engine.runs.folder import RunFolder
 from engine.system import paths
-from gui.run.store import RunStore
+from gui.sources.run_session import RunSession
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import ROOT
 from tests.support.consent import agreed
@@ -54,7 +54,7 @@ def test_that_it_is_resumed_to_what_it_would_have_reached_in_one_go(run: RunFold
 
 
 def test_that_the_window_shows_it(run: RunFolder, qtbot: QtBot) -> None:
-    store = RunStore()
+    store = RunSession()
     store.open(run)
     qtbot.waitUntil(lambda: not store.loading)
     assert store.status.text.startswith("Paused")

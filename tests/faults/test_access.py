@@ -38,7 +38,7 @@ from tests.faults.conftest import Begin, Make, Whole
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.faults.test_damaged_checkpoints import Bomb
-from tests.gui.run.written import a_run
+from tests.gui.sources.written_runs import a_run
 from tests.support.consent import agreed
 from tests.support.nobody import NOBODY, as_nobody
 

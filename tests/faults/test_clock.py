@@ -117,8 +117,8 @@ WALL_CLOCK = {
     "engine/gpus/watch.py": "when a GPU was lost, for reading",
     "engine/gpus/nvml/xids.py": "when an error came, for reading",
     "engine/supervisor/event_log.py": "when an event was, for reading",
-    "gui/monitor/marks.py": "which runs' marks are still within the graphs, whose times are of this clock",
-    "gui/runs/filters.py": "which runs are of the last days",
+    "gui/sources/run_intervals.py": "which runs' marks are still within the graphs, whose times are of this clock",
+    "gui/runs/filter_bar.py": "which runs are of the last days",
 }
 
 

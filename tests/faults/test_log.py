@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import AnyEvent, Planned, RunFinished, StepMetrics
 from engine.contract.protocol import MAX_FRAME_BYTES
 from engine.runs.index import RunIndex
-from gui.run.store import RunStore
+from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Begin, Make, Whole
 from tests.faults.damage import Gate, listening
@@ -143,9 +143,9 @@ def test_that_a_damaged_log_is_shown_and_gone_on_with(
     assert_same_end(completed.end, whole(asked))
 
 
-def store_of(run: RealRun, qtbot: QtBot) -> RunStore:
+def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
     """The window's view of a run that has ended, once it has read all."""
-    store = RunStore()
+    store = RunSession()
     with qtbot.waitSignal(store.changed, check_params_cb=lambda: not store.loading):
         store.open(run.folder)
     return store

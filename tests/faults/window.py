@@ -28,13 +28,13 @@ class Onlooker:
         self._clock.start(TICK_MS)
 
     def _look(self) -> None:
-        track = self._window.track
-        assert track is not None
+        workspace = self._window.workspace
+        assert workspace is not None
         if self._train and self._window.form.train.isEnabled():
             self._train = False
             self._window.form.train.click()
-        if track.has_run and track.store.run is not None:
-            self._say(f"opened {track.store.run.run_id}")
+        if workspace.has_run and workspace.store.run is not None:
+            self._say(f"opened {workspace.store.run.run_id}")
             self._say(f"status {self._window.status.status.text()}")
 
     def _say(self, text: str) -> None:
@@ -47,7 +47,7 @@ def main() -> int:
     complete = MainWindow.complete
 
     def completed(window: MainWindow) -> None:
-        first = window.track is None
+        first = window.workspace is None
         complete(window)
         if first:
             window.onlooker = Onlooker(window, train="train" in sys.argv)  # type: ignore[attr-defined]

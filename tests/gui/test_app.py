@@ -17,7 +17,8 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication, QLabel, QProgressBar, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui import app, faults
+from gui import app
+from gui import error_log as faults
 from gui.main_window import MainWindow
 
 ROOT = Path(__file__).parents[2]

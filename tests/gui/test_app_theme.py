@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
-from gui import theme
 from gui.main_window import MainWindow
-from gui.theme import DARK, LIGHT, Colors
+from gui.style import theme
+from gui.style.theme import DARK, LIGHT, Colors
 
 
 def luminance(color: str) -> float:

@@ -14,9 +14,9 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui import help as helping
-from gui import theme
 from gui.help import HelpWindow, pages
 from gui.main_window import MainWindow
+from gui.style import theme
 from tests.gui.test_app_names import spoken_name
 
 
@@ -69,7 +69,7 @@ def test_that_f1_opens_it_and_escape_or_the_window_closes_it(
 
 
 def test_that_nothing_of_it_is_imported_before(qapp: QApplication) -> None:
-    told = "import gui.main_window, gui.track, sys; sys.exit('gui.help' in sys.modules)"
+    told = "import gui.main_window, gui.workspace, sys; sys.exit('gui.help' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", told], check=False).returncode == 0
 
 

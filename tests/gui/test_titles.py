@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gui.titles import short_measure, short_title
+from gui.titles import place_titles, short_measure, short_title
+from tests.gui.sources.devices.snapshots import UUIDS
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,9 @@ def test_that_titles_begin_small_but_for_abbreviations(title: str, short: str) -
 def test_that_a_measure_is_written_in_its_unit() -> None:
     assert short_measure("road_extraction", "iou", 0.1038) == "IoU 10.4 %"
     assert short_measure("classification", "loss", 0.5) == "validation loss 0.5000"
+
+
+def test_that_places_are_named_after_their_devices_and_workers_by_number() -> None:
+    assert place_titles(("cpu",)) == ("CPU",)
+    assert place_titles(("cpu", "cpu")) == ("CPU worker 0", "CPU worker 1")
+    assert place_titles(UUIDS[:2], {UUIDS[0]: "GPU 3"}) == ("GPU 3", f"{UUIDS[1][:12]}…")

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from PySide6 import __version__ as qt
 from PySide6.QtWidgets import QApplication
 
-from gui import theme
-from gui.form.recognition import sample_job
+from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
+from gui.style import theme
 
 
 def where() -> str:

@@ -17,7 +17,7 @@ from engine.contract.job import Job
 from tests.engine.checks.machines import gpu, machine
 from tests.engine.cli.terminal import ROOT, Answer, footplate
 from tests.engine.supervisor.supervised import Start
-from tests.gui.run.written import a_run
+from tests.gui.sources.written_runs import a_run
 from tests.support.nvml_profiles import MACHINES, Machine, consumer_gpu
 from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile, instance_uuid_of, uuid_of
 from tests.support.torch_builds import torch_build

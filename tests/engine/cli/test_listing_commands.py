@@ -19,7 +19,7 @@ from engine.runs.folder import RunSummary
 from engine.runs.notes import change_notes
 from tests.engine.cli.machines import busy_gpu, machine
 from tests.engine.cli.terminal import command, footplate
-from tests.gui.run.written import a_run
+from tests.gui.sources.written_runs import a_run
 
 
 def test_that_gpus_lists_the_cpu_and_says_why_no_gpu_is_there() -> None:

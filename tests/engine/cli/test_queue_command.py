@@ -16,7 +16,7 @@ from engine.runs.notes import change_notes
 from engine.runs.queue import Line, waiting
 from engine.system import paths
 from tests.engine.cli.terminal import Answer, footplate
-from tests.gui.run.written import write
+from tests.gui.sources.written_runs import write
 
 Stand = Callable[..., RunFolder]
 Ask = Callable[..., Answer]

@@ -16,7 +16,7 @@ from engine.runs.folder import RunFolder, RunSummary, SupervisorFile, Unreadable
 from engine.runs.index import RunIndex, find_run
 from engine.runs.notes import change_notes
 from engine.system import paths
-from tests.gui.run.written import NESTED_TOO_DEEP, a_run, story, write
+from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, story, write
 
 
 def read() -> dict[str, RunSummary]:

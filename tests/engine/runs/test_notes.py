@@ -11,7 +11,7 @@ import pytest
 
 from engine.runs.index import find_run
 from engine.runs.notes import FILE, RunNotes, change_notes, read_notes, tags_of
-from tests.gui.run.written import a_run
+from tests.gui.sources.written_runs import a_run
 
 
 def test_that_notes_are_kept_beside_the_log_and_the_job_which_stay_as_they_are() -> None:

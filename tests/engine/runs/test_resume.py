@@ -11,7 +11,7 @@ from engine.contract.events import ENCODE, RunFinished, RunStarted
 from engine.contract.job import FIELDS, Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from engine.runs.resume import CHANGEABLE, checkpoint_of, go_on, job_to_go_on, last_execution
-from tests.gui.run.written import EPOCHS, a_run
+from tests.gui.sources.written_runs import EPOCHS, a_run
 
 
 def supervised(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:

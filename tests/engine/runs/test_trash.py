@@ -15,7 +15,7 @@ import pytest
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from engine.runs.trash import CannotTrash, Holding, holding, put_back, trash_run
 from engine.system import paths
-from tests.gui.run.written import a_run, job
+from tests.gui.sources.written_runs import a_run, job
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Elsewhere Footplate has a trash of its own")
 

@@ -16,7 +16,7 @@ from engine.runs.consent import agree
 from engine.runs.notes import change_notes
 from engine.runs.notices import NoticeSettings, save_notices
 from engine.system.paths import put_into_place
-from gui.settings import Settings
+from gui.sources.settings import Settings
 from tests.faults.damage import limit_files
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit of a process's files is Linux' own here")

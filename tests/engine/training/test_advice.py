@@ -9,8 +9,8 @@ import pytest
 from engine.contract.events import RanksTimed, RankTimes
 from engine.contract.job import job_from_values
 from engine.training.advice import Situation, advise
-from tests.gui.run.steps import trace
-from tests.gui.run.written import job
+from tests.gui.run.strategy.steps import trace
+from tests.gui.sources.written_runs import job
 
 GPUS = ("GPU-0", "GPU-1")
 BUSY = {"forward": 0.03, "backward": 0.06, "optimizer": 0.007}

@@ -14,7 +14,7 @@ import torch
 import resources
 from engine.contract.events import Failed, Planned, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
-from gui.run.loading import loading_code
+from gui.run.loading_code import loading_code
 from tests.engine.cli.terminal import footplate
 from tests.support.consent import agreed
 from tests.support.things import make_things

@@ -17,7 +17,7 @@ from engine.strategies.single import SingleDevice
 from engine.training import step_profile
 from engine.training.split_loader import Feed
 from engine.training.step_profile import TimeTeller
-from tests.gui.run.steps import timed
+from tests.gui.run.strategy.steps import timed
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]

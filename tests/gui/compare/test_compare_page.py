@@ -17,12 +17,12 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, RunFinished, StepMetrics
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
-from gui import theme
-from gui.compare.model import CompareModel
 from gui.compare.page import ComparePage
+from gui.compare.table_model import CompareModel
 from gui.main_window import MainWindow
+from gui.style import theme
 from tests.gui.compare.runs import compared, run_of, validating
-from tests.gui.run.written import NESTED_TOO_DEEP
+from tests.gui.sources.written_runs import NESTED_TOO_DEEP
 
 SOON_MS = 20_000
 _NAME = QAccessible.Text.Name
@@ -277,12 +277,12 @@ def test_that_runs_are_compared_from_the_list_and_left_with_escape(
     runs = [run_of(40, name=name) for name in ("left", "right")]
     window = open_window()
     qtbot.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.ControlModifier)
-    track = window.track
-    assert track is not None
-    track.runs.compare_wanted.emit([run.run_id for run in runs])
+    workspace = window.workspace
+    assert workspace is not None
+    workspace.runs.compare_wanted.emit([run.run_id for run in runs])
     page = window.pages.currentWidget()
     assert isinstance(page, ComparePage)
     qtbot.waitUntil(lambda: len(page.runs) == 2, timeout=SOON_MS)
     assert {run.summary.run_id for run in page.runs.values()} == {run.run_id for run in runs}
     qtbot.keyClick(page, Qt.Key.Key_Escape)
-    assert window.pages.currentWidget() is track.runs
+    assert window.pages.currentWidget() is workspace.runs

@@ -18,10 +18,10 @@ from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.system import paths
-from gui import child
 from gui.cut.page import CutPage
 from gui.cut.planner import Planner
 from gui.main_window import MainWindow
+from gui.sources import child
 from tests.gui.cut.example import a_cut
 
 SOON_MS = 90_000
@@ -226,12 +226,12 @@ def test_that_the_form_leads_to_the_cut_and_the_cut_back_into_the_form(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
     window = open_window()
-    assert window.track is not None
+    assert window.workspace is not None
     window.form.set_job(JOB)
-    window.track.devices.set_selection(JOB.devices)
+    window.workspace.devices.set_selection(JOB.devices)
     qtbot.waitUntil(window.form.train.isEnabled, timeout=20_000)
     window.form.cuts.show_button.click()
-    page = window.track.cut
+    page = window.workspace.cut
     assert window.pages.currentWidget() is page
     qtbot.waitUntil(lambda: page.cut is not None, timeout=SOON_MS)
     assert page.cut is not None
@@ -243,7 +243,7 @@ def test_that_the_form_leads_to_the_cut_and_the_cut_back_into_the_form(
         "Back from the cut", "Cut 1 of 1", "Automatic cut", "Measure the cut again", "Use this cut", "Stages of the cut",
     ]  # fmt: skip
     page.view.use.click()
-    assert window.pages.currentWidget() is window.track.run
+    assert window.pages.currentWidget() is window.workspace.run
     assert window.form.cuts.line.text() == "moved by hand (1 cut)"
     qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.cuts == wanted)
     window.form.rows["cuts"].reset.click()
@@ -254,7 +254,7 @@ def test_that_the_form_leads_to_the_cut_and_the_cut_back_into_the_form(
     page.view.measure_again.click()
     assert page.planner.running
     window.header.show_page(0)
-    assert window.pages.currentWidget() is window.track.run
+    assert window.pages.currentWidget() is window.workspace.run
 
 
 def stops(window: MainWindow, first: QWidget, count: int, qtbot: QtBot) -> list[str]:

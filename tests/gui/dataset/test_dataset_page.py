@@ -25,8 +25,8 @@ from engine.data.randomness import RandomStreams
 from engine.system.paths import sample_dataset
 from engine.tasks import TASKS
 from engine.training.dataloaders import image_loader, normalisation
-from gui.dataset import words
-from gui.dataset.balance import BalanceBars
+from gui.dataset import dataset_format
+from gui.dataset.class_balance import ClassBalance
 from gui.dataset.page import DatasetPage
 
 
@@ -232,7 +232,7 @@ def test_that_without_a_dataset_it_is_said_what_to_do(page: DatasetPage, report:
 
 def test_that_classes_have_the_colours_that_they_have_in_the_examples(styled: QApplication, qtbot: QtBot) -> None:
     def colours(report: DatasetReport) -> set[str]:
-        bars = BalanceBars()
+        bars = ClassBalance()
         qtbot.addWidget(bars)
         bars.resize(300, 200)
         bars.show_report(report)
@@ -245,7 +245,7 @@ def test_that_classes_have_the_colours_that_they_have_in_the_examples(styled: QA
 
 
 def test_that_bars_are_as_long_as_classes_are_frequent_in_each_split(styled: QApplication, qtbot: QtBot) -> None:
-    bars = BalanceBars()
+    bars = ClassBalance()
     qtbot.addWidget(bars)
     bars.show_report(REPORT)
     assert [(bars.share(row, 0), bars.share(row, 1)) for row in range(3)] == [(1.0, 0.5), (0.25, 1.0), (0.0, 0.125)]
@@ -262,22 +262,24 @@ def test_that_bars_are_as_long_as_classes_are_frequent_in_each_split(styled: QAp
     ],
 )
 def test_that_a_class_is_counted_as_its_kind_of_dataset_is(split: SplitReport, told: str) -> None:
-    assert words.of_class(split, "ash") == told
+    assert dataset_format.of_class(split, "ash") == told
 
 
 def test_that_clouds_are_not_called_pictures() -> None:
     report = DatasetReport(folder="", format="points", classes=("ground",), splits=(SplitReport("train", {}, total=1),))
-    assert words.summary(report) == "1 class, 1 cloud"
-    assert words.describe(report) == "Point clouds · train 1"
+    assert dataset_format.summary(report) == "1 class, 1 cloud"
+    assert dataset_format.describe(report) == "Point clouds · train 1"
 
 
 def test_that_things_marked_are_told_with_their_sizes() -> None:
     split = SplitReport("train", {}, objects={"a": 3, "b": 4}, object_sides=(8.2, 20.0, 61.0))
-    assert words.objects(split) == "train: 7 marked, 20 pixels across in the middle, nine of ten between 8 and 61"
-    assert words.objects(SplitReport("train", {})) == ""
+    assert (
+        dataset_format.objects(split) == "train: 7 marked, 20 pixels across in the middle, nine of ten between 8 and 61"
+    )
+    assert dataset_format.objects(SplitReport("train", {})) == ""
 
 
 def test_that_unreadable_files_are_named_with_why() -> None:
     report = DatasetReport(folder="", format="idx", unreadable=(Unreadable("a.jpg", "it ends"),), unreadable_count=1)
-    assert words.unreadable(report) == "a.jpg: it ends"
-    assert "1 file is unreadable and left out: a.jpg." in words.describe(report)
+    assert dataset_format.unreadable(report) == "a.jpg: it ends"
+    assert "1 file is unreadable and left out: a.jpg." in dataset_format.describe(report)

@@ -12,12 +12,12 @@ from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU, GpuProcess, Mig
-from gui import theme
-from gui.devices import words
+from gui.devices.meters import MemoryBar
 from gui.devices.panel import DevicesPanel
-from gui.devices.parts import MemoryBar
 from gui.devices.sparkline import Sparkline
-from tests.gui.devices.snapshots import UUIDS, gpu, held_by, snapshot
+from gui.sources.devices import device_format
+from gui.style import theme
+from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_that_a_card_tells_what_the_gpu_does(panel: DevicesPanel) -> None:
 )
 def test_that_a_gpu_in_use_says_by_whom(held: list[tuple[str | None, int | None]] | None, told: str) -> None:
     processes = held and tuple(GpuProcess(pid=7, user=user, memory_used_bytes=gib and gib << 30) for user, gib in held)
-    assert words.busy(processes or None, me="me") == told  # type: ignore[arg-type]
+    assert device_format.busy(processes or None, me="me") == told  # type: ignore[arg-type]
 
 
 def test_that_every_small_graph_tells_its_latest_value_in_words(panel: DevicesPanel) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import combinations
 
 from engine.contract.devices import Gpu, GpuPair, GpuPlace, GpuProcess, PciPath, Snapshot, Topology
-from gui.devices.words import own_user
-from gui.monitor.hosts import Hosts
-from tests.gui.devices.snapshots import UUIDS, gpu
+from gui.sources.devices.device_format import own_user
+from gui.sources.devices.hosts import Hosts
+from tests.gui.sources.devices.snapshots import UUIDS, gpu
 
 GIB = 1 << 30
 NOW = 1_700_000_000.0

@@ -7,9 +7,9 @@ from pathlib import Path
 from pytestqt.qtbot import QtBot
 
 from engine.gpus.quantities import BY_ID
-from gui.monitor.bar import GPUS, GRAPHS
 from gui.monitor.graphs import GraphsView
-from gui.settings import Settings
+from gui.monitor.toolbar import GPUS, GRAPHS
+from gui.sources.settings import Settings
 from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
 
 

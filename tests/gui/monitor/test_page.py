@@ -13,20 +13,20 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Mig, Nvml, Shown
-from gui.devices.history import device_key
+from gui.alerts.view import AlertsView
 from gui.format import clock
-from gui.monitor.alerts.view import AlertsView
-from gui.monitor.bar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, VIEWS
-from gui.monitor.gpus import GpusView
+from gui.monitor.gpus.view import GpusView
 from gui.monitor.graphs import GraphsView
-from gui.monitor.host_list import HostDialog
-from gui.monitor.marks import RunMark
+from gui.monitor.hosts.host_dialog import HostDialog
 from gui.monitor.page import MonitorPage
-from gui.monitor.processes import ProcessesView
-from gui.monitor.topology import TopologyView
+from gui.monitor.processes.view import ProcessesView
+from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, VIEWS
+from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark
 from gui.plots.plot import LinePlot
-from gui.settings import Settings
+from gui.sources.devices.history import device_key
+from gui.sources.run_intervals import RunInterval
+from gui.sources.settings import Settings
 from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
 
 
@@ -119,9 +119,9 @@ def test_that_a_zoomed_page_stays_and_a_button_leads_back(watching: Watching, qt
 def test_that_runs_are_marked_where_they_began_and_ended(watching: Watching) -> None:
     watching.see(full_gpu(0), full_gpu(1))
     watching.marks.marks = (
-        RunMark("r1", "flowers", (full_gpu(0).uuid,), "finished", START - 50, START - 20),
-        RunMark("r2", "birds", (full_gpu(1).uuid,), "running", START - 10),
-        RunMark("r3", "cars", (), "waiting", START - 5),
+        RunInterval("r1", "flowers", (full_gpu(0).uuid,), "finished", START - 50, START - 20),
+        RunInterval("r2", "birds", (full_gpu(1).uuid,), "running", START - 10),
+        RunInterval("r3", "cars", (), "waiting", START - 5),
     )
     watching.marks.changed.emit()
     watching.page.refresh()
@@ -142,9 +142,9 @@ def test_that_a_run_is_marked_on_the_devices_that_it_used_alone(watching: Watchi
         watching.see(full_gpu(0), full_gpu(1), at=second)
         watching.see(full_gpu(0), at=second, host="ws2")
     watching.marks.marks = (
-        RunMark("r1", "flowers", (full_gpu(1).uuid,), "running", START + 10),
-        RunMark("r2", "birds", ("cpu",), "running", START + 20),
-        RunMark("r3", "cars", (full_gpu(0).uuid, full_gpu(1).uuid), "running", START + 30),
+        RunInterval("r1", "flowers", (full_gpu(1).uuid,), "running", START + 10),
+        RunInterval("r2", "birds", ("cpu",), "running", START + 20),
+        RunInterval("r3", "cars", (full_gpu(0).uuid, full_gpu(1).uuid), "running", START + 30),
     )
     watching.marks.changed.emit()
     watching.page.refresh()

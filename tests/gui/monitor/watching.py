@@ -8,13 +8,13 @@ import msgspec
 from PySide6.QtWidgets import QLabel, QWidget
 
 from engine.contract.devices import Ecc, Gpu, NvLink, Nvml, Pcie, Retired, Snapshot, Xid
-from gui.devices.history import DeviceHistory
-from gui.monitor.alerts.watcher import Alerts
-from gui.monitor.hosts import Hosts
-from gui.monitor.marks import RunMarks
+from gui.alerts.watcher import Alerts
+from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.monitor.page import MonitorPage
-from gui.monitor.watched import WatchedGpu
-from tests.gui.devices.snapshots import gpu, snapshot
+from gui.sources.devices.history import DeviceHistory
+from gui.sources.devices.hosts import Hosts
+from gui.sources.run_intervals import RunIntervals
+from tests.gui.sources.devices.snapshots import gpu, snapshot
 
 START = 1_700_000_000.0
 GIB = 1 << 30
@@ -87,7 +87,7 @@ class Watching:
 
     hosts: Hosts
     history: DeviceHistory
-    marks: RunMarks
+    marks: RunIntervals
     alerts: Alerts
     page: MonitorPage
 

@@ -14,11 +14,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.plots.axes import BottomAxis, LeftAxis, elapsed, fine_elapsed, log_ticks
-from gui.plots.box import Box
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.plots.readout import place_words
+from gui.plots.view_box import ViewBox
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_that_logarithmic_numbers_are_round_rise_and_have_room(low: float, lengt
 @pytest.mark.parametrize("size", [200.0, 700.0])
 @pytest.mark.parametrize("length", [0.3, 7.0, 90.0, 4000.0, 90_000.0, 3e6])
 def test_that_numbers_of_time_are_neither_crowded_nor_missing(qapp: QApplication, size: float, length: float) -> None:
-    axis = BottomAxis(Box(), PlotGroup("elapsed"))
+    axis = BottomAxis(ViewBox(), PlotGroup("elapsed"))
     step, _ = axis.spacing(0.0, length, size)
     assert step * size / length >= 50
     assert step < length
@@ -55,7 +55,7 @@ def test_that_numbers_of_time_are_neither_crowded_nor_missing(qapp: QApplication
 
 
 def test_that_steps_are_counted_in_whole_numbers(qapp: QApplication) -> None:
-    axis = BottomAxis(Box(), PlotGroup("count"))
+    axis = BottomAxis(ViewBox(), PlotGroup("count"))
     assert axis.spacing(0.0, 3.0, 700.0) == (1.0, 0.0)
     assert axis.words([12_000.0], 1000.0) == ["12,000"]
 
@@ -63,14 +63,14 @@ def test_that_steps_are_counted_in_whole_numbers(qapp: QApplication) -> None:
 def test_that_the_time_of_day_stands_on_whole_minutes(qapp: QApplication) -> None:
     group = PlotGroup("clock", span=600)
     group.origin = 1_700_000_015.0
-    axis = BottomAxis(Box(), group)
+    axis = BottomAxis(ViewBox(), group)
     step, offset = axis.spacing(0.0, 600.0, 700.0)
     assert step % 60 == 0
     assert (group.origin + offset) % 60 == 0
 
 
 def test_that_numbers_have_the_digits_that_tell_them_apart(qapp: QApplication) -> None:
-    axis = LeftAxis(Box())
+    axis = LeftAxis(ViewBox())
     assert axis.words([0.15, 0.2], 0.05) == ["0.15", "0.20"]
     assert axis.words([1000.0, 2000.0], 1000.0) == ["1,000", "2,000"]
     assert axis.words([0.000001, 0.000002], 0.000001) == ["1.0e-06", "2.0e-06"]

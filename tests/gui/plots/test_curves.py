@@ -7,8 +7,8 @@ import pytest
 from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QApplication
 
-from gui.plots.columns import Floats
 from gui.plots.curves import Curve
+from gui.sources.columns import Floats
 
 RED = QColor("#ff0000")
 SIZE = 100

@@ -16,22 +16,22 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import AnyEvent, LogLine, Planned, StepMetrics
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
-from gui import theme
 from gui.plots.plot import LinePlot
 from gui.plots.smoothing import Smoother
-from gui.run.data import Line
-from gui.run.loading import loading_code
+from gui.run.loading_code import loading_code
 from gui.run.log_view import LogView
 from gui.run.page import RunPage
-from gui.run.store import RunStore
-from tests.gui.run.written import a_run, job, story, write
+from gui.sources.run_data import Line
+from gui.sources.run_session import RunSession
+from gui.style import theme
+from tests.gui.sources.written_runs import a_run, job, story, write
 
 Open = Callable[[RunFolder], RunPage]
 
 
 @pytest.fixture
 def page(styled: QApplication, qtbot: QtBot) -> RunPage:
-    store = RunStore()
+    store = RunSession()
     made = RunPage(store)
     store.setParent(made)
     qtbot.addWidget(made, before_close_func=lambda _page: store.close())

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from engine.runs.folder import RunFolder
 from gui.runs.model import COLUMNS
 from gui.runs.page import RunsPage
-from tests.gui.run.written import a_run
+from tests.gui.sources.written_runs import a_run
 
 Refresh = Callable[[], None]
 

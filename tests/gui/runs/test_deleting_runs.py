@@ -10,8 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import create_run
 from gui.runs.page import RunsPage
-from tests.gui.run.written import a_run, job
 from tests.gui.runs.conftest import Refresh, column, interrupted, select
+from tests.gui.sources.written_runs import a_run, job
 
 
 def asked(page: RunsPage, qtbot: QtBot) -> str:

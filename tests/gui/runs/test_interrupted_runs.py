@@ -9,8 +9,8 @@ from engine.contract.events import PhaseChanged, RunFinished
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import read_notes
 from gui.runs.page import RunsPage
-from tests.gui.run.written import a_run, job, write
 from tests.gui.runs.conftest import Refresh, column, interrupted, select
+from tests.gui.sources.written_runs import a_run, job, write
 
 
 def button(page: RunsPage, name: str) -> QAbstractButton:

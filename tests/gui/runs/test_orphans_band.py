@@ -13,9 +13,9 @@ from engine.contract.devices import GpuProcess
 from engine.runs.folder import RunFolder, process_alive
 from engine.runs.orphans import Orphan, find_orphans
 from gui.runs.page import RunsPage
-from tests.gui.devices.snapshots import gpu, snapshot
-from tests.gui.run.written import a_run
 from tests.gui.runs.conftest import Refresh
+from tests.gui.sources.devices.snapshots import gpu, snapshot
+from tests.gui.sources.written_runs import a_run
 from tests.support.left_alone import leave_all, put_away
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the workers are new interpreters")

@@ -13,13 +13,13 @@ from engine.contract.events import ENCODE, Waiting
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.queue import Line, hold, holders, waiting
 from engine.system import paths
-from gui.runs.line import take_out
 from gui.runs.page import RunsPage
 from gui.runs.queue_view import LineModel
+from gui.sources.run_queue import take_out
 from tests.engine.supervisor.conftest import start as start  # noqa: PLC0414  (a fixture)
 from tests.engine.supervisor.supervised import Start, wait_until
-from tests.gui.run.written import job
 from tests.gui.runs.conftest import Refresh
+from tests.gui.sources.written_runs import job
 
 Stand = Callable[..., RunFolder]
 

@@ -10,8 +10,8 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import CheckpointSaved
 from engine.runs.notes import change_notes, read_notes
 from gui.runs.page import RunsPage
-from tests.gui.run.written import a_run, write
 from tests.gui.runs.conftest import Refresh, select
+from tests.gui.sources.written_runs import a_run, write
 
 
 def shown(page: RunsPage) -> dict[str, dict[str, str]]:

@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunSummary
 from gui.runs.model import COLUMNS, NAME, RunsModel
-from gui.runs.wanted import Wanted
-from tests.gui.run.written import a_run
+from gui.runs.run_filter import RunFilter
+from tests.gui.sources.written_runs import a_run
 
 
 def summary(name: str, **changes: Any) -> RunSummary:
@@ -34,10 +34,10 @@ def test_that_the_model_keeps_qts_rules_whatever_comes_and_goes(qtmodeltester: M
     model.merge(runs[2:5])
     model.merge(runs)
     assert names(model) == [f"run {n}" for n in reversed(range(8))]
-    model.choose(Wanted(strategy="ddp"))
+    model.choose(RunFilter(strategy="ddp"))
     assert names(model) == ["run 7", "run 5", "run 3", "run 1"]
     model.sort(NAME, Qt.SortOrder.AscendingOrder)
-    model.choose(Wanted())
+    model.choose(RunFilter())
     model.merge([msgspec.structs.replace(runs[0], name="zero"), runs[1]])
     model.keep_only([run.run_id for run in runs if run.name != "run 4"])
     qtmodeltester.check(model)
@@ -52,8 +52,8 @@ def test_that_an_index_stays_with_its_run_as_rows_are_sorted_filtered_and_added(
     assert kept.data() == "run 2"
     model.sort(NAME, Qt.SortOrder.AscendingOrder)
     model.merge(runs)
-    model.choose(Wanted(text="run 2"))
-    model.choose(Wanted())
+    model.choose(RunFilter(text="run 2"))
+    model.choose(RunFilter())
     assert kept.data() == "run 2"
     model.keep_only([run.run_id for run in runs if run.name != "run 2"])
     assert not kept.isValid()
@@ -93,7 +93,7 @@ def test_that_a_search_finds_runs_with_all_words_in_name_model_dataset_tags_and_
             summary("cold", notes="0.1 was too much", dataset="/data/digits", model="vit_b_16", strategy="ddp"),
         ]
     )
-    model.choose(Wanted(text=text))
+    model.choose(RunFilter(text=text))
     assert set(names(model)) == found
 
 
@@ -108,14 +108,14 @@ def test_that_filters_go_together() -> None:
         ]
     )
     for wanted, found in (
-        (Wanted(state="failed"), {"a", "b"}),
-        (Wanted(state="failed", since=now - 60), {"a"}),
-        (Wanted(model="resnet50"), {"a"}),
-        (Wanted(strategy="ddp"), {"c"}),
-        (Wanted(tag="v2"), {"b", "c"}),
-        (Wanted(tag="v2", state="failed"), {"b"}),
-        (Wanted(favourites=True), {"a"}),
-        (Wanted(), {"a", "b", "c"}),
+        (RunFilter(state="failed"), {"a", "b"}),
+        (RunFilter(state="failed", since=now - 60), {"a"}),
+        (RunFilter(model="resnet50"), {"a"}),
+        (RunFilter(strategy="ddp"), {"c"}),
+        (RunFilter(tag="v2"), {"b", "c"}),
+        (RunFilter(tag="v2", state="failed"), {"b"}),
+        (RunFilter(favourites=True), {"a"}),
+        (RunFilter(), {"a", "b", "c"}),
     ):
         model.choose(wanted)
         assert set(names(model)) == found

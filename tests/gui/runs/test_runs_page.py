@@ -18,8 +18,8 @@ from engine.system import paths
 from gui.runs.model import COLUMNS, NAME
 from gui.runs.page import RunsPage
 from gui.titles import unread_words
-from tests.gui.run.written import NESTED_TOO_DEEP, a_run, job
 from tests.gui.runs.conftest import Refresh, column, interrupted, select
+from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job
 
 
 def texts(page: RunsPage) -> str:

@@ -1,0 +1,1 @@
+"""Alerts: the rules, what they find, and how it is told."""

@@ -1,0 +1,100 @@
+"""The alerts in force, one below the other."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from gui.alerts.rules import KINDS
+from gui.alerts.watcher import Alert, Alerts
+from gui.format import clock
+from gui.style import icons, theme
+
+
+class AlertCard(QFrame):
+    """One alert in force: what it is, since when, and what can be done."""
+
+    def __init__(self, alerts: Alerts, alert: Alert) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self._alert = alert
+        self._mark = QLabel()
+        self._title = _label("heading")
+        self._since = _label("muted")
+        self._since.setFont(theme.tabular(self._since.font()))
+        self._text = _label("")
+        self._remedy = _label("muted")
+        self.acknowledge = QPushButton("Acknowledge")
+        self.acknowledge.setToolTip("Takes it out of the line at the top of the page; it stays here while it lasts.")
+        self.acknowledge.clicked.connect(lambda: alerts.acknowledge(self._alert.number))
+        for label in (self._text, self._remedy):
+            label.setWordWrap(True)
+            label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+        grid = QGridLayout(self)
+        grid.setContentsMargins(10, 7, 8, 7)
+        grid.setHorizontalSpacing(8)
+        grid.setVerticalSpacing(2)
+        grid.addWidget(self._mark, 0, 0)
+        grid.addWidget(self._title, 0, 1)
+        grid.addWidget(self._since, 0, 2, Qt.AlignmentFlag.AlignRight)
+        grid.addWidget(self.acknowledge, 0, 3, 3, 1, Qt.AlignmentFlag.AlignVCenter)
+        grid.addWidget(self._text, 1, 1, 1, 2)
+        grid.addWidget(self._remedy, 2, 1, 1, 2)
+        grid.setColumnStretch(1, 1)
+        theme.notifier.changed.connect(self._paint)
+        self.show_alert(alert)
+
+    def show_alert(self, alert: Alert) -> None:
+        self._alert = alert
+        self._title.setText(f"{alert.title} · {alert.what}")
+        self._since.setText(f"since {clock(alert.since)}" + (" · acknowledged" if alert.acknowledged else ""))
+        self._text.setText(alert.text)
+        self._remedy.setText(KINDS[alert.kind].remedy)
+        self.acknowledge.setVisible(not alert.acknowledged)
+        self.acknowledge.setAccessibleName(f"Acknowledge {alert.title}, {alert.what}")
+        self._paint()
+
+    def _paint(self) -> None:
+        severity = self._alert.severity
+        color = theme.colors().muted if self._alert.acknowledged else getattr(theme.colors(), severity)
+        self._mark.setPixmap(icons.pixmap(severity, color, 16, self.devicePixelRatioF()))
+        self._mark.setAccessibleName(severity.capitalize())
+
+
+class AlertCards(QWidget):
+    """A card for each alert in force, or that there is none."""
+
+    def __init__(self, alerts: Alerts) -> None:
+        super().__init__()
+        self._alerts = alerts
+        self._cards: dict[int, AlertCard] = {}
+        self._none = _label("muted")
+        self._none.setText("No alert is in force.")
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(6)
+        self._layout.addWidget(self._none)
+        alerts.changed.connect(self._show_alerts)
+        self._show_alerts()
+
+    def _show_alerts(self) -> None:
+        now = self._alerts.in_force
+        for number in [number for number in self._cards if number not in {alert.number for alert in now}]:
+            self._cards.pop(number).deleteLater()
+        for place, alert in enumerate(now):
+            card = self._cards.get(alert.number)
+            if card is None:
+                card = self._cards[alert.number] = AlertCard(self._alerts, alert)
+            else:
+                card.show_alert(alert)
+            if self._layout.indexOf(card) != place + 1:
+                self._layout.insertWidget(place + 1, card)
+        self._none.setVisible(not now)
+
+
+def _label(name: str) -> QLabel:
+    label = QLabel()
+    label.setObjectName(name)
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    return label

@@ -1,0 +1,109 @@
+"""What a rule finds on a GPU at one moment. Nothing here remembers anything but `News`, what had been seen before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.contract.devices import Gpu, Xid
+from engine.contract.problems import Severity
+from engine.gpus.quantities import ALARMING, THROTTLE_WORDS
+from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
+from gui.alerts.rules import KINDS, Rule, Threshold, length
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a rule is about. One that is not `full` is within the margin of the threshold: it keeps an alert
+    in force and brings none about."""
+
+    text: str
+    full: bool = True
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that has happened, at `time` (seconds since the epoch)."""
+
+    text: str
+    time: float
+    severity: Severity
+
+
+def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
+    """What the rule finds on `gpu` now, None for nothing; `run` is the name of the run that holds it.
+
+    Nothing is found where the GPU does not tell, nor by the last values of one that is lost or asleep.
+    """
+    if rule.kind == "lost":
+        return Finding("The driver does not reach it any more; its last values are shown.") if gpu.lost else None
+    if gpu.lost or gpu.asleep:
+        return None
+    if rule.kind == "throttled":
+        reasons = [THROTTLE_WORDS[reason] for reason in gpu.throttled or () if reason in ALARMING]
+        words = "; ".join(reasons).removeprefix("slowed down ")  # as the kind is called
+        return Finding(_sentence(words, rule)) if reasons else None
+    if rule.kind == "idle" and run is None:
+        return None
+    threshold = KINDS[rule.kind].threshold
+    return _measured(rule, threshold, gpu, run) if threshold is not None else None
+
+
+def _measured(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Finding | None:
+    value = threshold.read(gpu)
+    limit = rule.threshold
+    if limit is None and threshold.own is not None:
+        limit = threshold.own(gpu)
+    if value is None or limit is None:
+        return None
+    away = limit - value if threshold.below else value - limit
+    if away <= -threshold.margin:
+        return None
+    full = away > 0 if threshold.below else away >= 0
+    if rule.kind == "idle":
+        words = f"held by {run} and {threshold.write(value)} in use, below {threshold.write(limit)}"
+    else:
+        words = f"{threshold.write(value)}, at or above {threshold.write(limit)}"
+    return Finding(_sentence(words, rule), full)
+
+
+def _sentence(words: str, rule: Rule) -> str:
+    lasted = f" for {length(rule.for_s)}" if rule.for_s > 0 else ""
+    return f"{words[0].upper()}{words[1:]}{lasted}."
+
+
+class News:
+    """Tells what has newly happened to one GPU, by what was seen of it before.
+
+    Xids are news whenever they are first seen, as a sampler tells those since its own start; so is a GPU that cannot
+    replace a faulty row. Errors that the memory had before the first look are not.
+    """
+
+    def __init__(self) -> None:
+        self._xids: tuple[Xid, ...] = ()
+        self._uncorrected: int | None = None
+        self._failed = False
+
+    def xids(self, gpu: Gpu) -> list[Event]:
+        fresh = [xid for xid in gpu.xids if xid not in self._xids]
+        self._xids = gpu.xids
+        return [
+            Event(f"{xid_words(xid.number)}.", xid.time, "warning" if xid.number in PROGRAM_XIDS else "error")
+            for xid in fresh
+        ]
+
+    def memory_errors(self, gpu: Gpu, time: float) -> list[Event]:
+        if gpu.lost:
+            return []
+        events = []
+        before, now = self._uncorrected, gpu.ecc.uncorrected
+        if now is not None:
+            if before is not None and now > before:
+                count = now - before
+                noun = "error" if count == 1 else "errors"
+                events.append(Event(f"{count} new {noun} that ECC could not correct.", time, "error"))
+            self._uncorrected = now
+        failed = gpu.retired.rows_failed is True
+        if failed and not self._failed:
+            events.append(Event("A faulty row of the memory could not be replaced.", time, "error"))
+        self._failed = failed
+        return events

@@ -1,0 +1,93 @@
+"""Notifications by the Desktop Notifications Specification (org.freedesktop.Notifications) over D-Bus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+
+from PySide6.QtCore import Q_ARG, Q_RETURN_ARG, SLOT, QMetaObject, QObject, Qt, Slot
+from PySide6.QtDBus import QDBusConnection, QDBusError, QDBusInterface, QDBusMessage
+
+from gui.alerts.channels import Channel
+
+SERVICE = "org.freedesktop.Notifications"
+PATH = "/org/freedesktop/Notifications"
+PATIENCE_MS = 3000
+"""How long the desktop may take to answer."""
+_PRESSED = "default"
+"""The specification's name for a press on the notification itself."""
+
+
+class FreedesktopChannel(Channel):
+    """Through the notification service that owns its name on `bus`."""
+
+    def __init__(self, bus: QDBusConnection, parent: QObject | None = None, *, patience_ms: int = PATIENCE_MS) -> None:
+        super().__init__(parent)
+        self._bus = bus
+        self._patience_ms = patience_ms
+        self._service: QDBusInterface | None = None
+        self._sent: set[int] = set()
+        self._waiting: list[tuple[str, str, Callable[[str], None]]] = []
+        bus.connect(SERVICE, PATH, SERVICE, "ActionInvoked", self, SLOT("_action(uint,QString)"))  # type: ignore[call-overload] # it takes no bytes
+
+    def send(self, title: str, text: str, answer: Callable[[str], None]) -> None:
+        self._waiting.append((title, text, answer))
+        # Asked first, without waiting: what follows waits for a service that is known to answer.
+        question = QDBusMessage.createMethodCall(SERVICE, PATH, SERVICE, "GetServerInformation")
+        self._bus.callWithCallback(
+            question,
+            self,
+            SLOT("_answered(QDBusMessage)"),  # type: ignore[call-overload] # it takes no bytes
+            SLOT("_failed(QDBusError)"),
+            self._patience_ms,
+        )
+
+    @Slot(QDBusMessage)
+    def _answered(self, _information: QDBusMessage) -> None:
+        for title, text, answer in self._take_waiting():
+            answer(self._notify(title, text))
+
+    @Slot(QDBusError)
+    def _failed(self, error: QDBusError) -> None:
+        for _title, _text, answer in self._take_waiting():
+            answer(_why(error))
+
+    def _take_waiting(self) -> list[tuple[str, str, Callable[[str], None]]]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _notify(self, title: str, text: str) -> str:
+        if self._service is None or not self._service.isValid():
+            self._service = QDBusInterface(SERVICE, PATH, SERVICE, self._bus, self)
+            self._service.setTimeout(self._patience_ms)
+        # Through the meta-object, since a Python number alone becomes a signed one, which the service refuses.
+        number = QMetaObject.invokeMethod(
+            self._service,
+            "Notify",
+            Qt.ConnectionType.DirectConnection,
+            Q_RETURN_ARG("uint"),
+            Q_ARG(str, "Footplate"),
+            Q_ARG("uint", 0),
+            Q_ARG(str, "footplate"),
+            Q_ARG(str, title),
+            Q_ARG(str, escape(text, quote=False)),  # a notification's text may hold marks
+            Q_ARG("QStringList", [_PRESSED, "Show"]),
+            Q_ARG("QVariantMap", {"desktop-entry": "footplate"}),
+            Q_ARG(int, -1),
+        )
+        fault = self._service.lastError()
+        if fault.isValid():
+            return _why(fault)
+        if isinstance(number, int):
+            self._sent.add(number)
+        return ""
+
+    @Slot("uint", str)
+    def _action(self, number: int, action: str) -> None:
+        if number in self._sent and action == _PRESSED:
+            self._sent.discard(number)
+            self.pressed.emit()
+
+
+def _why(error: QDBusError) -> str:
+    return f"The desktop shows no notifications: {error.message()}"

@@ -1,0 +1,126 @@
+"""The last alerts as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+
+from engine.system.format import duration
+from gui.alerts.rules import KINDS
+from gui.alerts.watcher import Alert
+from gui.format import clock
+from gui.style import theme
+from gui.style.icons import icon
+
+_Index = QModelIndex | QPersistentModelIndex
+_NOTHING = QModelIndex()
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    text: Callable[[Alert], str]
+    widest: str
+    """A text that has to find room in it."""
+
+
+def _lasted(alert: Alert) -> str:
+    """ "3:12 min", "in force", or "–" for something that happened and was over at once."""
+    if alert.ended is None:
+        return "in force"
+    return "–" if KINDS[alert.kind].event else duration(max(0.0, alert.ended - alert.since))
+
+
+COLUMNS = (
+    _Column("Began", lambda alert: clock(alert.since), "21 Nov 14:02:31"),
+    _Column("Lasted", _lasted, "1:00:00 h"),
+    _Column("Where", lambda alert: alert.title, "This machine"),
+    _Column("What", lambda alert: f"{alert.what}: {alert.text}", ""),
+)
+WHAT = 3
+
+
+class HistoryModel(QAbstractTableModel):
+    """One row for each alert, the newest first."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._alerts: tuple[Alert, ...] = ()
+        theme.notifier.changed.connect(self._repaint)
+
+    def show_alerts(self, alerts: tuple[Alert, ...]) -> None:
+        """Shows `alerts`, newest first. Rows that stay keep what is selected of them."""
+        wanted = {alert.number for alert in alerts}
+        for row in reversed(range(len(self._alerts))):
+            if self._alerts[row].number not in wanted:
+                self.beginRemoveRows(_NOTHING, row, row)
+                self._alerts = self._alerts[:row] + self._alerts[row + 1 :]
+                self.endRemoveRows()
+        new = len(alerts) - len(self._alerts)
+        if new:
+            self.beginInsertRows(_NOTHING, 0, new - 1)
+            self._alerts = alerts[:new] + self._alerts
+            self.endInsertRows()
+        changed = [row for row, (before, now) in enumerate(zip(self._alerts, alerts, strict=True)) if before != now]
+        self._alerts = alerts
+        for row in changed:
+            self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
+
+    def rowCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(self._alerts)
+
+    def columnCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+        return COLUMNS[section].title if role == Qt.ItemDataRole.DisplayRole else None
+
+    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        alert = self._alerts[index.row()]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return COLUMNS[index.column()].text(alert)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return alert.sentence
+        if role == Qt.ItemDataRole.DecorationRole and index.column() == WHAT:
+            color = theme.colors().muted if alert.ended is not None else getattr(theme.colors(), alert.severity)
+            return icon(alert.severity, color)
+        return None
+
+    def _repaint(self) -> None:
+        if self._alerts:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(self._alerts) - 1, len(COLUMNS) - 1))
+
+
+class HistoryTable(QTableView):
+    """Shows a `HistoryModel`."""
+
+    def __init__(self, model: HistoryModel) -> None:
+        super().__init__()
+        self.setAccessibleName("History of the alerts")
+        self.setModel(model)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setAlternatingRowColors(True)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+        self.setWordWrap(False)
+        self.setFont(theme.tabular(self.font()))
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 10)
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        header.setStretchLastSection(True)
+        for number, column in enumerate(COLUMNS):
+            self.setColumnWidth(number, self.fontMetrics().horizontalAdvance(column.widest) + 26)
+        self.setStyleSheet("QTableView::item { padding: 0 5px; }")
+        self.setMinimumHeight(150)

@@ -1,0 +1,112 @@
+"""Alerts on the desktop, whatever window is in front: through the desktop's own notification service where there is
+one (Linux), else through the system tray. A machine with neither is fine: the window shows the alerts all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtWidgets import QSystemTrayIcon
+
+from engine.runs.notices import has_session_bus
+from gui.alerts.channels import Channel, TrayChannel
+from gui.alerts.watcher import Alert, Alerts
+
+TOGETHER_MS = 1000
+"""Alerts that come within so long of one another (eight GPUs in the same heat) are one notification."""
+AT_MOST_EVERY_MS = 20_000
+"""No two notifications come closer than this; what is raised meanwhile goes together into the next."""
+LINES = 4
+NOWHERE = "This desktop has neither a notification service nor a system tray; alerts are shown in the window alone."
+SENT = "Sent. Where nothing appears, look whether the desktop is set to “do not disturb”."
+
+
+def find_channel(parent: QObject) -> Channel | None:
+    """The best way to this desktop, None where there is none."""
+    if has_session_bus():
+        # D-Bus takes time to load, which most openings of the window never need.
+        from PySide6.QtDBus import QDBusConnection
+
+        from gui.alerts.freedesktop import FreedesktopChannel
+
+        bus = QDBusConnection.sessionBus()
+        if bus.isConnected():
+            return FreedesktopChannel(bus, parent)
+    if QSystemTrayIcon.isSystemTrayAvailable() and QSystemTrayIcon.supportsMessages():
+        return TrayChannel(parent)
+    return None
+
+
+class DesktopNotices(QObject):
+    """Sends those alerts to the desktop whose rules say so, together and not too often.
+
+    Signals: pressed() - the user pressed a notification and wants to see the alerts.
+    """
+
+    pressed = Signal()
+
+    def __init__(
+        self,
+        alerts: Alerts,
+        parent: QObject | None = None,
+        *,
+        find: Callable[[QObject], Channel | None] = find_channel,
+        together_ms: int = TOGETHER_MS,
+        at_most_every_ms: int = AT_MOST_EVERY_MS,
+    ) -> None:
+        """`find` looks for the way to the desktop; it is called when the first notification is due."""
+        super().__init__(parent)
+        self._alerts = alerts
+        self._find = find
+        self._together_ms = together_ms
+        self._pause_ms = at_most_every_ms
+        self._channel: Channel | None = None
+        self._waiting: dict[int, Alert] = {}
+        self._collect = QTimer(self, singleShot=True)
+        self._collect.timeout.connect(self._send_waiting)
+        self._rest = QTimer(self, singleShot=True)
+        self._rest.timeout.connect(self._rested)
+        alerts.raised.connect(self._raised)
+        alerts.cleared.connect(lambda alert: self._waiting.pop(alert.number, None))
+        alerts.test_wanted.connect(self.send_test)
+
+    def send_test(self, answer: Callable[[str], None]) -> None:
+        """Sends a notification at once, and answers in words how that went."""
+        self._send("Footplate", "This is what an alert looks like on this desktop.", lambda why: answer(why or SENT))
+
+    def _raised(self, alert: Alert) -> None:
+        if not self._alerts.rules[alert.kind].notify:
+            return
+        self._waiting[alert.number] = alert
+        if not self._rest.isActive() and not self._collect.isActive():
+            self._collect.start(self._together_ms)
+
+    def _rested(self) -> None:
+        if self._waiting:
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        alerts, self._waiting = list(self._waiting.values()), {}
+        if alerts:
+            self._rest.start(self._pause_ms)
+            self._send(*in_words(alerts), lambda _why: None)
+
+    def _send(self, title: str, text: str, answer: Callable[[str], None]) -> None:
+        if self._channel is None:
+            self._channel = self._find(self)
+            if self._channel is not None:
+                self._channel.pressed.connect(self.pressed)
+        if self._channel is None:
+            answer(NOWHERE)
+        else:
+            self._channel.send(title, text, answer)
+
+
+def in_words(alerts: list[Alert]) -> tuple[str, str]:
+    """A notification's title and text: a line for each alert, the first few of them."""
+    if len(alerts) == 1:
+        return f"{alerts[0].title}: {alerts[0].what}", alerts[0].text
+    lines = [alert.sentence for alert in alerts[:LINES]]
+    if len(alerts) > LINES:
+        lines.append(f"… and {len(alerts) - LINES} more")
+    return f"{len(alerts)} alerts", "\n".join(lines)

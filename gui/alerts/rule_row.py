@@ -1,0 +1,280 @@
+"""One rule: on or off, what it says, and, unfolded, its editors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+
+import msgspec
+from PySide6.QtCore import QSize, Signal
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QSizePolicy,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract.problems import Problem
+from gui.alerts.rules import Kind, Rule, problems, summary
+from gui.style import icons, theme
+from gui.widgets.editors import FloatEditor
+from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.problem_label import ProblemLabel
+from gui.widgets.tab_order import order_tabs
+
+_MINUTES_FROM_S = 300.0
+"""Rules whose default is at least so long are edited in minutes, others in seconds."""
+_EDITOR_WIDTH = 240
+
+
+class RuleRow(QWidget):
+    """Signals: edited(Rule) - the user has changed the rule to one that has no problems."""
+
+    edited = Signal(object)
+
+    def __init__(self, kind: Kind, rule: Rule) -> None:
+        super().__init__()
+        self.kind = kind
+        self._rule = rule
+        self._devices: dict[str, str] = {}
+        self.fold = QToolButton()
+        self.fold.setObjectName("flat")
+        self.fold.setCheckable(True)
+        self.fold.setIconSize(QSize(14, 14))
+        self.fold.setAccessibleName(f"Edit the rule {kind.title}")
+        self.fold.toggled.connect(self._unfold)
+        self.on = QCheckBox(kind.title)
+        self.on.setToolTip(kind.meaning)
+        self.on.toggled.connect(lambda on: self._change(msgspec.structs.replace(self._rule, on=on)))
+        self.summary = ElidedLabel()
+        self.summary.setObjectName("muted")
+        self.reset = QToolButton()
+        self.reset.setObjectName("flat")
+        self.reset.setIconSize(QSize(14, 14))
+        self.reset.setToolTip("Back to the default")
+        self.reset.setAccessibleName(f"Reset the rule {kind.title}")
+        self.reset.clicked.connect(lambda: self._change(self.kind.default))
+        policy = self.reset.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)
+        self.reset.setSizePolicy(policy)
+        self.editors: RuleEditors | None = None
+        head = QHBoxLayout()
+        head.setSpacing(6)
+        head.addWidget(self.fold)
+        head.addWidget(self.on)
+        head.addWidget(self.summary, 1)
+        head.addWidget(self.reset)
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(2)
+        self._layout.addLayout(head)
+        theme.notifier.changed.connect(self._paint)
+        self._show()
+
+    def show_rule(self, rule: Rule) -> None:
+        """Shows `rule` where it is another one than before: what is being typed stays."""
+        if rule != self._rule:
+            self._rule = rule
+            self._show()
+
+    def _show(self) -> None:
+        rule = self._rule
+        self.on.blockSignals(True)
+        self.on.setChecked(rule.on)
+        self.on.blockSignals(False)
+        told = summary(rule) if rule.on else f"off · {summary(rule)}"
+        self.summary.setText(told)
+        self.summary.setToolTip(told[0].upper() + told[1:])
+        self.on.setAccessibleDescription(f"{told}. {self.kind.meaning}")
+        self.reset.setVisible(rule != self.kind.default)
+        if self.editors is not None:
+            self.editors.show_rule(rule)
+        self._paint()
+
+    def set_devices(self, devices: Mapping[str, str]) -> None:
+        """The devices there are to choose from: their titles by their keys."""
+        if devices != self._devices:
+            self._devices = dict(devices)
+            if self.editors is not None:
+                self.editors.set_devices(self._devices)
+
+    def _unfold(self, opened: bool) -> None:
+        if self.editors is None:
+            self.editors = RuleEditors(self.kind, self._rule, self._devices)
+            self.editors.edited.connect(self._change)
+            self._layout.addWidget(self.editors)
+            order_tabs(self, (self.fold, self.on, self.reset, self.editors))
+        self.editors.setVisible(opened)
+        self._paint()
+
+    def _change(self, rule: Rule) -> None:
+        if rule != self._rule:
+            self.show_rule(rule)
+            self.edited.emit(rule)
+
+    def _paint(self) -> None:
+        muted = theme.colors().muted
+        self.fold.setIcon(icons.icon("down" if self.fold.isChecked() else "right", muted))
+        self.reset.setIcon(icons.icon("reset", muted))
+
+
+class RuleEditors(QWidget):
+    """The fields of a rule. What is typed counts once it is entered or left, and only where nothing is wrong with it.
+
+    Signals: edited(Rule)
+    """
+
+    edited = Signal(object)
+
+    def __init__(self, kind: Kind, rule: Rule, devices: Mapping[str, str]) -> None:
+        super().__init__()
+        self._kind = kind
+        self._rule = rule
+        self._scale_s = 60.0 if kind.default.for_s >= _MINUTES_FROM_S else 1.0
+        self._problems: dict[str, ProblemLabel] = {}
+        self._boxes: dict[str, QCheckBox] = {}
+        self._titles = dict(devices)
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(30, 2, 4, 10)
+        self._grid.setHorizontalSpacing(8)
+        self._grid.setVerticalSpacing(4)
+        self._grid.setColumnStretch(2, 1)
+        meaning = QLabel(kind.meaning, wordWrap=True)
+        meaning.setObjectName("muted")
+        meaning.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+        self._grid.addWidget(meaning, 0, 0, 1, 3)
+        self.threshold = self._threshold_editor()
+        self.lasts = self._lasts_editor()
+        self.notify = QCheckBox("Desktop notification")
+        self.notify.setAccessibleName(f"Desktop notification for {kind.title}")
+        self.notify.toggled.connect(self._commit)
+        self._grid.addWidget(self.notify, 5, 1, 1, 2)
+        self.all_devices = QCheckBox("All devices")
+        self.all_devices.setAccessibleName(f"All devices for {kind.title}")
+        self.all_devices.toggled.connect(self._commit)
+        self._list = QVBoxLayout()
+        self._list.setSpacing(0)
+        if kind.id != "not_answering":  # that one is about hosts
+            self._grid.addWidget(QLabel("Devices"), 6, 0)
+            self._grid.addWidget(self.all_devices, 6, 1, 1, 2)
+            self._grid.addLayout(self._list, 7, 1, 1, 2)
+            self._add_problem_label("devices", 8)
+        self.show_rule(rule)
+
+    def show_rule(self, rule: Rule) -> None:
+        self._rule = rule
+        if self.threshold is not None:
+            self.threshold.set_value(rule.threshold)
+        if self.lasts is not None:
+            self.lasts.set_value(rule.for_s / self._scale_s)
+        self.notify.blockSignals(True)
+        self.notify.setChecked(rule.notify)
+        self.notify.blockSignals(False)
+        self._show_devices()
+        self._check()
+
+    def set_devices(self, devices: Mapping[str, str]) -> None:
+        self._titles = dict(devices)
+        self._show_devices()
+
+    def _threshold_editor(self) -> FloatEditor | None:
+        threshold = self._kind.threshold
+        if threshold is None:
+            return None
+        label = "Below" if threshold.below else "At or above"
+        editor = FloatEditor(optional=threshold.own is not None, empty=threshold.own_words)
+        self._place(editor, "threshold", 1, label, threshold.unit)
+        return editor
+
+    def _lasts_editor(self) -> FloatEditor | None:
+        if self._kind.event:
+            return None
+        editor = FloatEditor()
+        self._place(editor, "for_s", 3, "For at least", "min" if self._scale_s > 1 else "s")
+        return editor
+
+    def _place(self, editor: FloatEditor, field: str, row: int, caption: str, unit: str) -> None:
+        editor.setFixedWidth(_EDITOR_WIDTH)
+        editor.control.setAccessibleName(f"{self._kind.title}: {caption.lower()}, in {unit}")
+        editor.edited.connect(self._check)
+        editor.line.editingFinished.connect(self._commit)
+        label = QLabel(caption)
+        label.setBuddy(editor.control)
+        self._grid.addWidget(label, row, 0)
+        self._grid.addWidget(editor, row, 1)
+        self._grid.addWidget(QLabel(unit), row, 2)
+        self._add_problem_label(field, row + 1)
+
+    def _add_problem_label(self, field: str, row: int) -> None:
+        self._problems[field] = ProblemLabel()
+        self._grid.addWidget(self._problems[field], row, 1, 1, 2)
+
+    def _written(self) -> Rule:
+        """The rule as the fields have it, right or wrong."""
+        chosen = tuple(key for key, box in self._boxes.items() if box.isChecked())
+        return msgspec.structs.replace(
+            self._rule,
+            threshold=_number(self.threshold.value()) if self.threshold is not None else None,
+            for_s=(_number(self.lasts.value()) or 0.0) * self._scale_s if self.lasts is not None else 0.0,
+            notify=self.notify.isChecked(),
+            devices=None if self.all_devices.isChecked() else chosen,
+        )
+
+    def _check(self) -> tuple[Problem, ...]:
+        found = problems(self._written())
+        for field, label in self._problems.items():
+            label.show_problems(tuple(problem for problem in found if problem.field == field))
+        for field, editor in (("threshold", self.threshold), ("for_s", self.lasts)):
+            if editor is not None:
+                wrong = " ".join(str(problem) for problem in found if problem.field == field)
+                editor.control.setProperty("severity", "error" if wrong else "")
+                editor.control.setAccessibleDescription(wrong)
+                editor.control.style().unpolish(editor.control)
+                editor.control.style().polish(editor.control)
+        return found
+
+    def _commit(self) -> None:
+        self._show_devices_list()
+        if not self._check() and self._written() != self._rule:
+            self.edited.emit(self._written())
+
+    def _show_devices(self) -> None:
+        """A box for each device there is, and for each that the rule names without its being there."""
+        if "devices" not in self._problems:
+            return
+        named = self._rule.devices or ()
+        there = sorted(self._titles.items(), key=lambda item: (len(item[1]), item[1]))  # GPU 2 before GPU 10
+        titles = dict(there) | {key: f"{key} (not here)" for key in named if key not in self._titles}
+        for key in [key for key in self._boxes if key not in titles]:
+            self._boxes.pop(key).deleteLater()
+        for place, (key, title) in enumerate(titles.items()):
+            if key not in self._boxes:
+                self._boxes[key] = QCheckBox()
+                self._boxes[key].toggled.connect(self._commit)
+            self._list.insertWidget(place, self._boxes[key])
+            self._boxes[key].setText(title)
+            self._boxes[key].setAccessibleName(f"{title} for {self._kind.title}")
+        for before, after in pairwise((self.all_devices, *(self._boxes[key] for key in titles))):
+            QWidget.setTabOrder(before, after)
+        for box, checked in (
+            (self.all_devices, self._rule.devices is None),
+            *((box, key in named) for key, box in self._boxes.items()),
+        ):
+            box.blockSignals(True)
+            box.setChecked(checked)
+            box.blockSignals(False)
+        self._show_devices_list()
+
+    def _show_devices_list(self) -> None:
+        for box in self._boxes.values():
+            box.setVisible(not self.all_devices.isChecked())
+
+
+def _number(value: float | str | None) -> float | None:
+    """What a `FloatEditor` holds; not a number for a text that is none."""
+    return math.nan if isinstance(value, str) else value

@@ -1,0 +1,63 @@
+"""The rules between two openings of the window: `alerts.json`, beside the window's other settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
+from gui.alerts.rules import DEFAULTS, KINDS, KindId, Rule, problems
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    rules: tuple[Rule, ...]
+
+
+class RuleStore:
+    """Reads and writes the rules. `folder` is Footplate's home where none is given."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.path = (folder or paths.home()) / "alerts.json"
+
+    def load(self) -> tuple[dict[KindId, Rule], str]:
+        """The rules, the default where none is kept, and in words what was wrong with the file, "" for nothing.
+
+        A file that cannot be understood is set aside as `alerts.json.damaged`, so that nothing in it is lost.
+        """
+        rules = dict(DEFAULTS)
+        try:
+            kept = msgspec.json.decode(self.path.read_bytes(), type=_File).rules
+        except FileNotFoundError:
+            return rules, ""
+        except OSError as error:
+            return rules, f"The rules for alerts cannot be read ({error.strerror}: {self.path}); the defaults hold."
+        except NOT_DECODED as error:
+            return rules, self._set_aside(str(error))
+        wrong = [str(problem) for rule in kept for problem in problems(rule)]
+        if wrong:
+            return rules, self._set_aside(wrong[0])
+        rules |= {rule.kind: rule for rule in kept}
+        return rules, ""
+
+    def save(self, rules: dict[KindId, Rule]) -> str:
+        """Writes the rules, whole or not at all; returns in words why it could not, "" where it could."""
+        text = msgspec.json.format(msgspec.json.encode(_File(tuple(rules[kind] for kind in KINDS))))
+        part = self.path.with_name(self.path.name + ".part")
+        try:
+            paths.make_folder(self.path.parent)
+            part.write_bytes(text + b"\n")
+            os.replace(part, self.path)
+        except OSError as error:
+            return f"The rules for alerts hold until the window closes, but cannot be kept: {error.strerror} ({part})."
+        return ""
+
+    def _set_aside(self, why: str) -> str:
+        aside = self.path.with_name(self.path.name + ".damaged")
+        try:
+            os.replace(self.path, aside)
+        except OSError as error:
+            return f"The rules for alerts are damaged ({why}) and cannot be set aside ({error.strerror}: {self.path})."
+        return f"The rules for alerts were damaged ({why.rstrip('.')}). The defaults hold; the file is now {aside}."

@@ -1,0 +1,164 @@
+"""The page of the alerts: what is in force, what was, and the rules."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.system.format import counted
+from gui.alerts.cards import AlertCards
+from gui.alerts.history_table import HistoryModel, HistoryTable
+from gui.alerts.rule_row import RuleRow
+from gui.alerts.rules import KINDS, KindId
+from gui.alerts.run_notifications import RunNotices
+from gui.alerts.watcher import Alerts
+from gui.widgets.elided_label import ElidedLabel
+
+SIDE_BY_SIDE = 980
+"""From this width on the rules stand beside the alerts, not below."""
+
+
+class AlertsView(QWidget):
+    """Shows `alerts` and lets the user acknowledge them and change their rules."""
+
+    def __init__(self, alerts: Alerts, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self._alerts = alerts
+        self.history = HistoryModel(self)
+        self.table = HistoryTable(self.history)
+        self.rows: dict[KindId, RuleRow] = {}
+        self.runs = RunNotices()
+        self._count = _muted()
+        self._kept = _muted()
+        self._problem = QLabel(wordWrap=True)
+        self._problem.setObjectName("warning")
+        self._problem.setTextFormat(Qt.TextFormat.PlainText)
+        self._tested = ElidedLabel()
+        self._tested.setObjectName("muted")
+        self.acknowledge_all = QPushButton("Acknowledge all")
+        self.acknowledge_all.clicked.connect(alerts.acknowledge_all)
+        self.test = QPushButton("Test notification")
+        self.test.setToolTip("Sends a notification to this desktop")
+        self.test.clicked.connect(lambda: alerts.test_wanted.emit(self._show_tested))
+        self._halves = QBoxLayout(QBoxLayout.Direction.TopToBottom)
+        self._lay_out()
+        alerts.changed.connect(self._show_alerts)
+        alerts.rules_changed.connect(self._show_rules)
+        alerts.told.connect(self._show_problem)
+        self._show_alerts()
+        self._show_problem(alerts.problem)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        wide = self.width() >= SIDE_BY_SIDE
+        direction = QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom
+        if self._halves.direction() != direction:
+            self._halves.setDirection(direction)
+            self._share_room()
+
+    def _share_room(self) -> None:
+        """Side by side the halves are equal; one below the other, the table takes what is left, where there is one."""
+        wide = self._halves.direction() == QBoxLayout.Direction.LeftToRight
+        table = not self.table.isHidden()
+        for place, stretch in enumerate((wide or table, wide, not wide and not table)):
+            self._halves.setStretch(place, int(stretch))
+
+    def _lay_out(self) -> None:
+        alerts = QVBoxLayout()
+        alerts.setSpacing(8)
+        alerts.addLayout(_heading("In force", self._count, self.acknowledge_all))
+        alerts.addWidget(AlertCards(self._alerts))
+        alerts.addSpacing(6)
+        alerts.addLayout(_heading("History", self._kept))
+        alerts.addWidget(self.table, 1)
+        alerts.addStretch(0)
+        rules = QVBoxLayout()
+        rules.setSpacing(3)
+        rules.addLayout(_heading("Rules", self._tested, self.test))
+        rules.addWidget(self._problem)
+        for kind in KINDS.values():
+            row = self.rows[kind.id] = RuleRow(kind, self._alerts.rules[kind.id])
+            row.edited.connect(self._alerts.set_rule)
+            rules.addWidget(row)
+        titles = max(row.on.sizeHint().width() for row in self.rows.values())
+        for row in self.rows.values():
+            row.on.setFixedWidth(titles)
+        rules.addSpacing(10)
+        about = _muted()
+        about.setText("told whether or not a window is open")
+        rules.addLayout(_heading("Runs", about, self.runs.test))
+        rules.addWidget(self.runs)
+        rules.addStretch(1)
+        for half in (alerts, rules):
+            widget = QWidget()
+            half.setContentsMargins(0, 0, 0, 0)
+            widget.setLayout(half)
+            widget.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+            self._halves.addWidget(widget)
+        self._halves.addStretch(0)
+        self._halves.setSpacing(20)
+        self._halves.setContentsMargins(14, 10, 14, 10)
+        inside = QWidget()
+        inside.setLayout(self._halves)
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setObjectName("panel")
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setWidget(inside)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(scroll)
+
+    def _show_alerts(self) -> None:
+        now = self._alerts.in_force
+        self._count.setText(counted(len(now), "alert") if now else "")
+        self.acknowledge_all.setEnabled(bool(self._alerts.unseen))
+        past = self._alerts.history
+        self._kept.setText(counted(len(past), "alert") if past else "No alert since this window was opened.")
+        self.table.setVisible(bool(past))
+        self._share_room()
+        self.history.show_alerts(past)
+        for row in self.rows.values():
+            row.set_devices(self._alerts.devices)
+
+    def _show_rules(self) -> None:
+        for id_, row in self.rows.items():
+            row.show_rule(self._alerts.rules[id_])
+
+    def _show_problem(self, words: str) -> None:
+        self._problem.setText(words)
+        self._problem.setVisible(bool(words))
+
+    def _show_tested(self, words: str) -> None:
+        self._tested.setText(words)
+        self._tested.setToolTip(words)
+
+
+def _heading(title: str, said: QLabel, *buttons: QPushButton) -> QHBoxLayout:
+    label = QLabel(title)
+    label.setObjectName("heading")
+    row = QHBoxLayout()
+    row.setSpacing(10)
+    row.addWidget(label)
+    row.addWidget(said, 1)
+    for button in buttons:
+        row.addWidget(button)
+    return row
+
+
+def _muted() -> QLabel:
+    label = QLabel()
+    label.setObjectName("muted")
+    return label

@@ -1,0 +1,105 @@
+"""The table of compared runs as an item model: a row for each figure or field, a column for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtGui import QFont
+
+from gui.compare.compared_run import ComparedRun
+from gui.compare.comparison import Row, rows
+from gui.compare.legend import swatch
+from gui.style import theme
+
+_Index = QModelIndex | QPersistentModelIndex
+_NOTHING = QModelIndex()
+BEST = "★ "
+
+
+def _shape(runs: Sequence[ComparedRun], table: Sequence[Row]) -> tuple[list[str], list[str]]:
+    return [run.summary.run_id for run in runs], [row.title for row in table]
+
+
+class CompareModel(QAbstractTableModel):
+    """The best of each row stands in bold behind a star."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.runs: Sequence[ComparedRun] = ()
+        self.rows: list[Row] = []
+        self._bold = QFont()
+        self._bold.setBold(True)
+        theme.notifier.changed.connect(self._recolor)
+
+    def show_runs(self, runs: Sequence[ComparedRun]) -> None:
+        """Shows these runs. What is selected and in sight stays where the same runs have only moved on."""
+        fresh = rows(runs)
+        if _shape(runs, fresh) == _shape(self.runs, self.rows):
+            self.runs, self.rows = runs, fresh
+            if fresh:
+                self.dataChanged.emit(self.index(0, 0), self.index(len(fresh) - 1, len(runs) - 1))
+            return
+        self.beginResetModel()
+        self.runs, self.rows = runs, fresh
+        self.endResetModel()
+
+    def rowCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(self.rows)
+
+    def columnCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(self.runs)
+
+    def flags(self, index: _Index) -> Qt.ItemFlag:
+        if not index.isValid() or self.rows[index.row()].heading:
+            return Qt.ItemFlag.NoItemFlags
+        return super().flags(index)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation == Qt.Orientation.Horizontal:
+            return self._run_header(self.runs[section], role) if section < len(self.runs) else None
+        return self._row_header(self.rows[section], role) if section < len(self.rows) else None
+
+    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        row, place = self.rows[index.row()], index.column()
+        if row.heading:
+            return None
+        best = place in row.best
+        answer: Any = None
+        if role == Qt.ItemDataRole.DisplayRole:
+            answer = f"{BEST if best else ''}{row.texts[place]}"
+        elif role == Qt.ItemDataRole.FontRole and best:
+            answer = self._bold
+        elif role == Qt.ItemDataRole.AccessibleTextRole:
+            answer = f"{row.texts[place]}{', the best' if best else ''}"
+        elif role == Qt.ItemDataRole.ToolTipRole and row.tips:
+            answer = row.tips[place] or None
+        return answer
+
+    @staticmethod
+    def _run_header(run: ComparedRun, role: int) -> Any:
+        if role == Qt.ItemDataRole.DisplayRole:
+            return run.title
+        if role == Qt.ItemDataRole.DecorationRole:
+            return swatch(run.place)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return f"{run.title}\n{run.summary.folder}"
+        return None
+
+    def _row_header(self, row: Row, role: int) -> Any:
+        if role == Qt.ItemDataRole.DisplayRole:
+            return row.title
+        if role == Qt.ItemDataRole.FontRole:
+            return self._bold if row.heading else None
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return row.help or None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        return None
+
+    def _recolor(self) -> None:
+        if self.runs:
+            self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(self.runs) - 1)

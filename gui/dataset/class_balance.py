@@ -1,0 +1,119 @@
+"""How often each class occurs, as bars: training above, validation below it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, QRectF, QSize, Qt
+from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from engine.contract.dataset import DatasetReport, SplitReport
+from gui.dataset import dataset_format
+from gui.style import theme
+from gui.widgets.legend import SWATCH, draw_swatch
+
+ROW, HEAD = 24, 20
+_GAP, _TRAIN, _VAL = 8, 9, 5
+_EDGE = 4
+"""Pixels free at either side."""
+
+
+class ClassBalance(QWidget):
+    """A row for each class, with its colour in the examples where it has one. The longest bar of each split takes the whole
+    width, so that the splits compare by shape."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._report: DatasetReport | None = None
+        self._values: list[list[float]] = []
+        self._texts: list[str] = []
+        self.setAccessibleName("Counts per class")
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        theme.notifier.changed.connect(self.update)
+
+    def show_report(self, report: DatasetReport | None) -> None:
+        self._report = report
+        classes = report.classes if report is not None else ()
+        splits = report.splits if report is not None else ()
+        self._values = [[_value(split, name) for split in splits] for name in classes]
+        self._texts = [" · ".join(_short(split, name) for split in splits) for name in classes]
+        told = dataset_format.counts(report) if report is not None else ""
+        self.setAccessibleDescription(told)
+        self.setToolTip("\n".join(told.splitlines()[:30]))
+        self.setFixedHeight(self.sizeHint().height())
+        self.update()
+
+    def share(self, row: int, split: int) -> float:
+        """The length of a bar, from 0 to 1."""
+        longest = max((values[split] for values in self._values), default=0.0)
+        return self._values[row][split] / longest if longest else 0.0
+
+    def sizeHint(self) -> QSize:
+        return QSize(220, HEAD + ROW * len(self._values))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        report = self._report
+        if report is None or not self._values:
+            return
+        painter = QPainter(self)
+        painter.setFont(theme.tabular(self.font()))
+        scheme = theme.colors()
+        metrics = painter.fontMetrics()
+        widest = max(map(metrics.horizontalAdvance, report.classes))
+        name_left = _EDGE + (SWATCH + _GAP if report.legend else 0)
+        left = name_left + min(widest, self.width() * 0.36) + _GAP
+        right = max(map(metrics.horizontalAdvance, self._texts)) + _GAP
+        room = max(10.0, self.width() - _EDGE - left - right)
+        painter.setPen(QColor(scheme.muted))
+        middle = Qt.AlignmentFlag.AlignVCenter
+        head = " · ".join(split.name for split in report.splits)
+        painter.drawText(
+            QRectF(0, 0, self.width() - _EDGE, HEAD), middle | Qt.AlignmentFlag.AlignRight, f"{_unit(report)}: {head}"
+        )
+        first = max(0, (event.rect().top() - HEAD) // ROW)
+        for row in range(first, min(len(self._values), (event.rect().bottom() - HEAD) // ROW + 1)):
+            y = HEAD + row * ROW
+            if report.legend:
+                draw_swatch(painter, report.legend[row], QPoint(_EDGE, y + (ROW - SWATCH) // 2))
+            painter.setPen(QColor(scheme.text))
+            for_name = left - _GAP - name_left
+            name = metrics.elidedText(report.classes[row], Qt.TextElideMode.ElideRight, int(for_name) + 1)
+            painter.drawText(QRectF(name_left, y, for_name, ROW), middle, name)
+            painter.setPen(QColor(scheme.muted))
+            painter.drawText(
+                QRectF(0, y, self.width() - _EDGE, ROW), middle | Qt.AlignmentFlag.AlignRight, self._texts[row]
+            )
+            self._draw_bars(painter, row, QRectF(left, y, room, ROW))
+
+    def _draw_bars(self, painter: QPainter, row: int, place: QRectF) -> None:
+        scheme = theme.colors()
+        heights = (_TRAIN, _VAL) if len(self._values[row]) > 1 else (_TRAIN + _VAL,)
+        y = place.top() + (ROW - sum(heights)) / 2
+        for split, height in enumerate(heights[: len(self._values[row])]):
+            width = place.width() * self.share(row, split)
+            bar = QRectF(place.left(), y, max(width, 1.0 if self._values[row][split] else 0.0), height)
+            # The splits are told apart by their places and by how they are filled, too.
+            fill = QBrush(
+                QColor(scheme.accent), Qt.BrushStyle.SolidPattern if split == 0 else Qt.BrushStyle.Dense4Pattern
+            )
+            painter.fillRect(bar, fill)
+            y += height
+
+
+def _value(split: SplitReport, name: str) -> float:
+    if split.objects:
+        return float(split.objects.get(name, 0))
+    return split.shares[name] if name in split.shares else float(split.counts.get(name, 0))
+
+
+def _short(split: SplitReport, name: str) -> str:
+    value = _value(split, name)
+    return f"{100 * value:.1f} %" if name in split.shares and not split.objects else f"{value:,.0f}"
+
+
+def _unit(report: DatasetReport) -> str:
+    first = report.splits[0] if report.splits else None
+    if first is not None and first.objects:
+        return "Marked"
+    if first is not None and first.shares:
+        return "Points" if report.format == "points" else "Pixels"
+    return "Pictures"

@@ -1,0 +1,153 @@
+"""The page of the batch-size finder: the sizes that were tried, with their memory and speed, and the one to take."""
+
+from __future__ import annotations
+
+import math
+
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QLabel,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract.finders import BatchFound, BatchTrial
+from engine.contract.problems import Problem
+from gui.finders.child import FinderChild
+from gui.finders.page import FinderPage
+from gui.format import size_of
+from gui.style import theme
+from gui.widgets.problem_label import ProblemLabel
+
+EMPTY = (
+    "No batch size found yet.\n\n"
+    "Press the magnifying glass beside Batch size in the form: a few steps at one size after\n"
+    "another show which is the largest that fits, and which is fast enough."
+)
+HEAD = ("Batch size", "Memory", "Images/s", "")
+ADAPTIVE = ("adam", "adamw", "nadam", "radam", "rmsprop", "adagrad")
+"""Optimizers whose rate is usually scaled by the square root."""
+
+
+class BatchPage(FinderPage):
+    """Tries batches of several sizes, and lets one of them be chosen."""
+
+    def __init__(self, child: FinderChild | None = None) -> None:
+        super().__init__("batch", "batch_size", "Finding the batch size", EMPTY, child)
+
+    def results(self) -> QWidget:
+        self.why = QLabel(wordWrap=True)
+        self.none = ProblemLabel()
+        self.table = QTableWidget(0, len(HEAD))
+        self.table.setHorizontalHeaderLabels(HEAD)
+        self.table.setAccessibleName("Batch sizes that were tried")
+        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.table.verticalHeader().hide()
+        self.table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        self.table.setTabKeyNavigation(False)
+        self.table.setShowGrid(False)
+        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        self.table.itemSelectionChanged.connect(self.show_choice)
+        self.plot = pg.PlotWidget()
+        self.plot.setAccessibleName("Speed over the batch size")
+        self.plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.plot.setMinimumHeight(140)
+        self.plot.setMenuEnabled(False)
+        self.plot.hideButtons()
+        self.plot.setMouseEnabled(False, False)
+        self.plot.setLogMode(x=True)
+        self.plot.setLabel("bottom", "Batch size")
+        self.plot.setLabel("left", "Images/s")
+        for side in ("bottom", "left"):
+            self.plot.getAxis(side).enableAutoSIPrefix(False)
+        self.rate = QLabel(wordWrap=True)
+        self.rate.setObjectName("muted")
+        theme.notifier.changed.connect(self._paint)
+        page = QWidget()
+        layout = QVBoxLayout(page)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.why)
+        layout.addWidget(self.none)
+        layout.addWidget(self.table, 1)
+        layout.addWidget(self.plot, 1)
+        layout.addWidget(self.rate)
+        return page
+
+    def show_found(self, found: BatchFound) -> None:
+        there = found.largest is not None
+        self.why.setText(found.why)
+        self.why.setVisible(there)
+        self.none.show_problems(() if there else (Problem("", found.why, found.remedy, "warning"),))
+        self.table.setRowCount(len(found.trials))
+        for row, trial in enumerate(found.trials):
+            for column, text in enumerate(_cells(trial, found)):
+                item = QTableWidgetItem(text)
+                item.setTextAlignment(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft)
+                if not trial.fits:
+                    item.setFlags(Qt.ItemFlag.NoItemFlags)
+                self.table.setItem(row, column, item)
+            if trial.size == found.knee:
+                self.table.selectRow(row)
+        self._paint()
+
+    def chosen(self) -> int | None:
+        rows = self.table.selectionModel().selectedRows()
+        return self.found.trials[rows[0].row()].size if rows and self.found is not None else None
+
+    def show_choice(self) -> None:
+        super().show_choice()
+        job, size = self._tried, self.chosen()
+        self.rate.setText(scaled_rate(job.optimizer, job.learning_rate, job.batch_size, size) if job and size else "")
+
+    def _paint(self) -> None:
+        colors = theme.colors()
+        self.plot.setBackground(colors.panel)
+        self.plot.showGrid(x=True, y=True, alpha=0.15)
+        for side in ("bottom", "left"):
+            self.plot.getAxis(side).setPen(colors.border)
+            self.plot.getAxis(side).setTextPen(colors.muted)
+        self.plot.clear()
+        fitting = [trial for trial in self.found.trials if trial.fits] if self.found is not None else []
+        self.plot.setVisible(len(fitting) > 1)
+        self.plot.plot(
+            [trial.size for trial in fitting],
+            [trial.images_per_second or math.nan for trial in fitting],
+            pen=pg.mkPen(colors.accent, width=2),
+            symbol="o",
+            symbolSize=7,
+            symbolBrush=colors.accent,
+            symbolPen=None,
+        )
+        powers = (2**power for power in range(21))
+        within = [size for size in powers if fitting and fitting[0].size <= size <= fitting[-1].size]
+        # As batch sizes are mostly chosen; pyqtgraph's own marks run into one another here.
+        self.plot.getAxis("bottom").setTicks([[(math.log10(size), f"{size:,}") for size in within]])
+        self.plot.setYRange(0, max((trial.images_per_second or 0 for trial in fitting), default=1), padding=0.05)
+
+
+def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
+    """What is usual for the learning rate when batches grow from `before` to `size`."""
+    if size == before:
+        return ""
+    root = optimizer in ADAPTIVE
+    scaled = rate * (math.sqrt(size / before) if root else size / before)
+    how = "with its square root" if root else "in proportion to it"
+    return (
+        f"The learning rate usually goes with the batch size, here {how}: {rate:.2g} for batches of {before:,} would become "
+        f"{scaled:.2g}. It stays as it is unless you change it."
+    )
+
+
+def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
+    if not trial.fits:
+        return f"{trial.size:,}", "does not fit", "–", ""
+    marks = [word for word, at in (("fast enough", found.knee), ("largest", found.largest)) if at == trial.size]
+    memory = size_of(trial.memory_bytes, trial.limit_bytes)
+    return f"{trial.size:,}", memory, f"{trial.images_per_second or 0:,.0f}", ", ".join(marks)

@@ -1,0 +1,162 @@
+"""The page of the learning-rate finder: losses over a rising rate, and the rate to take from them."""
+
+from __future__ import annotations
+
+import math
+
+import pyqtgraph as pg
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from engine.contract.finders import RateFound
+from engine.contract.problems import Problem
+from gui.finders.child import FinderChild
+from gui.finders.page import FinderPage
+from gui.style import theme
+from gui.widgets.problem_label import ProblemLabel
+
+EMPTY = (
+    "No learning rate found yet.\n\n"
+    "Press the magnifying glass beside Learning rate in the form: a short training with\n"
+    "a rate that rises shows where the loss falls, and leaves nothing behind."
+)
+STEP = 0.05
+"""What an arrow key moves the chosen rate by, in decades."""
+HEADROOM = 1.3
+"""The axis ends at so many times the first smoothed loss, above which a curve only says that it diverges."""
+
+MARKS = {"suggestion": "Minimum / 10", "steepest": "Steepest", "valley": "fastai's valley"}
+
+
+class RatePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
+    """The losses of a `RateFound`, with a line at the rate that is chosen; a click or the arrow keys choose another.
+
+    Signals: chosen(float) - the rate that the user chose.
+    """
+
+    chosen = Signal(float)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setAccessibleName("Loss over the learning rate")
+        self.setAccessibleDescription("Left and Right choose a rate.")
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMinimumHeight(160)
+        self.rate: float | None = None
+        self._found: RateFound | None = None
+        self.setMenuEnabled(False)
+        self.hideButtons()
+        self.setMouseEnabled(False, False)
+        self.setLogMode(x=True)
+        self.setLabel("bottom", "Learning rate")
+        self.getAxis("bottom").enableAutoSIPrefix(False)
+        self.setLabel("left", "Loss")
+        self.scene().sigMouseClicked.connect(self._clicked)
+        theme.notifier.changed.connect(self._paint)
+        self._paint()
+
+    def show_found(self, found: RateFound) -> None:
+        self._found = found
+        self.rate = found.suggestion
+        self._paint()
+
+    def choose(self, rate: float) -> None:
+        """Moves the line to `rate`, within the curve."""
+        if self._found is None or not self._found.points:
+            return
+        points = self._found.points
+        self.rate = min(max(rate, points[0].rate), points[-1].rate)
+        self._paint()
+        self.chosen.emit(self.rate)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        step = {Qt.Key.Key_Left: -STEP, Qt.Key.Key_Right: STEP}.get(Qt.Key(event.key()))
+        if step is None or self.rate is None:
+            super().keyPressEvent(event)
+        else:
+            self.choose(self.rate * 10**step)
+
+    def _clicked(self, event: pg.GraphicsScene.mouseEvents.MouseClickEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            self.choose(10 ** self.getViewBox().mapSceneToView(event.scenePos()).x())
+
+    def _paint(self) -> None:
+        colors = theme.colors()
+        self.setBackground(colors.panel)
+        self.showGrid(x=True, y=True, alpha=0.15)
+        for side in ("bottom", "left"):
+            axis = self.getAxis(side)
+            axis.setPen(colors.border)
+            axis.setTextPen(colors.muted)
+        self.clear()
+        if self._found is None or not self._found.points:
+            return
+        points = self._found.points
+        rates = [point.rate for point in points]
+        self.plot(rates, [point.loss for point in points], pen=pg.mkPen(colors.border, width=1))
+        self.plot(rates, [point.smoothed for point in points], pen=pg.mkPen(colors.accent, width=2.5))
+        for rate, dashed in (
+            *((getattr(self._found, name), True) for name in MARKS),
+            (self.rate, False),
+        ):
+            if rate is not None:
+                style = Qt.PenStyle.DashLine if dashed else Qt.PenStyle.SolidLine
+                pen = pg.mkPen(colors.muted if dashed else colors.text, width=1 if dashed else 1.5, style=style)
+                self.addItem(pg.InfiniteLine(math.log10(rate), angle=90, pen=pen))
+        least = min(point.smoothed for point in points)
+        top = max(points[0].smoothed * HEADROOM, least + 1e-6)
+        self.setYRange(min(least, *(point.loss for point in points)), top, padding=0.02)
+        self.setXRange(math.log10(rates[0]), math.log10(rates[-1]) + 1e-6, padding=0.02)
+
+
+class RatePage(FinderPage):
+    """Trains with a rising learning rate, and lets one be chosen from the losses."""
+
+    def __init__(self, child: FinderChild | None = None) -> None:
+        super().__init__("rate", "learning_rate", "Finding the learning rate", EMPTY, child)
+
+    def results(self) -> QWidget:
+        self.plot = RatePlot()
+        self.plot.chosen.connect(lambda _rate: self.show_choice())
+        self.why = QLabel(wordWrap=True)
+        self.none = ProblemLabel()
+        self.legend = QLabel(
+            "Thick: the loss smoothed. Thin: each batch's. Dashed: the marks below. A click chooses any rate.",
+            wordWrap=True,
+        )
+        self.legend.setObjectName("muted")
+        self.marks = {name: QPushButton(title) for name, title in MARKS.items()}
+        row = QHBoxLayout()
+        for name, button in self.marks.items():
+            button.clicked.connect(lambda _checked=False, name=name: self._choose_mark(name))
+            row.addWidget(button)
+        row.addStretch(1)
+        page = QWidget()
+        layout = QVBoxLayout(page)
+        layout.setContentsMargins(0, 0, 0, 0)
+        for widget in (self.why, self.none):
+            layout.addWidget(widget)
+        layout.addWidget(self.plot, 1)
+        layout.addWidget(self.legend)
+        layout.addLayout(row)
+        return page
+
+    def show_found(self, found: RateFound) -> None:
+        self.plot.show_found(found)
+        there = found.suggestion is not None
+        self.why.setText(found.why)
+        self.why.setVisible(there)
+        self.none.show_problems(() if there else (Problem("", found.why, found.remedy, "warning"),))
+        for name, button in self.marks.items():
+            rate = getattr(found, name)
+            button.setVisible(rate is not None)
+            if rate is not None:
+                button.setText(f"{MARKS[name]} {rate:.2g}")
+
+    def chosen(self) -> float | None:
+        rate = self.plot.rate
+        return float(f"{rate:.2g}") if rate is not None else None
+
+    def _choose_mark(self, name: str) -> None:
+        self.plot.choose(getattr(self.found, name))

@@ -1,0 +1,86 @@
+"""A group of fields that folds away, with a mark where it holds something that was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QToolButton, QVBoxLayout, QWidget
+
+from gui.form.field_row import FieldRow
+from gui.style import icons, theme
+
+
+class CollapsibleSection(QWidget):
+    """A titled group of rows, closed at first."""
+
+    def __init__(self, title: str, rows: Sequence[FieldRow]) -> None:
+        super().__init__()
+        self.title = title
+        self.rows = list(rows)
+        self.button = QToolButton()
+        self.button.setObjectName("fold")
+        self.button.setText(title)
+        self.button.setCheckable(True)
+        self.button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.mark = QLabel()
+        self.mark.setObjectName("muted")
+        self.reset = QToolButton()
+        self.reset.setObjectName("flat")
+        self.reset.setText("Reset")
+        self.reset.setAccessibleName(f"Reset all {title} options")
+        self.reset.clicked.connect(self._reset_all)
+        self.body = QWidget()
+        self._lay_out()
+        self.button.toggled.connect(self.set_open)
+        for row in self.rows:
+            row.edited.connect(self._count)
+        theme.notifier.changed.connect(self._paint)
+        self.set_open(False)
+        self._count()
+
+    def set_open(self, opened: bool) -> None:
+        self.button.setChecked(opened)
+        self.body.setVisible(opened)
+        self._paint()
+        self._count()
+
+    def reveal_problem(self) -> None:
+        """Opens where a field of the group is marked as wrong."""
+        if any(row.editor.control.property("severity") == "error" for row in self.rows):
+            self.set_open(True)
+
+    def _lay_out(self) -> None:
+        head = QHBoxLayout()
+        head.setSpacing(4)
+        head.addWidget(self.button, 1)
+        head.addWidget(self.mark)
+        head.addWidget(self.reset)
+        inner = QVBoxLayout(self.body)
+        inner.setContentsMargins(6, 2, 0, 8)
+        inner.setSpacing(6)
+        for row in self.rows:
+            inner.addWidget(row)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(2)
+        layout.addLayout(head)
+        layout.addWidget(self.body)
+
+    def _paint(self) -> None:
+        self.button.setIcon(icons.icon("down" if self.button.isChecked() else "right", theme.colors().muted))
+
+    def _count(self) -> None:
+        count = sum(row.changed for row in self.rows)
+        self.mark.setText(f"● {count} changed" if count else "")
+        self.reset.setVisible(count > 0)
+        said = f"{count} changed" if count else "nothing changed"
+        # Not the title alone: there are fields called Model, Strategy and Precision.
+        self.button.setAccessibleName(f"{self.title} options")
+        self.button.setAccessibleDescription(f"{'Open' if self.button.isChecked() else 'Folded'}, {said}")
+
+    def _reset_all(self) -> None:
+        for row in self.rows:
+            if row.has_effect and not row.locked:
+                row.set_value(row.standard)

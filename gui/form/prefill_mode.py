@@ -1,0 +1,162 @@
+"""A job of another run that is in the form for a while, and the form's own, which comes back after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QAbstractSpinBox, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+
+from engine.contract.job import Job
+from gui.sources.prefill import Prefill
+from gui.style import icons, theme
+
+if TYPE_CHECKING:
+    from gui.form.form import JobForm
+
+_ANOTHER = "It cannot be changed of a run that goes on: it would be another training. Fork the run to change it."
+_WHY_NOT = {
+    "name": "The run keeps its name; it is changed in the list of runs (F2).",
+    "resume_from": "The run goes on from its own last checkpoint.",
+}
+
+
+class PrefillBand(QFrame):
+    """Above the form: whose job this is, and the way back to the form's own. Hidden while that is on screen.
+
+    Signals: left() - the form's own job is wanted back.
+    """
+
+    left = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self.setAccessibleName("Another run's job in the form")
+        self._mark = QLabel()
+        self._mark.setAccessibleName("Information")
+        self.text = QLabel(wordWrap=True)
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.cancel = QPushButton("Cancel")
+        self.cancel.setAccessibleName("Cancel, back to the form's own job")
+        self.cancel.setToolTip("Brings back the job that was in the form before (Esc)")
+        self.cancel.clicked.connect(self.left)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(10, 6, 8, 6)
+        row.setSpacing(8)
+        row.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
+        row.addWidget(self.text, 1)
+        row.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignTop)
+        theme.notifier.changed.connect(self._paint)
+        self._paint()
+        self.hide()
+
+    def say(self, text: str) -> None:
+        """Shows itself with `text`; hides itself with none."""
+        self.text.setText(text)
+        self.cancel.setAccessibleDescription(text)
+        self.setVisible(bool(text))
+
+    def _paint(self) -> None:
+        self._mark.setPixmap(icons.pixmap("info", theme.colors().accent, 16, self.devicePixelRatioF()))
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What the form showed of its own: the values of its editors, readable or not, and the job, where they made one."""
+
+    values: dict[str, Any]
+    trusted: str
+    devices: tuple[str, ...]
+    job: Job | None
+
+
+class PrefillMode(QObject):
+    """Puts guests into a form, one at a time, and brings the form's own job back as it was.
+
+    Signals: devices_wanted(object) - these devices (a tuple) are to be chosen in the devices panel.
+    Attributes: guest - None while the form's own job is on screen; band - what stands above the form.
+    """
+
+    devices_wanted = Signal(object)
+
+    def __init__(self, form: JobForm) -> None:
+        super().__init__(form)
+        self.guest: Prefill | None = None
+        self.band = PrefillBand()
+        self._form = form
+        self._own: _Own | None = None
+        self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), form)
+        self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        self._escape.setEnabled(False)
+        self._escape.activated.connect(self.end)
+        self.band.left.connect(self.end)
+
+    @property
+    def action(self) -> str:
+        """What the button says that starts what is on screen."""
+        return self.guest.action if self.guest is not None else "Train"
+
+    @property
+    def own_job(self) -> Job | None:
+        """The form's own job, on screen or not; None where what was typed makes none."""
+        return self._own.job if self._own is not None else self._form.job
+
+    def begin(self, guest: Prefill) -> None:
+        """Shows `guest`, in place of the form's own job or of another guest."""
+        form = self._form
+        if self._own is None:
+            values = {name: row.editor.value() for name, row in form.rows.items()}
+            self._own = _Own(values, form.trusted, form.devices, form.job)
+        self.guest = guest
+        form.recipes.paused = True
+        form.set_job(guest.job)
+        self._bind_rows(guest)
+        for name, value in guest.preset.items():
+            form.rows[name].set_value(value)
+        for fold in form.folds:
+            if any(row.field.name in guest.preset for row in fold.rows):
+                fold.set_open(True)
+        self.devices_wanted.emit(guest.job.devices)
+        self._say(guest.said)
+        _go_to(form.rows[guest.focus].editor.control)
+
+    def end(self) -> None:
+        """Brings the form's own job back."""
+        own, form = self._own, self._form
+        if own is None:
+            return
+        inside = form.isAncestorOf(form.window().focusWidget() or form.window())
+        self.guest, self._own = None, None
+        self._bind_rows(None)
+        form.trusted = own.trusted
+        with form.recipes.loading():
+            for name, value in own.values.items():
+                form.rows[name].set_value(value)
+        form.recipes.paused = False
+        self.devices_wanted.emit(own.devices)
+        self._say("")
+        if inside:
+            form.foot.focus_train()
+
+    def _bind_rows(self, guest: Prefill | None) -> None:
+        for name, row in self._form.rows.items():
+            if guest is None:
+                row.set_standard(row.default, "Back to the default")
+                row.lock("")
+            else:
+                row.set_standard(getattr(guest.job, name), "Back to what the run had")
+                row.lock("" if name in guest.open_fields else _WHY_NOT.get(name, _ANOTHER))
+
+    def _say(self, text: str) -> None:
+        self.band.say(text)
+        self._escape.setEnabled(bool(text))
+        self._form.judge()
+
+
+def _go_to(control: QWidget) -> None:
+    control.setFocus(Qt.FocusReason.OtherFocusReason)
+    if isinstance(control, QAbstractSpinBox):
+        control.selectAll()

@@ -1,0 +1,1 @@
+"""The GPUs: tiles, lines, and one in detail."""

@@ -1,0 +1,262 @@
+"""A line for each GPU, so that many are seen at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+
+from engine.contract.devices import Gpu
+from engine.gpus.quantities import BY_ID
+from gui.format import size_of
+from gui.monitor.gpus.watched_gpu import WatchedGpu
+from gui.sources.devices.gpu_states import joined
+from gui.style import fills, theme
+from gui.widgets.tab_order import order_tabs
+
+ROW = 40
+_HEAD = 22
+_PAD = 8
+_BAR = 5
+
+
+@dataclass(frozen=True)
+class Column:
+    """`share` of the width; what it says of a GPU, in `short` where there is no room, and how full its bar is (0 to 1),
+    None for no bar."""
+
+    title: str
+    share: float
+    text: Callable[[Gpu], str]
+    short: Callable[[Gpu], str]
+    filled: Callable[[Gpu], float | None]
+
+    def fitting(self, gpu: Gpu, fits: Callable[[str], bool]) -> str:
+        """What it says, in as many words as there is room for."""
+        text = self.text(gpu)
+        return text if fits(text) else self.short(gpu)
+
+
+def _share(quantity: str) -> Callable[[Gpu], float | None]:
+    kind = BY_ID[quantity]
+
+    def share(gpu: Gpu) -> float | None:
+        value, highest = kind.read(gpu), kind.highest(gpu)
+        return value / highest if value is not None and highest else None
+
+    return share
+
+
+def _told(quantity: str) -> Callable[[Gpu], str]:
+    kind = BY_ID[quantity]
+
+    def text(gpu: Gpu) -> str:
+        value = kind.read(gpu)
+        return "" if value is None else kind.write(value)
+
+    return text
+
+
+def _use(gpu: Gpu) -> str:
+    """The activity of the multiprocessors where the utilization is not told, as by MIG instances."""
+    return _told("utilization_percent")(gpu) or _told("sm_active_percent")(gpu)
+
+
+def _used_share(gpu: Gpu) -> float | None:
+    share = _share("utilization_percent")(gpu)
+    return _share("sm_active_percent")(gpu) if share is None else share
+
+
+def _memory(gpu: Gpu) -> str:
+    return "" if gpu.memory_used_bytes is None else size_of(gpu.memory_used_bytes, gpu.memory_total_bytes)
+
+
+def _power(gpu: Gpu) -> str:
+    if gpu.power_w is None or gpu.power_limit_w is None:
+        return _told("power_w")(gpu)
+    return f"{gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W"
+
+
+COLUMNS = (
+    Column("Use", 0.12, _use, _use, _used_share),
+    Column("Memory", 0.19, _memory, _told("memory_used_bytes"), _share("memory_used_bytes")),
+    Column("Power", 0.16, _power, _told("power_w"), _share("power_w")),
+    Column("Core", 0.09, _told("temperature_c"), _told("temperature_c"), _share("temperature_c")),
+)
+_NAME_SHARE = 0.16
+
+
+def places(width: float) -> list[tuple[float, float]]:
+    """Left edge and width of each column: the name, those of `COLUMNS`, and the rest for words."""
+    found = []
+    left = float(_PAD)
+    room = width - _PAD
+    shares = [_NAME_SHARE, *(column.share for column in COLUMNS)]
+    for share in (*shares, 1 - sum(shares)):
+        found.append((left, share * room - 2 * _PAD))
+        left += share * room
+    return found
+
+
+class CompactRow(QWidget):
+    """Signals: opened(str) - the detail of the GPU of this key is wanted."""
+
+    opened = Signal(str)
+
+    def __init__(self, key: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.key = key
+        self._each: WatchedGpu | None = None
+        self.setFixedHeight(ROW)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        theme.notifier.changed.connect(self.update)
+
+    def show_gpu(self, each: WatchedGpu) -> None:
+        if each == self._each:
+            return
+        self._each = each
+        self.setAccessibleName(f"{each.title}, {each.gpu.name}")
+        self.setAccessibleDescription(self.describe())
+        self.setToolTip("\n".join(filter(None, (each.gpu.name, joined(each.states), each.who))))
+        self.update()
+
+    def describe(self) -> str:
+        """The row in words."""
+        if self._each is None:
+            return ""
+        told = [f"{column.title} {text}" for column in COLUMNS if (text := column.text(self._each.gpu))]
+        return ", ".join(filter(None, (joined(self._each.states), *told, self._each.who)))
+
+    def sizeHint(self) -> QSize:
+        return QSize(600, ROW)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.update()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        key = event.key()
+        if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.opened.emit(self.key)
+        elif key in (Qt.Key.Key_Down, Qt.Key.Key_Up):
+            self.focusNextPrevChild(key == Qt.Key.Key_Down)
+        else:
+            super().keyPressEvent(event)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.opened.emit(self.key)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._each is None:
+            return
+        painter = QPainter(self)
+        scheme = theme.colors()
+        name, *bars, rest = places(self.width())
+        painter.fillRect(0, ROW - 1, self.width(), 1, QColor(scheme.grid))
+        painter.fillRect(0, 4, 4, ROW - 9, QColor(theme.device_color(self.key)))
+        painter.setFont(theme.tabular(self.font()))
+        self._draw_two(painter, name, (self._each.title, scheme.text), (self._each.gpu.name, scheme.muted))
+        for place, column in zip(bars, COLUMNS, strict=True):
+            self._draw_bar(painter, place, column, self._each)
+        found = self._each.states
+        alarming = any(state.alarming for state in found)
+        lines = [
+            (joined(found), scheme.warning if alarming else scheme.muted),
+            (self._each.who, scheme.warning if self._each.shared else scheme.muted),
+        ]
+        told = [line for line in lines if line[0]]
+        self._draw_two(painter, rest, *told)
+        if self.hasFocus():
+            painter.setPen(QPen(QColor(scheme.accent), 2))
+            painter.drawRect(QRectF(1, 1, self.width() - 2, ROW - 3))
+
+    def _draw_two(self, painter: QPainter, place: tuple[float, float], *lines: tuple[str, str]) -> None:
+        """One line of text in the middle, or two over one another."""
+        left, width = place
+        metrics = QFontMetricsF(painter.font())
+        height = metrics.height()
+        top = (ROW - 1 - len(lines) * height) / 2
+        for number, (text, color) in enumerate(lines):
+            painter.setPen(QColor(color))
+            shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+            painter.drawText(QPointF(left, top + number * height + metrics.ascent()), shown)
+
+    def _draw_bar(self, painter: QPainter, place: tuple[float, float], column: Column, each: WatchedGpu) -> None:
+        left, width = place
+        metrics = QFontMetricsF(painter.font())
+        text = column.fitting(each.gpu, lambda text: metrics.horizontalAdvance(text) <= width)
+        if not text:
+            return
+        scheme = theme.colors()
+        self._draw_two(painter, place, (text, scheme.muted if each.faded else scheme.text), ("", scheme.text))
+        filled = column.filled(each.gpu)
+        if filled is not None:
+            color = scheme.muted if each.faded else theme.device_color(self.key)
+            top = ROW - _BAR - 9
+            painter.fillRect(QRectF(left, top, width, _BAR), fills.blend(scheme.border, scheme.panel, 0.6))
+            painter.fillRect(QRectF(left, top, width * min(1.0, max(0.0, filled)), _BAR), QColor(color))
+
+
+class _Head(QWidget):
+    """The columns' titles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFixedHeight(_HEAD)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        theme.notifier.changed.connect(self.update)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setPen(QColor(theme.colors().muted))
+        titles = ("GPU", *(column.title for column in COLUMNS), "State")
+        for (left, width), title in zip(places(self.width()), titles, strict=True):
+            painter.drawText(QRectF(left, 0, width, _HEAD), Qt.AlignmentFlag.AlignVCenter, title)
+
+
+class CompactView(QScrollArea):
+    """Signals: opened(str) - the detail of the GPU of this key is wanted."""
+
+    opened = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("panel")
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.rows: dict[str, CompactRow] = {}
+        self._inside = QWidget()
+        self._list = QVBoxLayout(self._inside)
+        self._list.setContentsMargins(0, 0, 0, 0)
+        self._list.setSpacing(0)
+        self._list.addWidget(_Head())
+        self._list.addStretch(1)
+        self.setWidget(self._inside)
+
+    def show_gpus(self, gpus: Sequence[WatchedGpu]) -> None:
+        """Shows `gpus` in this order."""
+        wanted = [each.key for each in gpus]
+        if wanted != list(self.rows):
+            self._arrange(wanted)
+        for each in gpus:
+            self.rows[each.key].show_gpu(each)
+
+    def _arrange(self, wanted: list[str]) -> None:
+        for key in [key for key in self.rows if key not in wanted]:
+            self.rows.pop(key).deleteLater()
+        for key in wanted:
+            if key not in self.rows:
+                self.rows[key] = CompactRow(key)
+                self.rows[key].opened.connect(self.opened)
+        self.rows = {key: self.rows[key] for key in wanted}
+        for place, row in enumerate(self.rows.values()):
+            self._list.insertWidget(1 + place, row)
+        order_tabs(self._inside, list(self.rows.values()))

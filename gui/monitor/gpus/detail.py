@@ -1,0 +1,240 @@
+"""Everything that one GPU tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from engine.contract.devices import GpuProcess, NvLink
+from engine.gpus.xid_words import xid_words
+from engine.system.format import size
+from gui.format import clock, percent, size_of, throughput
+from gui.monitor.gpus.energy import EnergyMarks
+from gui.monitor.gpus.gpu_fields import GROUPS, Group, at_place, groups, now
+from gui.monitor.gpus.gpu_plot import GpuPlot
+from gui.monitor.gpus.text_table import WordTable
+from gui.monitor.gpus.value_grid import ValueGrid
+from gui.monitor.gpus.watched_gpu import WatchedGpu
+from gui.plots.group import PlotGroup
+from gui.sources.devices.gpu_states import joined
+from gui.sources.devices.history import DeviceHistory
+from gui.style import theme
+from gui.widgets.elided_label import ElidedLabel
+
+_PLOT_HEIGHT = 260
+_GROUP_WIDTH = 330
+"""Groups stand side by side where each has so many pixels."""
+
+
+class _GroupCard(QFrame):
+    """A titled group of figures."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self.title = title
+        self.figures = ValueGrid()
+        heading = QLabel(title)
+        heading.setObjectName("heading")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 8, 12, 8)
+        layout.setSpacing(6)
+        layout.addWidget(heading)
+        layout.addWidget(self.figures)
+        layout.addStretch(1)
+        self.setAccessibleName(title)
+
+    def show_group(self, group: Group, faded: bool) -> None:
+        self.figures.show_figures(group.figures, faded)
+        self.setAccessibleDescription(self.figures.words())
+
+
+class GpuDetail(QWidget):
+    """One GPU: its graph, all of its figures in groups, and tables of what it has several of.
+
+    Figures read the crosshair's place while there is one. Escape goes back.
+
+    Signals:
+        closed(): all GPUs are wanted again.
+        count_anew(str): the energy of the GPU of this key is to be counted from now on.
+    """
+
+    closed = Signal()
+    count_anew = Signal(str)
+
+    def __init__(self, group: PlotGroup, energy: EnergyMarks, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._group = group
+        self._energy = energy
+        self._each: WatchedGpu | None = None
+        self._history: DeviceHistory | None = None
+        self._cards: dict[str, _GroupCard] = {}
+        self._columns = 1
+        self.back = QPushButton("‹ All GPUs")
+        self.back.setToolTip("Back to all GPUs (Escape)")
+        self.back.setAccessibleName("Back to all GPUs")
+        self.back.clicked.connect(self.closed)
+        self.anew = QPushButton("Count energy from now")
+        self.anew.setToolTip("Begins to count the energy that this GPU uses anew")
+        self.anew.clicked.connect(lambda: self._each is not None and self.count_anew.emit(self._each.key))
+        self._title = QLabel()
+        self._title.setObjectName("heading")
+        self._chip = ElidedLabel()
+        self._chip.setObjectName("muted")
+        self._state = QLabel(wordWrap=True)
+        self._who = QLabel(wordWrap=True)
+        self.plot = GpuPlot("History", group, dense=False)
+        self.plot.setFixedHeight(_PLOT_HEIGHT)
+        self.processes = WordTable("Processes on this GPU", ("Pid", "User", "Command", "Type", "Memory", "SMs"))
+        self.instances = WordTable("MIG instances", ("Instance", "Profile", "Memory in use", "Used by"))
+        self.links = WordTable("NVLinks", ("Link", "State", "Version", "In", "Out", "Leads to"))
+        self.xids = WordTable("Errors that the driver reported", ("Time", "Error"))
+        self._sections: list[tuple[WordTable, QLabel]] = []
+        self._lay_out()
+
+    @property
+    def key(self) -> str:
+        """The GPU on show, "" before there is one."""
+        return self._each.key if self._each is not None else ""
+
+    def show_gpu(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
+        """Shows one of `all_gpus`."""
+        if each.key != self.key:
+            self.plot.forget()
+        self._each, self._history = each, history
+        self._show_head(each)
+        self.plot.show_gpu(each, history)
+        self._show_figures()
+        self._show_tables(each, all_gpus)
+
+    def group_words(self) -> dict[str, str]:
+        """All figures in words, by the title of their group."""
+        shown = ((title, self._cards.get(title)) for title in GROUPS)
+        return {title: card.figures.words() for title, card in shown if card is not None and not card.isHidden()}
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.closed.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def _show_head(self, each: WatchedGpu) -> None:
+        self._title.setText(each.title)
+        self._chip.setText(each.gpu.name)
+        self.plot.setAccessibleName(f"{each.title}, {each.gpu.name}")
+        found = each.states
+        self._state.setText(joined(found))
+        self._state.setVisible(bool(found))
+        theme.set_kind(self._state, "warning" if any(state.alarming for state in found) else "muted")
+        self._who.setText(each.who)
+        theme.set_kind(self._who, "warning" if each.shared else "")
+        self._who.setVisible(bool(each.who))
+        self.anew.setVisible(each.gpu.energy_j is not None)
+
+    def _show_figures(self) -> None:
+        """Those of now or of the crosshair."""
+        each, history, cursor = self._each, self._history, self._group.cursor
+        if each is None or history is None:
+            return
+        read = now(each.gpu) if cursor is None else at_place(history, each.key, cursor)
+        found = {group.title: group for group in groups(each, read, self._energy.used(each))}
+        new = [title for title in found if title not in self._cards]
+        self._cards |= {title: _GroupCard(title) for title in new}
+        if new:
+            self._arrange()
+        for title, card in self._cards.items():
+            card.setVisible(title in found)
+            if title in found:
+                card.show_group(found[title], each.faded)
+
+    def _read_cursor(self) -> None:
+        if self.isVisible():
+            self._show_figures()
+
+    def _show_tables(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu]) -> None:
+        gpu = each.gpu
+        parts = [one for one in all_gpus if _is_instance(one, each)]
+        self.processes.show_rows([_process_row(process) for process in gpu.processes or ()])
+        self.instances.show_rows([_instance_row(one) for one in parts])
+        self.links.show_rows([_link_row(link) for link in gpu.nvlinks])
+        self.xids.show_rows([[clock(xid.time), xid_words(xid.number)] for xid in reversed(gpu.xids)])
+        for table, heading in self._sections:
+            heading.setVisible(table.rowCount() > 0)
+            table.setVisible(table.rowCount() > 0)
+
+    def _arrange(self) -> None:
+        """Gives the groups their places, in as many columns as there is room for."""
+        order = [title for title in GROUPS if title in self._cards]
+        self._columns = max(1, min(len(order), self.width() // _GROUP_WIDTH))
+        for place, title in enumerate(order):
+            self._grid.addWidget(self._cards[title], place // self._columns, place % self._columns)
+        for column in range(self._grid.columnCount()):
+            self._grid.setColumnStretch(column, int(column < self._columns))
+
+    def _lay_out(self) -> None:
+        head = QHBoxLayout()
+        head.setSpacing(10)
+        head.addWidget(self.back)
+        head.addWidget(self._title)
+        head.addWidget(self._chip, 1)
+        head.addWidget(self.anew)
+        inside = QWidget()
+        body = QVBoxLayout(inside)
+        body.setContentsMargins(0, 0, 0, 0)
+        body.setSpacing(8)
+        body.addWidget(self.plot)
+        self._grid = QGridLayout()
+        self._grid.setSpacing(8)
+        body.addLayout(self._grid)
+        for table in (self.processes, self.instances, self.links, self.xids):
+            heading = QLabel(table.accessibleName())
+            heading.setObjectName("heading")
+            self._sections.append((table, heading))
+            body.addWidget(heading)
+            body.addWidget(table)
+        body.addStretch(1)
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setObjectName("panel")
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # so that the arrow keys scroll
+        scroll.setAccessibleName("Details of the GPU")
+        scroll.setWidget(inside)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        layout.addLayout(head)
+        layout.addWidget(self._state)
+        layout.addWidget(self._who)
+        layout.addWidget(scroll, 1)
+        self._group.cursor_changed.connect(self._read_cursor)
+
+
+def _is_instance(one: WatchedGpu, whole: WatchedGpu) -> bool:
+    return one.host == whole.host and one.gpu.mig is not None and one.gpu.mig.parent_uuid == whole.gpu.uuid
+
+
+def _process_row(process: GpuProcess) -> list[str]:
+    memory = "" if process.memory_used_bytes is None else size(process.memory_used_bytes)
+    share = "" if process.sm_percent is None else percent(process.sm_percent)
+    return [
+        f"{process.pid}", process.user or "", process.command or process.name or "", process.kind.capitalize(), memory, share,
+    ]  # fmt: skip
+
+
+def _instance_row(one: WatchedGpu) -> list[str]:
+    gpu = one.gpu
+    profile = gpu.mig.profile if gpu.mig is not None else ""
+    return [one.title, profile, size_of(gpu.memory_used_bytes, gpu.memory_total_bytes), one.who]
+
+
+def _link_row(link: NvLink) -> list[str]:
+    version = "" if link.version is None else f"{link.version}"
+    ways = ["" if way is None else throughput(way) for way in (link.received_bytes_per_s, link.sent_bytes_per_s)]
+    return [f"{link.link}", "active" if link.active else "not active", version, *ways, link.peer]

@@ -1,0 +1,322 @@
+"""What a GPU tells, as figures: the few of a tile, and all of them in groups. What it does not tell is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.contract.devices import Gpu
+from engine.gpus.quantities import BY_ID, THROTTLE_WORDS
+from engine.system.format import size
+from gui.format import clock, energy, number
+from gui.monitor.gpus.energy import Used
+from gui.monitor.gpus.value_grid import LabelledValue
+from gui.monitor.gpus.watched_gpu import WatchedGpu
+from gui.sources.devices import device_format
+from gui.sources.devices.history import DeviceHistory
+from gui.style import theme
+
+Read = Callable[[str], float | None]
+"""From a quantity's id to its value, now or at the crosshair; None where the GPU does not tell it at all."""
+
+GROUPS = ("Work", "Memory", "Power and heat", "Clocks", "Links", "Memory errors", "Identity")
+
+
+@dataclass(frozen=True)
+class Group:
+    """A part of all that a GPU tells; `title` is one of `GROUPS`."""
+
+    title: str
+    figures: tuple[LabelledValue, ...]
+
+
+def lines_of(tells: Callable[[str], bool]) -> tuple[str, ...]:
+    """The quantities that are lines in a GPU's own graph, where it `tells` them. The activity of the multiprocessors
+    stands for the utilization where that is not told, as by MIG instances."""
+    load = "utilization_percent" if tells("utilization_percent") else "sm_active_percent"
+    return tuple(filter(tells, (load, "memory_used_bytes", "power_w", "temperature_c")))
+
+
+def line_color(key: str, quantity: str) -> str:
+    """The colour of a quantity in a GPU's own graph: its load has the device's colour, as everywhere, and the
+    others have none that a device may have."""
+    scheme = theme.colors()
+    others = {"memory_used_bytes": scheme.text, "power_w": scheme.muted, "temperature_c": scheme.error}
+    return others.get(quantity) or theme.device_color(key)
+
+
+def line_scale(gpu: Gpu, quantity: str) -> float | None:
+    """What turns a quantity into the 0 to 100 of a GPU's own graph: percent, share of the whole, and °C; None for
+    one of which the whole is not known."""
+    if quantity in ("utilization_percent", "sm_active_percent", "temperature_c"):
+        return 1.0
+    highest = BY_ID[quantity].highest(gpu)
+    return 100.0 / highest if highest else None
+
+
+def now(gpu: Gpu) -> Read:
+    """Reads what `gpu` tells."""
+    return lambda quantity: BY_ID[quantity].read(gpu)
+
+
+def at_place(history: DeviceHistory, key: str, place: float) -> Read:
+    """Reads what the history holds at the row nearest to `place` (seconds since its origin); NaN where it has a gap."""
+    places = history.places(key)
+    row = int(np.searchsorted(places, place))
+    if row == len(places) or (row > 0 and place - places[row - 1] < places[row] - place):
+        row -= 1
+
+    def read(quantity: str) -> float | None:
+        return float(history.values(key, quantity)[row]) if history.tells(key, quantity) else None
+
+    return read
+
+
+def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[LabelledValue]:
+    """The figures of a tile, the most important first."""
+    gpu = each.gpu
+    pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
+    drawn = each.key if read("utilization_percent") is None else ""
+    told = [
+        _quantity("Use", "utilization_percent", read, key=each.key),
+        _of_highest("Memory", "memory_used_bytes", gpu, read, key=each.key, more=_reserved(gpu)),
+        _of_highest("Power", "power_w", gpu, read, key=each.key),
+        _temperature("Core", "temperature_c", read, gpu.slowdown_c, key=each.key, more=_limits(gpu)),
+        _temperature("Memory temp.", "memory_temperature_c", read, gpu.memory_max_c),
+        _of_highest("SM clock", "sm_clock_mhz", gpu, read),
+        _quantity("SMs active", "sm_active_percent", read, key=drawn),
+        _quantity("Tensor", "tensor_active_percent", read),
+        _quantity("Fan", "fan_percent", read),
+        _both_ways(f"PCIe {pcie}".strip(), "pcie", read) or _text("pcie", "PCIe", pcie, "The link to the host."),
+        _both_ways(f"NVLink ×{links}", "nvlink", read),
+        _energy(used),
+        _quantity("Memory bandwidth", "memory_busy_percent", read),
+        _of_highest("Memory clock", "memory_clock_mhz", gpu, read),
+        _quantity("Encoder", "encoder_percent", read),
+        _quantity("Decoder", "decoder_percent", read),
+    ]
+    return [figure for figure in told if figure is not None]
+
+
+def groups(each: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
+    """All that a GPU tells."""
+    gpu = each.gpu
+    found = (
+        _work(gpu, read),
+        _memory(gpu, read),
+        _power_and_heat(gpu, read, used),
+        _clocks(gpu, read),
+        _links(gpu, read),
+        _errors(gpu),
+        _identity(each),
+    )
+    told = zip(GROUPS, (tuple(figure for figure in figures if figure is not None) for figures in found), strict=True)
+    return [Group(title, figures) for title, figures in told if figures]
+
+
+Told = Iterable[LabelledValue | None]
+
+
+def _work(gpu: Gpu, read: Read) -> Told:
+    for quantity in (
+        "utilization_percent", "sm_active_percent", "tensor_active_percent", "memory_busy_percent",
+        "encoder_percent", "decoder_percent",
+    ):  # fmt: skip
+        yield _quantity(BY_ID[quantity].title, quantity, read)
+    mode = gpu.compute_mode.replace("_", " ")
+    yield _text("compute_mode", "Compute mode", mode, "Whether several processes may compute on it at once.")
+    if gpu.throttled is not None:
+        reasons = "; ".join(THROTTLE_WORDS[reason] for reason in gpu.throttled) or "nothing"
+        yield _text("throttled", "Held back by", reasons.removeprefix("held back by "), "Why clocks are not higher.")
+
+
+def _memory(gpu: Gpu, read: Read) -> Told:
+    yield _quantity("In use", "memory_used_bytes", read)
+    yield _bytes("free", "Free", gpu.memory_free_bytes, "Memory that programs can still get.")
+    yield _bytes("reserved", "Reserved", gpu.memory_reserved_bytes, "What the driver keeps for itself.")
+    yield _bytes("total", "Total", gpu.memory_total_bytes, "All of the GPU's memory.")
+
+
+def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Told:
+    yield _quantity("Power", "power_w", read)
+    yield _number("limit", "Power limit", gpu.power_limit_w, "W", "The most that it may draw; the owner can set it.")
+    yield _energy(used)
+    if gpu.energy_j is not None:
+        meaning = "Energy since the driver was loaded."
+        yield _text("energy_all", "Since the driver started", energy(gpu.energy_j), meaning)
+    yield _temperature("Core", "temperature_c", read, gpu.slowdown_c)
+    yield _number("slowdown", "Slows down at", gpu.slowdown_c, "°C", "Clocks are lowered from this temperature on.")
+    yield _number("shutdown", "Shuts down at", gpu.shutdown_c, "°C", "The GPU turns itself off at this temperature.")
+    yield _temperature("Memory temp.", "memory_temperature_c", read, gpu.memory_max_c)
+    yield _number("memory_max", "Memory allowed", gpu.memory_max_c, "°C", "The highest temperature of the memory.")
+    yield _quantity("Fan", "fan_percent", read)
+
+
+def _clocks(gpu: Gpu, read: Read) -> Told:
+    yield _of_highest("SM clock", "sm_clock_mhz", gpu, read)
+    yield _of_highest("Memory clock", "memory_clock_mhz", gpu, read)
+    if gpu.performance_state is not None:
+        meaning = "From P0, the fastest, to P15, the most sparing."
+        yield _text("performance_state", "Performance state", f"P{gpu.performance_state}", meaning)
+
+
+def _links(gpu: Gpu, read: Read) -> Told:
+    pcie = gpu.pcie
+    yield _of("generation", "PCIe generation", pcie.generation, pcie.max_generation, "A resting link may be slower.")
+    yield _of("width", "PCIe lanes", pcie.width, pcie.max_width, "Fewer than there could be: a narrow or a bad slot.")
+    for quantity in ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"):
+        yield _quantity(BY_ID[quantity].title, quantity, read)
+    replays = "Packets that had to be sent again over PCIe: a rising number points to a bad slot, riser or cable."
+    yield _number("replays", "PCIe replays", pcie.replays, "", replays)
+    if gpu.nvlinks:
+        active = f"{sum(link.active for link in gpu.nvlinks)} of {len(gpu.nvlinks)}"
+        yield _text("links", "NVLinks active", active, "Direct links to other GPUs or to a switch.")
+    for quantity in ("nvlink_received_bytes_per_s", "nvlink_sent_bytes_per_s"):
+        yield _quantity(BY_ID[quantity].title, quantity, read)
+
+
+def _errors(gpu: Gpu) -> Told:
+    ecc, retired = gpu.ecc, gpu.retired
+    yield _flag("ecc", "ECC", ecc.enabled, ("on", "off"), "Whether errors of the memory are found and corrected.")
+    now, life = "since the driver was loaded", "over the GPU's life"
+    yield _number("corrected", "Corrected", ecc.corrected, "", f"Errors corrected {now}; they do no harm.")
+    yield _number("uncorrected", "Uncorrected", ecc.uncorrected, "", f"Errors not corrected {now}.", bad=True)
+    yield _number("total_corrected", "Corrected, all", ecc.total_corrected, "", f"Errors corrected {life}.")
+    yield _number("total_uncorrected", "Uncorrected, all", ecc.total_uncorrected, "", f"Errors not corrected {life}.")
+    pages = "Pages of memory taken out of use for good, for"
+    yield _number("pages_single", "Pages retired (1 bit)", retired.pages_single_bit, "", f"{pages} many small errors.")
+    yield _number("pages_double", "Pages retired (2 bit)", retired.pages_double_bit, "", f"{pages} an error each.")
+    rows = "Rows of memory replaced by spare ones, for"
+    yield _number(
+        "rows_corrected", "Rows remapped (corrected)", retired.rows_corrected, "", f"{rows} many small errors."
+    )
+    yield _number("rows_uncorrected", "Rows remapped (uncorr.)", retired.rows_uncorrected, "", f"{rows} an error each.")
+    pending = "Whether the GPU must be reset, or the machine restarted, to take faulty memory out of use."
+    for name, value in (("pages_pending", retired.pages_pending), ("rows_pending", retired.rows_pending)):
+        yield _flag(name, "Waits for a reset", value, ("yes", "no"), pending, bad=True)
+    failed = "Whether faulty memory could not be replaced: the GPU should be."
+    yield _flag("rows_failed", "Remapping failed", retired.rows_failed, ("yes", "no"), failed, bad=True)
+
+
+def _identity(each: WatchedGpu) -> Told:
+    gpu = each.gpu
+    yield _text("name", "Chip", gpu.name)
+    yield _text("host", "Host", each.host)
+    yield _text(
+        "numbers", "Numbers", device_format.gpu_number_origin(gpu), "CUDA and NVML count GPUs in orders of their own."
+    )
+    yield _text("uuid", "UUID", gpu.uuid, "What identifies it wherever it is plugged in.")
+    yield _text("pci", "PCI address", gpu.pci_bus_id or "")
+    if gpu.mig is not None:
+        yield _text("profile", "MIG profile", gpu.mig.profile, "Its share of the GPU's processors, and its memory.")
+    yield _flag("mig", "MIG", gpu.mig_enabled, ("on", "off"), "Whether the GPU is divided into instances.")
+    keeps = "Whether the driver stays loaded while nobody uses the GPU; without it the first use takes seconds."
+    yield _flag("persistence", "Persistence", gpu.persistence, ("on", "off"), keeps)
+    yield _text("driver", "Driver", each.driver)
+    yield _text("cuda", "CUDA", each.cuda, "The newest CUDA that the driver supports.")
+
+
+def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabelledValue | None:
+    value = read(quantity)
+    return None if value is None else _figure(label, quantity, BY_ID[quantity].write(value), key=key)
+
+
+def _of_highest(
+    label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = ""
+) -> LabelledValue | None:
+    """ "41.2 of 140.4 GiB"."""
+    value, kind = read(quantity), BY_ID[quantity]
+    if value is None:
+        return None
+    highest = kind.highest(gpu)
+    text = kind.write(value)
+    if highest:
+        text = f"{text.removesuffix(f' {kind.unit}')} of {kind.write(highest)}"
+    return _figure(label, quantity, text, key=key, more=more)
+
+
+def _temperature(
+    label: str, quantity: str, read: Read, highest: float | None, *, key: str = "", more: str = ""
+) -> LabelledValue | None:
+    value = read(quantity)
+    if value is None:
+        return None
+    too_hot = highest is not None and value >= highest
+    return _figure(label, quantity, BY_ID[quantity].write(value), key=key, more=more, alarming=too_hot)
+
+
+def _figure(
+    label: str, quantity: str, text: str, *, key: str = "", more: str = "", alarming: bool = False
+) -> LabelledValue:
+    meaning = f"{BY_ID[quantity].meaning} {more}".strip()
+    color = (lambda: line_color(key, quantity)) if key else None
+    return LabelledValue(quantity, label, text, meaning, color, alarming)
+
+
+def _both_ways(label: str, link: str, read: Read) -> LabelledValue | None:
+    """ "↓ 1.20 ↑ 0.40 GB/s" of the quantities "…_received_…" and "…_sent_…"."""
+    received, sent = read(f"{link}_received_bytes_per_s"), read(f"{link}_sent_bytes_per_s")
+    if received is None and sent is None:
+        return None
+    ways = [f"{sign} {number(1e-9 * way, 2)}" for sign, way in (("↓", received), ("↑", sent)) if way is not None]
+    return LabelledValue(link, label, f"{' '.join(ways)} GB/s", "What the GPU receives (↓) and sends (↑).")
+
+
+def _energy(used: Used | None) -> LabelledValue | None:
+    if used is None:
+        return None
+    since = clock(used.since)
+    meaning = f"Energy used since {since}, when counting began; it can be begun anew from the menu."
+    return LabelledValue("energy", f"Energy since {since[:5]}", energy(used.joules), meaning)
+
+
+def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue | None:
+    return LabelledValue(name, label, text, meaning) if text else None
+
+
+def _number(
+    name: str, label: str, value: float | None, unit: str, meaning: str, *, bad: bool = False
+) -> LabelledValue | None:
+    """`bad` numbers alarm unless they are 0."""
+    if value is None:
+        return None
+    return LabelledValue(name, label, f"{value:,.0f} {unit}".strip(), meaning, alarming=bad and value > 0)
+
+
+def _bytes(name: str, label: str, value: int | None, meaning: str) -> LabelledValue | None:
+    return None if value is None else LabelledValue(name, label, size(value, "GiB"), meaning)
+
+
+def _of(name: str, label: str, value: int | None, highest: int | None, meaning: str) -> LabelledValue | None:
+    if value is None:
+        return None
+    return LabelledValue(name, label, f"{value} of {highest}" if highest is not None else f"{value}", meaning)
+
+
+def _flag(
+    name: str, label: str, value: bool | None, said: tuple[str, str], meaning: str, *, bad: bool = False
+) -> LabelledValue | None:
+    """`said` is how True and False are written."""
+    return None if value is None else LabelledValue(name, label, said[not value], meaning, alarming=bad and value)
+
+
+def _reserved(gpu: Gpu) -> str:
+    if gpu.memory_reserved_bytes is None:
+        return ""
+    return f"The driver keeps {size(gpu.memory_reserved_bytes, 'GiB')} besides."
+
+
+def _limits(gpu: Gpu) -> str:
+    """ "It slows down at 87 °C and shuts down at 92 °C."."""
+    told = (("slows down", gpu.slowdown_c), ("shuts down", gpu.shutdown_c))
+    parts = [f"{what} at {limit:.0f} °C" for what, limit in told if limit is not None]
+    return f"It {' and '.join(parts)}." if parts else ""
+
+
+def _pcie_link(gpu: Gpu) -> str:
+    """ "5 ×16": generation and lanes."""
+    generation = "" if gpu.pcie.generation is None else f"{gpu.pcie.generation}"
+    width = "" if gpu.pcie.width is None else f"×{gpu.pcie.width}"
+    return f"{generation} {width}".strip()

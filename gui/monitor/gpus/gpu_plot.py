@@ -1,0 +1,102 @@
+"""The graph of one GPU: its utilization, memory, power and temperature over one scale from 0 to 100."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QWidget
+
+from engine.gpus.quantities import BY_ID
+from gui.monitor.gpus.gpu_fields import line_color, line_scale, lines_of
+from gui.monitor.gpus.watched_gpu import WatchedGpu
+from gui.plots.annotations import Level
+from gui.plots.group import Mark, PlotGroup
+from gui.plots.line import LineStyle
+from gui.plots.plot import LinePlot
+from gui.sources.devices.history import DeviceHistory
+from gui.style import theme
+
+_HIGHEST = 100.0
+_LABELLED_FROM = 150
+"""Pixels of height from which on there is room to name the thresholds."""
+MEANING = "Utilization in %, memory and power in % of what there is, temperature in °C."
+
+
+class GpuPlot(LinePlot):
+    """Shows one GPU's part of a history.
+
+    The temperatures at which it slows down and shuts down are drawn in. With `dense` what stands around the plot has
+    to say its values.
+    """
+
+    def __init__(self, title: str, group: PlotGroup, *, dense: bool, parent: QWidget | None = None) -> None:
+        super().__init__(title, group, unit="% and °C", low=0, high=_HIGHEST, dense=dense, parent=parent)
+        self._unread = dense
+        self._labelled = False
+        self._scales: tuple[tuple[str, float], ...] = ()
+        self._key = ""
+        self._limits: tuple[float | None, float | None] = (None, None)
+        self.setToolTip(MEANING)
+
+    def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
+        """Takes over what the history holds of that GPU."""
+        self._key = each.key
+        told = [(line, line_scale(each.gpu, line)) for line in lines_of(partial(history.tells, each.key))]
+        scales = tuple((line, scale) for line, scale in told if scale is not None)
+        self.set_empty_text("Asleep" if each.gpu.asleep else "Nothing told that could be drawn")
+        if scales != self._scales:
+            self._scales = scales
+            self.remove_lines()
+            # Where nothing reads the lines in their order, the utilization is drawn last, over the others.
+            for line, scale in reversed(scales) if self._unread else scales:
+                self.add_line(line, _style(each.key, line, scale))
+        places = history.places(each.key)
+        for line, _ in scales:
+            self.set_data(line, places, history.values(each.key, line))
+        self._show_levels(each)
+
+    def has(self, mark: Mark) -> bool:
+        return mark.of is None or self._key in mark.of
+
+    def forget(self) -> None:
+        """Another GPU is to be shown."""
+        self._scales = ()
+        self.remove_lines()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._labelled != (self.height() >= _LABELLED_FROM):
+            self._draw_levels()
+
+    def _show_levels(self, each: WatchedGpu) -> None:
+        limits = (each.gpu.slowdown_c, each.gpu.shutdown_c)
+        if limits != self._limits:
+            self._limits = limits
+            self._draw_levels()
+
+    def _draw_levels(self) -> None:
+        self._labelled = self.height() >= _LABELLED_FROM
+        self.set_levels(temperature_levels(*self._limits, labelled=self._labelled))
+
+
+def temperature_levels(slowdown_c: float | None, shutdown_c: float | None, *, labelled: bool = True) -> list[Level]:
+    """The temperatures at which a GPU slows down and shuts down, to be drawn into a graph."""
+    named = (("slows down", slowdown_c, _warning), ("shuts down", shutdown_c, _error))
+    told = [(what, limit, color) for what, limit, color in named if limit is not None]
+    return [Level(limit, f"{what} {limit:.0f} °C" if labelled else "", color) for what, limit, color in told]
+
+
+def _style(key: str, line: str, scale: float) -> LineStyle:
+    quantity = BY_ID[line]
+    color: Callable[[], str] = partial(line_color, key, line)
+    return LineStyle(quantity.title, color, scale=scale, write=quantity.write)
+
+
+def _warning() -> str:
+    return theme.colors().warning
+
+
+def _error() -> str:
+    return theme.colors().error

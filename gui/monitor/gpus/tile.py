@@ -1,0 +1,200 @@
+"""One GPU as a tile: what it is, what it does now, and what it has done."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QContextMenuEvent,
+    QEnterEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QLabel, QMenu, QVBoxLayout, QWidget
+
+from gui.monitor.gpus.energy import EnergyMarks
+from gui.monitor.gpus.gpu_fields import at_place, now, tile_figures
+from gui.monitor.gpus.gpu_plot import GpuPlot
+from gui.monitor.gpus.value_grid import ValueGrid
+from gui.monitor.gpus.watched_gpu import WatchedGpu
+from gui.plots.group import PlotGroup
+from gui.sources.devices.gpu_states import joined
+from gui.sources.devices.history import DeviceHistory
+from gui.style import icons, theme
+from gui.widgets.elided_label import ElidedLabel
+
+LEAST_WIDTH = 300
+LEAST_HEIGHT = 140
+_STRIPE = 4
+_RADIUS = 6
+_PLOT_SHARE = 0.5
+"""A tile's graph is given at least so much of its height, or so many pixels, whichever is more."""
+_LEAST_PLOT = 62
+_MOST_ROWS = 4
+
+
+class Tile(QFrame):
+    """A GPU with its figures, which read the crosshair's place while there is one, and a graph.
+
+    Enter or a double click opens its detail. The stripe at the left is in the device's colour.
+
+    Signals:
+        opened(str): the detail of the GPU of this key is wanted.
+        count_anew(str): its energy is to be counted from now on.
+    """
+
+    opened = Signal(str)
+    count_anew = Signal(str)
+
+    def __init__(self, each: WatchedGpu, group: PlotGroup, energy: EnergyMarks, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("card")
+        self.key = each.key
+        self._group = group
+        self._energy = energy
+        self.title = QLabel()
+        self.title.setObjectName("heading")
+        self.title.setTextFormat(Qt.TextFormat.PlainText)
+        self.chip = ElidedLabel()
+        self.chip.setObjectName("muted")
+        self.who = ElidedLabel()
+        self.who.hide()
+        self.who.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.state = ElidedLabel()
+        self.figures = ValueGrid(most_rows=1)
+        self.plot = GpuPlot(each.title, group, dense=True)
+        self.setFocusProxy(self.plot)
+        self._more = _Arrow()
+        self._more.clicked.connect(lambda: self.opened.emit(self.key))
+        self._lay_out()
+        theme.notifier.changed.connect(self.update)
+
+    def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
+        """Shows what is known of the GPU now; its numbers are those at the crosshair where there is one."""
+        self._show_names(each)
+        self._show_states(each)
+        self.show_figures(each, history)
+        self.plot.show_gpu(each, history)
+
+    def show_figures(self, each: WatchedGpu, history: DeviceHistory) -> None:
+        cursor = self._group.cursor
+        read = now(each.gpu) if cursor is None else at_place(history, self.key, cursor)
+        self.figures.show_figures(tile_figures(each, read, self._energy.used(each)), each.faded)
+        self.setAccessibleDescription(
+            ", ".join(filter(None, (self.state.text(), self.figures.words(), self.who.text())))
+        )
+
+    def sizeHint(self) -> QSize:
+        return QSize(LEAST_WIDTH, LEAST_HEIGHT)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(LEAST_WIDTH, LEAST_HEIGHT)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        head = self.title.sizeHint().height() + self.state.sizeHint().height() + 16
+        plot = max(_LEAST_PLOT, int(_PLOT_SHARE * self.height()))
+        rows = (self.height() - head - plot) // self.figures.row_height
+        self.figures.set_most_rows(min(_MOST_ROWS, max(1, rows)))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.opened.emit(self.key)
+        else:
+            super().keyPressEvent(event)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.opened.emit(self.key)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction("Details").triggered.connect(lambda: self.opened.emit(self.key))
+        anew = menu.addAction("Count its energy from now on")
+        anew.setEnabled(any(figure.id == "energy" for figure in self.figures.figures))
+        anew.triggered.connect(lambda: self.count_anew.emit(self.key))
+        menu.popup(event.globalPos())
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        outline = QPainterPath()
+        outline.addRoundedRect(0, 0, self.width(), self.height(), _RADIUS, _RADIUS)
+        painter.setClipPath(outline)
+        painter.fillRect(0, 0, _STRIPE, self.height(), QColor(theme.device_color(self.key)))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self.updateGeometry()
+
+    def _show_names(self, each: WatchedGpu) -> None:
+        self.title.setText(each.title)
+        self.chip.setText(each.gpu.name)
+        self.chip.setToolTip(each.gpu.name)
+        name = f"{each.title}, {each.gpu.name}"
+        if name != self.accessibleName():
+            self.setAccessibleName(name)
+            self.plot.setAccessibleName(name)
+            self._more.setAccessibleName(f"Details of {each.title}")
+            self._more.setToolTip(f"All that {each.title} tells (Enter)")
+
+    def _show_states(self, each: WatchedGpu) -> None:
+        found = each.states
+        text = joined(found)
+        self.state.setText(text)
+        self.state.setToolTip(text)
+        theme.set_kind(self.state, "warning" if any(state.alarming for state in found) else "muted")
+        self.who.setText(each.who)
+        self.who.setToolTip(each.who)
+        self.who.setVisible(bool(each.who))
+        theme.set_kind(self.who, "warning" if each.shared else "")
+        for label in (self.state, self.who):
+            self._below.setStretchFactor(label, 1 + len(label.text()))
+
+    def _lay_out(self) -> None:
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(self.title)
+        head.addWidget(self.chip, 1)
+        head.addWidget(self._more)
+        self._below = QHBoxLayout()
+        self._below.setSpacing(8)
+        self._below.addWidget(self.state)
+        self._below.addWidget(self.who)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(_STRIPE + 8, 5, 8, 4)
+        layout.setSpacing(2)
+        layout.addLayout(head)
+        layout.addLayout(self._below)
+        layout.addWidget(self.figures)
+        layout.addWidget(self.plot, 1)
+
+
+class _Arrow(QAbstractButton):
+    """A small arrow that leads on. The keyboard has Enter for that."""
+
+    SIDE = 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setFixedSize(self.SIDE, self.SIDE)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        color = theme.colors().text if self.underMouse() else theme.colors().muted
+        QPainter(self).drawPixmap(0, 0, icons.pixmap("right", color, self.SIDE, self.devicePixelRatioF()))
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        super().enterEvent(event)
+        self.update()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self.update()

@@ -1,0 +1,109 @@
+"""A tile for each GPU, laid out so that all can be seen at once where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
+
+from gui.monitor.gpus.energy import EnergyMarks
+from gui.monitor.gpus.tile import LEAST_HEIGHT, LEAST_WIDTH, Tile
+from gui.monitor.gpus.watched_gpu import WatchedGpu
+from gui.plots.group import PlotGroup
+from gui.sources.devices.history import DeviceHistory
+from gui.widgets.tab_order import order_tabs
+
+GAP = 8
+SHAPE = 2.2
+"""The width of a tile that looks best, in heights."""
+
+
+def columns_for(count: int, width: int, height: int) -> int:
+    """In how many columns `count` tiles are largest in a room of `width` by `height`; where they don't all fit, as many
+    as there is room for side by side."""
+    most = max(1, min(count, (width + GAP) // (LEAST_WIDTH + GAP)))
+    best, best_size = most, 0.0
+    for columns in range(1, most + 1):
+        rows = -(-count // columns)
+        tile_height = (height + GAP) / rows - GAP
+        tile_width = (width + GAP) / columns - GAP
+        size = min(tile_width / SHAPE, tile_height)
+        if tile_height >= LEAST_HEIGHT and size > best_size:
+            best, best_size = columns, size
+    return best
+
+
+class TilesView(QScrollArea):
+    """Signals:
+    opened(str): the detail of the GPU of this key is wanted.
+    count_anew(str): its energy is to be counted from now on.
+    """
+
+    opened = Signal(str)
+    count_anew = Signal(str)
+
+    def __init__(self, group: PlotGroup, energy: EnergyMarks, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("panel")
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._group = group
+        self._energy = energy
+        self.tiles: dict[str, Tile] = {}
+        self._shown: dict[str, WatchedGpu] = {}
+        self._history: DeviceHistory | None = None
+        self._columns = 0
+        self._inside = QWidget()
+        self._grid = QGridLayout(self._inside)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setSpacing(GAP)
+        self.setWidget(self._inside)
+        group.cursor_changed.connect(self._read_cursor)
+
+    def show_gpus(self, gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
+        """Shows `gpus` in this order."""
+        self._history = history
+        order = list(self._shown)
+        self._shown = {each.key: each for each in gpus}
+        if list(self._shown) != order:
+            self._arrange()
+        for each in gpus:
+            self.tiles[each.key].show_gpu(each, history)
+
+    @property
+    def columns(self) -> int:
+        return self._columns
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._shown and self._columns_now() != self._columns:
+            self._arrange()
+
+    def _columns_now(self) -> int:
+        return columns_for(len(self._shown), self.viewport().width(), self.viewport().height())
+
+    def _arrange(self) -> None:
+        """Makes and removes tiles, and gives each its place."""
+        for key in [key for key in self.tiles if key not in self._shown]:
+            self.tiles.pop(key).deleteLater()
+        for key, each in self._shown.items():
+            if key not in self.tiles:
+                tile = self.tiles[key] = Tile(each, self._group, self._energy)
+                tile.opened.connect(self.opened)
+                tile.count_anew.connect(self.count_anew)
+        before = self._columns
+        self._columns = self._columns_now()
+        for place, key in enumerate(self._shown):
+            self._grid.addWidget(self.tiles[key], place // self._columns, place % self._columns)
+        for column in range(max(before, self._columns)):
+            self._grid.setColumnStretch(column, int(column < self._columns))
+        order_tabs(self._inside, [self.tiles[key] for key in self._shown])
+
+    def _read_cursor(self) -> None:
+        if self._history is None or not self.isVisible():
+            return
+        for key, each in self._shown.items():
+            self.tiles[key].show_figures(each, self._history)

@@ -1,0 +1,197 @@
+"""Numbers with their labels, painted as one piece: hundreds of them change every second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QHelpEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from gui.style import theme
+
+GAP = 16
+_LABEL_SHARE = 0.86
+"""The size of labels, of that of the numbers."""
+_MARK = 10
+"""Pixels of the line that leads to the graph's line of that colour."""
+
+
+@dataclass(frozen=True)
+class LabelledValue:
+    """One number in words. `meaning` is shown on hover; `color` is that of its line in a graph beside."""
+
+    id: str
+    label: str
+    text: str
+    meaning: str = ""
+    color: Callable[[], str] | None = None
+    alarming: bool = False
+
+
+class ValueGrid(QWidget):
+    """Figures in columns, as many as there is room for; each keeps the room that its longest form took.
+
+    The height follows; with `most_rows`, those that come last are left out where there is no room for all.
+    """
+
+    def __init__(self, most_rows: int | None = None, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.figures: tuple[LabelledValue, ...] = ()
+        self._most_rows = most_rows
+        self._faded = False
+        self._widest: dict[str, int] = {}
+        self._columns: list[int] = []
+        self._count = 0
+        self._rows_told = 0
+        self._take_fonts()
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        theme.notifier.changed.connect(self.update)
+
+    @property
+    def shown(self) -> tuple[LabelledValue, ...]:
+        """Those that there is room for."""
+        return self.figures[: self._count]
+
+    @property
+    def row_height(self) -> int:
+        return self._label_metrics.height() + self._value_metrics.height() + 3
+
+    def show_figures(self, figures: Sequence[LabelledValue], faded: bool = False) -> None:
+        """`faded` figures are old ones."""
+        now = tuple(figures)
+        if now == self.figures and faded == self._faded:
+            return
+        others = [figure.id for figure in now] != [figure.id for figure in self.figures]
+        self.figures, self._faded = now, faded
+        if self._widen() or others:
+            self._arrange()
+        self.update()
+
+    def set_most_rows(self, most_rows: int) -> None:
+        if most_rows != self._most_rows:
+            self._most_rows = most_rows
+            self._arrange()
+            self.update()
+
+    def figure_at(self, where: QPoint) -> LabelledValue | None:
+        return next((figure for figure, rect in self._placed() if rect.contains(where)), None)
+
+    def words(self) -> str:
+        """All figures in words, for screen readers."""
+        return ", ".join(f"{figure.label} {figure.text}".strip() for figure in self.figures)
+
+    def sizeHint(self) -> QSize:
+        return QSize(120, self._rows * self.row_height)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(60, self._rows * self.row_height)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self._take_fonts()
+            self._widest.clear()
+            self._widen()
+            self._arrange()
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            figure = self.figure_at(event.pos())
+            if figure is not None and figure.meaning:
+                QToolTip.showText(event.globalPos(), f"{figure.label} {figure.text}\n{figure.meaning}", self)
+            else:
+                QToolTip.hideText()
+            return True
+        return super().event(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        scheme = theme.colors()
+        muted, text = QColor(scheme.muted), QColor(scheme.muted if self._faded else scheme.text)
+        painter = QPainter(self)
+        placed = self._placed()
+        ascent = self._label_metrics.ascent()
+        painter.setFont(self._label_font)
+        painter.setPen(muted)
+        for figure, rect in placed:
+            left = rect.left()
+            if figure.color is not None:
+                painter.fillRect(left, rect.top() + ascent // 2 + 1, _MARK, 3, QColor(figure.color()))
+                left += _MARK + 4
+            painter.drawText(left, rect.top() + ascent, figure.label)
+        painter.setFont(self._value_font)
+        painter.setPen(text)
+        baseline = self._label_metrics.height() + self._value_metrics.ascent()
+        for figure, rect in placed:
+            if figure.alarming and not self._faded:
+                painter.setPen(QColor(scheme.warning))
+            painter.drawText(rect.left(), rect.top() + baseline, figure.text)
+            if figure.alarming:
+                painter.setPen(text)
+
+    def _take_fonts(self) -> None:
+        self._value_font = theme.tabular(self.font())
+        self._label_font = QFont(self._value_font)
+        if self._label_font.pointSizeF() > 0:
+            self._label_font.setPointSizeF(_LABEL_SHARE * self._label_font.pointSizeF())
+        else:
+            self._label_font.setPixelSize(round(_LABEL_SHARE * self._label_font.pixelSize()))
+        self._value_metrics = QFontMetrics(self._value_font)
+        self._label_metrics = QFontMetrics(self._label_font)
+
+    def _needed(self, figure: LabelledValue) -> int:
+        mark = 0 if figure.color is None else _MARK + 4
+        label = mark + self._label_metrics.horizontalAdvance(figure.label)
+        return max(label, self._value_metrics.horizontalAdvance(figure.text))
+
+    def _widen(self) -> bool:
+        """Makes room for figures that have grown longer than ever; whether there was any."""
+        widened = {f.id: n for f in self.figures if (n := self._needed(f)) > self._widest.get(f.id, 0)}
+        self._widest |= widened
+        return bool(widened)
+
+    def _arrange(self) -> None:
+        """Finds the columns for as many figures as there is room for."""
+        needed = [self._widest[figure.id] for figure in self.figures]
+        self._count, self._columns = len(needed), []
+        while self._count:
+            self._columns = columns_for(needed[: self._count], self.width())
+            if self._most_rows is None or self._count <= self._most_rows * len(self._columns):
+                break
+            self._count -= 1
+        if self._rows != self._rows_told:
+            self._rows_told = self._rows
+            self.updateGeometry()
+
+    @property
+    def _rows(self) -> int:
+        return -(-self._count // len(self._columns)) if self._columns else 1
+
+    def _placed(self) -> list[tuple[LabelledValue, QRect]]:
+        lefts = [0, *accumulate(width + GAP for width in self._columns)]
+        height = self.row_height
+        placed = []
+        for number, figure in enumerate(self.shown):
+            row, column = divmod(number, len(self._columns))
+            placed.append((figure, QRect(lefts[column], row * height, self._columns[column], height)))
+        return placed
+
+
+def columns_for(needed: Sequence[int], width: int) -> list[int]:
+    """The widths of as many columns as fit into `width` for pieces that need so much each, row by row; at least one.
+
+    What is left over is shared out, up to a gap more for each column, so that the columns breathe.
+    """
+    columns: list[int] = []
+    for count in range(len(needed), 0, -1):
+        columns = [max(needed[column::count]) for column in range(count)]
+        if sum(columns) + GAP * (count - 1) <= width:
+            break
+    spare = width - sum(columns) - GAP * (len(columns) - 1)
+    return [column + max(0, min(GAP, spare // len(columns))) for column in columns]

@@ -1,0 +1,1 @@
+"""Which hosts are watched, and what is wrong with one."""

@@ -1,0 +1,136 @@
+"""Adding and removing the hosts that are watched."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from engine.system.format import counted
+from gui.sources.devices.hosts import Hosts
+from gui.style import theme
+
+_HINT = (
+    "A host is watched by running “footplate gpus --json --watch” there over ssh, without a password: "
+    "a name that “ssh NAME” takes in a terminal will do. A port or a key of its own goes into ~/.ssh/config."
+)
+
+
+class HostDialog(QDialog):
+    """The hosts that are watched besides this machine. Not modal."""
+
+    def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Hosts")
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self._hosts = hosts
+        self.name = QLineEdit()
+        self.name.setPlaceholderText("user@host")
+        self.name.setAccessibleName("Name of the host")
+        self.name.returnPressed.connect(self._add)
+        self.add = QPushButton("&Add")
+        self.add.setAutoDefault(False)
+        self.add.clicked.connect(self._add)
+        self.problem = QLabel(wordWrap=True)
+        self.problem.setObjectName("error")
+        self.problem.setAccessibleName("Why the host cannot be added")
+        self.problem.hide()
+        self.name.textChanged.connect(lambda _text: self.problem.hide())
+        hint = QLabel(_HINT, wordWrap=True)
+        hint.setObjectName("muted")
+        label = QLabel("&Host")
+        label.setBuddy(self.name)
+        row = QHBoxLayout()
+        row.addWidget(label)
+        row.addWidget(self.name, 1)
+        row.addWidget(self.add)
+        inside = QWidget()
+        self._rows = QVBoxLayout(inside)
+        self._rows.setContentsMargins(0, 0, 0, 0)
+        self._rows.setSpacing(10)
+        self._rows.addStretch(1)
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setObjectName("panel")
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setWidget(inside)
+        self._states: dict[str, QLabel] = {}
+        self._made: list[QWidget] = []
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 12, 14, 14)
+        layout.setSpacing(10)
+        layout.addLayout(row)
+        layout.addWidget(self.problem)
+        layout.addWidget(hint)
+        layout.addWidget(scroll, 1)
+        self.setMinimumSize(400, 300)
+        self.resize(500, 420)
+        hosts.changed.connect(self._list)
+        hosts.trouble.connect(lambda _host, _words: self._show_states())
+        hosts.snapshot.connect(lambda _host, _snapshot: self._show_states())
+        self._list()
+
+    def states(self) -> dict[str, str]:
+        """What is said of each host."""
+        return {name: label.text() for name, label in self._states.items()}
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._show_states()
+
+    def _add(self) -> None:
+        name = self.name.text().strip()
+        problem = self._hosts.problem(name)
+        self.problem.setText(problem)
+        self.problem.setVisible(bool(problem))
+        if not problem:
+            self._hosts.add(name)
+            self.name.clear()
+        self.name.setFocus()
+
+    def _list(self) -> None:
+        """Shows a row for each host."""
+        for row in self._made:
+            row.deleteLater()
+        self._states = {}
+        self._made = [self._row(name) for name in self._hosts.names]
+        for place, row in enumerate(self._made):
+            self._rows.insertWidget(place, row)
+        self._show_states()
+
+    def _row(self, name: str) -> QWidget:
+        title = QLabel(name)
+        title.setObjectName("heading")
+        title.setTextFormat(Qt.TextFormat.PlainText)
+        state = self._states[name] = QLabel(wordWrap=True)
+        state.setTextFormat(Qt.TextFormat.PlainText)
+        remove = QPushButton("Remove")
+        remove.setAutoDefault(False)
+        remove.setAccessibleName(f"Watch {name} no longer")
+        remove.clicked.connect(lambda: self._hosts.remove(name))
+        words = QVBoxLayout()
+        words.setSpacing(2)
+        words.addWidget(title)
+        words.addWidget(state)
+        made = QWidget()
+        row = QHBoxLayout(made)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addLayout(words, 1)
+        row.addWidget(remove, 0, Qt.AlignmentFlag.AlignTop)
+        return made
+
+    def _show_states(self) -> None:
+        if not self.isVisible():
+            return
+        for name, label in self._states.items():
+            trouble, snapshot = self._hosts.troubles.get(name), self._hosts.latest.get(name)
+            if trouble:
+                said, kind = f"⚠ {trouble}", "warning"
+            elif snapshot is None:
+                said, kind = "connecting …", "muted"
+            else:
+                count = len(snapshot.gpus)
+                said, kind = f"connected: {counted(count, 'GPU')}", "muted"
+            label.setText(said)
+            theme.set_kind(label, kind)

@@ -1,0 +1,274 @@
+"""The processes on all GPUs as lines of a table or of a tree: what they use, and who belongs with whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from engine.contract.devices import Gpu, GpuProcess, ProcessKind, Snapshot, gpu_title
+from gui.sources.devices import device_format
+from gui.sources.devices.history import device_key
+from gui.sources.run_intervals import RunInterval
+from gui.titles import gpu_names, listed
+
+Number = TypeVar("Number", int, float)
+Key = tuple[str | int, ...]
+"""What a line is known by from one moment to the next."""
+NameOf = Callable[[int], str | None]
+"""The name of a process of this machine, None where there is none, or nobody may know."""
+FIRST_PROCESS = 1
+"""Everything's ancestor, which tells nothing of what belongs together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A process, or what several have in common: a run of Footplate's, or the process that started them.
+
+    `host` is "" for this machine, `host_title` what it calls itself. `gpus` are the titles of the GPUs held, `devices`
+    their keys in the graphs. `sm_percent` is the mean over those GPUs; memory and the host's load are sums. `run` is
+    the run that a process belongs to, or that a group is. `note` says what deserves a warning. `parent` is the key of
+    the line that this one stands under, None at the top.
+    """
+
+    key: Key
+    host: str
+    host_title: str
+    title: str
+    parent: Key | None = None
+    group: bool = False
+    pid: int | None = None
+    user: str | None = None
+    mine: bool = False
+    gpus: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    kind: ProcessKind | None = None
+    memory_used_bytes: int | None = None
+    sm_percent: float | None = None
+    cpu_percent: float | None = None
+    host_memory_bytes: int | None = None
+    started: float | None = None
+    running_s: int | None = None
+    command: str = ""
+    run: RunInterval | None = None
+    note: str = ""
+
+
+def lines_of(
+    host: str, snapshot: Snapshot, runs: Iterable[RunInterval], name_of: NameOf, *, tree: bool = True
+) -> list[Line]:
+    """The lines of one host, groups before what stands under them; no groups unless it is a `tree`.
+
+    Under a run stand the processes that its supervisor started; under a process those that it started itself; else
+    processes of the same parent stand together. Processes of a lost GPU are left out, since nothing new is known of
+    them. `runs` are of this machine; the pids that a container sees are none of theirs.
+    """
+    going_on = [] if host or snapshot.foreign_pids else [run for run in runs if run.going_on]
+    family = _Family(host, snapshot.gpus, going_on)
+    lines = [_process_line(host, snapshot, uses, family) for uses in family.uses.values()]
+    if tree:
+        lines = _groups(lines, going_on, name_of) + lines
+    else:
+        lines = [replace(line, title=_flat_title(line), parent=None) for line in lines]
+    return _with_notes(lines, going_on)
+
+
+def sharing(lines: Sequence[Line], runs: Iterable[RunInterval]) -> str:
+    """Who else computes on the GPUs that this user's runs hold, a sentence for each run; "" for nobody."""
+    strangers = _strangers(lines)
+    titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}
+    sentences = []
+    for run in runs:
+        shared = [device for device in run.devices if device in strangers] if run.going_on else []
+        if shared:
+            users = dict.fromkeys(user for device in shared for user in strangers[device])
+            held = gpu_names([titles[device] for device in shared])
+            is_used = "is" if len(shared) == 1 else "are"
+            sentences.append(f"{held}, held by run {run.name}, {is_used} also used by {listed(users)}.")
+    return " ".join(sentences)
+
+
+class _Use:
+    """One process on one GPU."""
+
+    def __init__(self, gpu: Gpu, process: GpuProcess) -> None:
+        self.gpu = gpu
+        self.process = process
+
+
+class _Family:
+    """Which processes there are, and what each stands under.
+
+    `uses` are by pid; a process that holds several GPUs is listed by each.
+    """
+
+    def __init__(self, host: str, gpus: Iterable[Gpu], runs: Iterable[RunInterval]) -> None:
+        self._host = host
+        self._supervisors = {run.supervisor: run for run in runs if run.supervisor is not None}
+        self.uses: dict[int, list[_Use]] = {}
+        for gpu in sorted(gpus, key=device_format.card_order):
+            for process in () if gpu.lost else gpu.processes or ():
+                self.uses.setdefault(process.pid, []).append(_Use(gpu, process))
+        self._siblings = Counter(
+            process.ancestors[0]
+            for process in self._processes()
+            if process.ancestors and self._nearest(process) is None and self.run(process) is None
+        )
+
+    def run(self, process: GpuProcess) -> RunInterval | None:
+        """The run that a process, or what started it, belongs to."""
+        return next((self._supervisors[pid] for pid in self._lineage(process) if pid in self._supervisors), None)
+
+    def parent(self, process: GpuProcess) -> Key | None:
+        nearest, run = self._nearest(process), self.run(process)
+        if nearest is not None:
+            return process_key(self._host, nearest)
+        if run is not None:
+            return "run", run.run_id
+        starter = process.ancestors[0] if process.ancestors else FIRST_PROCESS
+        return ("family", self._host, starter) if starter > FIRST_PROCESS and self._siblings[starter] > 1 else None
+
+    def _processes(self) -> Iterable[GpuProcess]:
+        return (uses[0].process for uses in self.uses.values())
+
+    def _lineage(self, process: GpuProcess) -> tuple[int, ...]:
+        return process.pid, *process.ancestors
+
+    def _nearest(self, process: GpuProcess) -> GpuProcess | None:
+        """The nearest ancestor that holds a GPU itself: one with fewer ancestors, lest a pid used again make a circle."""
+        holders = (self.uses[pid][0].process for pid in process.ancestors if pid in self.uses)
+        return next((each for each in holders if len(each.ancestors) < len(process.ancestors)), None)
+
+
+def process_key(host: str, process: GpuProcess) -> Key:
+    """A pid used again is another line."""
+    return "process", host, process.pid, str(process.started)
+
+
+def _process_line(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Family) -> Line:
+    process = uses[0].process
+    shares = [use.process.sm_percent for use in uses if use.process.sm_percent is not None]
+    return Line(
+        key=process_key(host, process),
+        host=host,
+        host_title=snapshot.host,
+        title=process.name or "process",
+        parent=family.parent(process),
+        pid=process.pid,
+        user=process.user,
+        mine=process.user is not None and process.user == device_format.own_user(),
+        gpus=tuple(gpu_title(use.gpu) for use in uses),
+        devices=tuple(device_key(host, use.gpu.uuid) for use in uses),
+        kind=_kind(use.process.kind for use in uses),
+        memory_used_bytes=_sum(use.process.memory_used_bytes for use in uses),
+        sm_percent=sum(shares) / len(uses) if shares else None,
+        cpu_percent=process.cpu_percent,
+        host_memory_bytes=process.host_memory_bytes,
+        started=process.started,
+        running_s=None if process.started is None else max(0, int(snapshot.time - process.started)),
+        command=process.command,
+        run=family.run(process),
+    )
+
+
+def _flat_title(line: Line) -> str:
+    return line.title if line.run is None else f"{line.title} · run {line.run.name}"
+
+
+def _groups(lines: Sequence[Line], runs: Iterable[RunInterval], name_of: NameOf) -> list[Line]:
+    """A line for each run and each parent that processes have in common."""
+    by_key = {line.key: line for line in lines}
+    by_id = {run.run_id: run for run in runs}
+    groups: dict[Key, list[Line]] = {}
+    for line in lines:
+        top = line
+        while top.parent in by_key:
+            top = by_key[top.parent]
+        if top.parent is not None:
+            groups.setdefault(top.parent, []).append(line)
+    return [
+        _group_line(key, members, by_id[str(key[1])] if key[0] == "run" else None, name_of)
+        for key, members in groups.items()
+    ]
+
+
+def _group_line(key: Key, members: Sequence[Line], run: RunInterval | None, name_of: NameOf) -> Line:
+    first = members[0]
+    users = {member.user for member in members}
+    held = {device: title for member in members for device, title in zip(member.devices, member.gpus, strict=True)}
+    shares = [member.sm_percent * len(member.devices) for member in members if member.sm_percent is not None]
+    pid = run.supervisor if run is not None else int(key[2])
+    return Line(
+        key=key,
+        host=first.host,
+        host_title=first.host_title,
+        title=_group_title(first.host, pid, len(members), run, name_of),
+        group=True,
+        pid=pid,
+        user=first.user if len(users) == 1 else None,
+        mine=all(member.mine for member in members),
+        gpus=tuple(held.values()),
+        devices=tuple(held),
+        kind=_kind(member.kind for member in members),
+        memory_used_bytes=_sum(member.memory_used_bytes for member in members),
+        sm_percent=sum(shares) / len(held) if shares else None,
+        cpu_percent=_sum(member.cpu_percent for member in members),
+        host_memory_bytes=_sum(member.host_memory_bytes for member in members),
+        running_s=max((member.running_s for member in members if member.running_s is not None), default=None),
+        run=run,
+    )
+
+
+def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None, name_of: NameOf) -> str:
+    """ "Run flowers (2)", "torchrun (4)": with how many processes stand under it."""
+    if run is not None:
+        return f"Run {run.name} ({count})"
+    name = name_of(pid) if pid is not None and not host else None
+    return f"{name or 'Same parent'} ({count})"
+
+
+def _with_notes(lines: Sequence[Line], runs: Iterable[RunInterval]) -> list[Line]:
+    strangers = _strangers(lines)
+    held = {device: run for run in runs for device in run.devices}
+    noted = []
+    for line in lines:
+        note = ""
+        if line.run is not None:
+            users = dict.fromkeys(user for device in line.devices for user in strangers.get(device, ()))
+            note = f"also used by {listed(users)}" if users else ""
+        elif _is_stranger(line):
+            shared = [title for device, title in zip(line.devices, line.gpus, strict=True) if device in held]
+            names = dict.fromkeys(held[device].name for device in line.devices if device in held)
+            note = f"on {gpu_names(shared)}, held by run {listed(names)}" if shared else ""
+        noted.append(replace(line, note=note) if note else line)
+    return noted
+
+
+def _strangers(lines: Iterable[Line]) -> dict[str, tuple[str, ...]]:
+    """Other users' names, by the devices that they compute on."""
+    found: dict[str, dict[str, None]] = {}
+    for line in lines:
+        if line.user is not None and _is_stranger(line):
+            for device in line.devices:
+                found.setdefault(device, {})[line.user] = None
+    return {device: tuple(users) for device, users in found.items()}
+
+
+def _is_stranger(line: Line) -> bool:
+    """Whether it is another user's and computes. Desktops are drawn on any GPU: that is no news."""
+    known = line.user is not None and not line.mine
+    return known and line.run is None and not line.group and line.kind != "graphics"
+
+
+def _kind(kinds: Iterable[ProcessKind | None]) -> ProcessKind | None:
+    told = {kind for kind in kinds if kind is not None}
+    if len(told) > 1:
+        return "both"
+    return next(iter(told), None)
+
+
+def _sum(values: Iterable[Number | None]) -> Number | None:
+    """None where no value is known."""
+    told = [value for value in values if value is not None]
+    return sum(told) if told else None

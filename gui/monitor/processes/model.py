@@ -1,0 +1,379 @@
+"""The processes on all GPUs as an item model that keeps its rows from one moment to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
+from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPainter, QPixmap
+
+from engine.system.format import NOT_KNOWN, duration, size
+from gui.monitor.processes.lines import Key, Line
+from gui.style import theme
+from gui.style.icons import icon, pixmap
+from gui.titles import gpu_names
+
+SORT_ROLE = Qt.ItemDataRole.UserRole
+"""What a column is sorted by: a number or a text."""
+_UNKNOWN = -1.0
+_SWATCH_GAP = 2
+KINDS = {"compute": "Compute", "graphics": "Graphics", "both": "Both", None: ""}
+
+_Index = QModelIndex | QPersistentModelIndex
+_NOTHING = QModelIndex()
+_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+
+
+@dataclass(frozen=True)
+class Column:
+    """`key` is what is sorted by; None and "" are what is not known. `widest` is the longest text to make room for.
+    `help` is the header's tool tip."""
+
+    title: str
+    text: Callable[[Line], str]
+    key: Callable[[Line], str | float | None]
+    number: bool = False
+    widest: str = ""
+    help: str = ""
+
+
+def _percent(value: float | None) -> str:
+    return f"{value:,.0f} %" if value is not None else NOT_KNOWN
+
+
+def _running(seconds: int | None) -> str:
+    if seconds is None:
+        return NOT_KNOWN
+    days, rest = divmod(seconds, 86_400)
+    return f"{days} d {rest // 3600} h" if days else duration(seconds)
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("Process", lambda line: line.title, lambda line: line.title.lower()),
+    Column(
+        "PID",
+        lambda line: str(line.pid) if line.pid is not None else NOT_KNOWN,
+        lambda line: line.pid,
+        number=True,
+        widest="4194304",
+    ),
+    Column("Host", lambda line: line.host_title, lambda line: line.host_title.lower()),
+    Column("User", lambda line: line.user or NOT_KNOWN, lambda line: line.user),
+    Column("GPU", lambda line: gpu_names(line.gpus), lambda line: gpu_names(line.gpus)),
+    Column(
+        "GPU memory",
+        lambda line: size(line.memory_used_bytes),
+        lambda line: line.memory_used_bytes,
+        number=True,
+        widest="140.4 GiB",
+        help="What the process holds of its GPUs' memory",
+    ),
+    Column(
+        "SM",
+        lambda line: _percent(line.sm_percent),
+        lambda line: line.sm_percent,
+        number=True,
+        widest="100 %",
+        help="Its share of the multiprocessors' time; the mean over its GPUs where it holds several",
+    ),
+    Column(
+        "CPU",
+        lambda line: _percent(line.cpu_percent),
+        lambda line: line.cpu_percent,
+        number=True,
+        widest="6,400 %",
+        help="Of one core of the host: 400 % is four cores at full load",
+    ),
+    Column(
+        "Host memory",
+        lambda line: size(line.host_memory_bytes),
+        lambda line: line.host_memory_bytes,
+        number=True,
+        widest="140.4 GiB",
+        help="The host's memory that the process holds, what it shares with others included",
+    ),
+    Column(
+        "Running",
+        lambda line: _running(line.running_s),
+        lambda line: line.running_s,
+        number=True,
+        widest="23:59:59 h",
+        help="Since the process was started",
+    ),
+    Column("Type", lambda line: KINDS[line.kind], lambda line: KINDS[line.kind]),
+    Column("Command", lambda line: line.command, lambda line: line.command.lower()),
+)
+PROCESS, HOST, GPU, GPU_MEMORY = 0, 2, 4, 5
+COMMAND = len(COLUMNS) - 1
+
+
+@dataclass(eq=False)
+class _Node:
+    """`number` is what an index carries, so that one kept too long leads to nothing rather than astray."""
+
+    number: int
+    line: Line | None
+    parent: _Node | None
+    children: list[_Node] = field(default_factory=list)
+
+    @property
+    def row(self) -> int:
+        return self.parent.children.index(self) if self.parent is not None else 0
+
+
+class ProcessModel(QAbstractItemModel):
+    """One row for each `Line`, under that of its parent."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._numbers = count(1)
+        self._root = _Node(0, None, None)
+        self._nodes: dict[int, _Node] = {}
+        self._known: set[int] = set()
+        theme.notifier.changed.connect(self._recolor)
+
+    def show_lines(self, lines: Iterable[Line]) -> None:
+        """Shows `lines` in place of those before: rows that stay keep their indexes. A parent that is not among them
+        counts as none."""
+        lines = list(lines)
+        keys = {line.key for line in lines}
+        below: dict[Key | None, list[Line]] = {}
+        for line in lines:
+            below.setdefault(line.parent if line.parent in keys else None, []).append(line)
+        self._known |= {c for c, column in enumerate(COLUMNS) for line in lines if column.key(line) not in (None, "")}
+        self._renew(self._root, None, below)
+
+    def line(self, index: _Index) -> Line | None:
+        node = self._node(index)
+        return node.line if node is not None else None
+
+    def find(self, key: Key) -> QModelIndex:
+        """The index of a line; an invalid one where there is none."""
+        node = next((node for node in self._nodes.values() if node.line is not None and node.line.key == key), None)
+        return self._index_of(node) if node is not None else QModelIndex()
+
+    def ever_known(self, column: int) -> bool:
+        """Whether anything was ever told in that column."""
+        return column in self._known
+
+    def index(self, row: int, column: int, parent: _Index = _NOTHING) -> QModelIndex:
+        node = self._node(parent)
+        inside = node is not None and 0 <= row < len(node.children) and 0 <= column < len(COLUMNS)
+        if node is None or not inside or parent.column() > 0:
+            return QModelIndex()
+        return self.createIndex(row, column, node.children[row].number)
+
+    def parent(self, index: _Index = _NOTHING) -> QModelIndex:  # type: ignore[override]
+        node = self._node(index)
+        return self._index_of(node.parent) if node is not None and node.parent is not None else QModelIndex()
+
+    def rowCount(self, parent: _Index = _NOTHING) -> int:
+        node = self._node(parent)
+        return len(node.children) if node is not None and parent.column() <= 0 else 0
+
+    def columnCount(self, parent: _Index = _NOTHING) -> int:
+        return len(COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(COLUMNS):
+            return None
+        column = COLUMNS[section]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return column.title
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return column.help or None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return _RIGHT if column.number else _LEFT
+        return None
+
+    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        line = self.line(index)
+        if line is None:
+            return None
+        column = COLUMNS[index.column()]
+        answer: Any = None
+        if role == Qt.ItemDataRole.DisplayRole:
+            answer = column.text(line) + _addition(line, index.column())
+        elif role == SORT_ROLE:
+            answer = _sort_key(column, line)
+        elif role == Qt.ItemDataRole.TextAlignmentRole:
+            answer = _RIGHT if column.number else _LEFT
+        elif role == Qt.ItemDataRole.ToolTipRole:
+            answer = describe(line)
+        elif role == Qt.ItemDataRole.DecorationRole:
+            answer = _decoration(line, index.column())
+        elif role == Qt.ItemDataRole.FontRole and line.group:
+            answer = _bold()
+        return answer
+
+    def _node(self, index: _Index) -> _Node | None:
+        return self._nodes.get(index.internalId()) if index.isValid() else self._root
+
+    def _index_of(self, node: _Node | None) -> QModelIndex:
+        if node is None or node is self._root:
+            return QModelIndex()
+        return self.createIndex(node.row, 0, node.number)
+
+    def _renew(self, node: _Node, key: Key | None, below: dict[Key | None, list[Line]]) -> None:
+        wanted = {line.key: line for line in below.get(key, [])}
+        for row in reversed(range(len(node.children))):
+            if _key(node.children[row]) not in wanted:
+                self._remove(node, row)
+        present = {_key(child): child for child in node.children}
+        self._insert(node, [line for line in wanted.values() if line.key not in present])
+        changed = [row for row, child in enumerate(node.children) if child.line != wanted[_key(child)]]
+        for child in node.children:
+            child.line = wanted[_key(child)]
+        if changed:  # told at once: what is between them costs less to look at again than each by itself
+            first, last = node.children[changed[0]], node.children[changed[-1]]
+            self.dataChanged.emit(self._index_of(first), self._index_of(last).siblingAtColumn(len(COLUMNS) - 1))
+        for child in node.children:
+            self._renew(child, _key(child), below)
+
+    def _insert(self, node: _Node, lines: list[Line]) -> None:
+        if not lines:
+            return
+        first = len(node.children)
+        self.beginInsertRows(self._index_of(node), first, first + len(lines) - 1)
+        for line in lines:
+            child = _Node(next(self._numbers), line, node)
+            self._nodes[child.number] = child
+            node.children.append(child)
+        self.endInsertRows()
+
+    def _remove(self, node: _Node, row: int) -> None:
+        self.beginRemoveRows(self._index_of(node), row, row)
+        self._forget(node.children.pop(row))
+        self.endRemoveRows()
+
+    def _forget(self, node: _Node) -> None:
+        del self._nodes[node.number]
+        for child in node.children:
+            self._forget(child)
+
+    def _recolor(self) -> None:
+        for node in self._nodes.values():
+            index = self._index_of(node)
+            self.dataChanged.emit(index, index.siblingAtColumn(GPU), [Qt.ItemDataRole.DecorationRole])
+
+
+class ProcessRows(QSortFilterProxyModel):
+    """Those rows of a `ProcessModel` that the user wants to see, sorted. What a row stands under is kept with it."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._text = ""
+        self._only_mine = False
+        self._device = ""
+        self.setSortRole(SORT_ROLE)
+        self.setRecursiveFilteringEnabled(True)
+
+    def choose(self, *, text: str, only_mine: bool, device: str) -> None:
+        """Keeps the processes with all words of `text` in their line, or in one above; of this user alone; on one GPU,
+        by its key in the graphs ("" for all)."""
+        self._text, self._only_mine, self._device = text.lower(), only_mine, device
+        self.setFilterFixedString(text)  # has all rows looked at again; invalidateFilter is gone from newer Qt
+
+    def line(self, index: QModelIndex) -> Line | None:
+        source = self.sourceModel()
+        return source.line(self.mapToSource(index)) if isinstance(source, ProcessModel) and index.isValid() else None
+
+    def filterAcceptsRow(self, row: int, parent: _Index) -> bool:
+        source = self.sourceModel()
+        assert isinstance(source, ProcessModel)
+        index = source.index(row, 0, parent)
+        line = source.line(index)
+        if line is None or line.group:
+            return False  # a group is there for what stands under it
+        if (self._only_mine and not line.mine) or (self._device and self._device not in line.devices):
+            return False
+        sought = self._text.split()
+        said = _all_said(source, index) if sought else ""
+        return all(word in said for word in sought)
+
+
+def _all_said(model: ProcessModel, index: QModelIndex) -> str:
+    """What a row and those that it stands under say, in small letters."""
+    said = []
+    while (line := model.line(index)) is not None:
+        said += [*(column.text(line) for column in COLUMNS), line.note]
+        index = index.parent()
+    return "\n".join(said).lower()
+
+
+def _sort_key(column: Column, line: Line) -> str | float:
+    """What is not known comes before all else. Qt takes a small and a large int for two types, and compares neither."""
+    key = column.key(line)
+    if column.number:
+        return _UNKNOWN if key is None else float(key)
+    return str(key or "")
+
+
+def describe(line: Line) -> str:
+    """A line in full, for a tool tip."""
+    what = line.title if line.group or line.pid is None else f"{line.title}, pid {line.pid}"
+    return "\n".join(filter(None, (what, _noted(line), line.command)))
+
+
+def _noted(line: Line) -> str:
+    return f"⚠ {line.note[:1].upper()}{line.note[1:]}" if line.note else ""
+
+
+def _addition(line: Line, column: int) -> str:
+    """What a warning adds to a row's title."""
+    return f" · {line.note}" if column == PROCESS and line.note else ""
+
+
+def _key(node: _Node) -> Key:
+    assert node.line is not None
+    return node.line.key
+
+
+def _decoration(line: Line, column: int) -> QIcon | None:
+    if column == GPU:
+        return _swatches(tuple(theme.device_color(device) for device in line.devices))
+    return _warning(theme.colors()) if column == PROCESS and line.note else None
+
+
+def swatches_width(count: int) -> int:
+    """Pixels of the squares for so many GPUs."""
+    return count * (_swatch(count) + _SWATCH_GAP)
+
+
+def _swatch(count: int) -> int:
+    return 9 if count <= 4 else 4
+
+
+@lru_cache(maxsize=64)
+def _swatches(colors: tuple[str, ...]) -> QIcon:
+    """A square for each GPU, in its colour in the graphs; a bar each where there are many."""
+    width, height = _swatch(len(colors)), 9
+    picture = QPixmap(max(1, swatches_width(len(colors))), height)
+    picture.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(picture)
+    for place, color in enumerate(colors):
+        painter.fillRect(place * (width + _SWATCH_GAP), 0, width, height, QColor(color))
+    painter.end()
+    return _in_chosen_rows(QIcon(picture), picture)
+
+
+@lru_cache(maxsize=2)
+def _warning(scheme: theme.Colors) -> QIcon:
+    return _in_chosen_rows(icon("warning", scheme.warning), pixmap("warning", scheme.accent_text))
+
+
+def _in_chosen_rows(usual: QIcon, chosen: QPixmap) -> QIcon:
+    """`usual`, and `chosen` in rows that are selected, which styles would tint."""
+    usual.addPixmap(chosen, QIcon.Mode.Selected)
+    return usual
+
+
+def _bold() -> QFont:
+    font = QFont(QGuiApplication.font())
+    font.setWeight(QFont.Weight.DemiBold)
+    return font

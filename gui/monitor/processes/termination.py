@@ -1,0 +1,206 @@
+"""Ending a process that holds a GPU: who may, asking first, and what became of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Literal
+
+import psutil
+from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QWidget
+
+from engine.system.format import duration, size
+from gui.monitor.processes.lines import Line
+from gui.titles import gpu_names
+from gui.widgets.question_bar import QuestionBar
+
+_LOOK_MS = 100
+_CONTAINER = (
+    "Footplate runs in a container, where the driver names the host's pids: whose they are is not known, and none can be "
+    "ended from here."
+)
+_Done = Literal["nothing", "asked", "killed"]
+
+
+class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error)
+    """The process is left alone; the text says why, in words for the user."""
+
+
+def why_not(line: Line | None, foreign_pids: bool) -> str:
+    """Why a process cannot be ended from here, in plain words; "" where it can.
+
+    `foreign_pids` is whether NVML names the host's processes from within a container (`Snapshot.foreign_pids`).
+    """
+    if line is None:
+        return _CONTAINER if foreign_pids else "Choose a process to end it."
+    problems = (
+        (line.host != "", f"Runs on {line.host_title}: only processes of this machine can be ended here."),
+        (foreign_pids, _CONTAINER),
+        (line.group, "Choose one of the processes below it."),
+        (line.pid == os.getpid(), "This is Footplate's own window."),
+        (line.started is None, "When it was started is not known, so a later process with its pid could be hit."),
+        (
+            not line.mine and not privileged(),
+            f"Belongs to {line.user or 'a user who is not known'}: only they or an administrator can end it.",
+        ),
+    )
+    return next((why for stands, why in problems if stands), "")
+
+
+def privileged() -> bool:
+    """Whether this user may end everybody's processes."""
+    if sys.platform == "win32":
+        return bool(ctypes.windll.shell32.IsUserAnAdmin())
+    return os.geteuid() == 0
+
+
+def end(pid: int, started: float, *, kill: bool = False) -> None:
+    """Asks a process to end (SIGTERM), or kills it (SIGKILL); on Windows both end it at once.
+
+    Raises CannotEnd where it has ended, where `pid` is another's by now, or where the system does not allow it.
+    """
+    if not _is_there(pid, started):
+        raise CannotEnd(f"Process {pid} has ended already.")
+    try:
+        process = psutil.Process(pid)  # which looks once more that it is still the same
+        process.kill() if kill else process.terminate()
+    except psutil.NoSuchProcess:
+        raise CannotEnd(f"Process {pid} has ended already.") from None
+    except psutil.AccessDenied:
+        raise CannotEnd(f"The system does not allow this user to end process {pid}.") from None
+
+
+def _is_there(pid: int, started: float) -> bool:
+    """Whether the process that had `pid` and was started at `started`, as the snapshot told, still runs."""
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+class EndingBar(QuestionBar):
+    """One line that asks before it ends a process, and then says what became of it. Hidden until asked to.
+
+    Attributes: patience_s - how long a process may take to end before the next, harder step is offered.
+    Signals:
+        stop_run(str): the run of that id is to be stopped.
+        closed(): nothing is asked any more.
+    """
+
+    stop_run = Signal(str)
+    closed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__("Ending a process", parent)
+        self.patience_s = 5.0
+        self._line: Line | None = None
+        self._done: _Done = "nothing"
+        self._since = QElapsedTimer()
+        self._look = QTimer(self, interval=_LOOK_MS)
+        self._look.timeout.connect(self._look_again)
+        self.yes.clicked.connect(self._act)
+        self.no.clicked.connect(self.dismiss)
+
+    def ask(self, line: Line) -> None:
+        """Asks whether to end that process, or to stop the run that it belongs to."""
+        self._look.stop()
+        self._line, self._done = line, "nothing"
+        if line.run is not None:
+            self.say("warning", _stop_words(line), "Stop the run", "Cancel")
+        else:
+            self.say("warning", _end_words(line), "End process", "Cancel")
+        self.no.setFocus()
+
+    def dismiss(self) -> None:
+        """Asks and watches no more."""
+        self._look.stop()
+        self._line = None
+        self.hide()
+        self.closed.emit()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.dismiss()
+        else:
+            super().keyPressEvent(event)
+
+    def _act(self) -> None:
+        """Does what was asked about."""
+        line = self._line
+        if line is None:
+            return
+        if line.run is not None:
+            run_id = line.run.run_id
+            self.dismiss()
+            self.stop_run.emit(run_id)
+            return
+        assert line.pid is not None  # `why_not` has seen to both
+        assert line.started is not None
+        kill = self._done == "asked"
+        try:
+            end(line.pid, line.started, kill=kill)
+        except CannotEnd as problem:
+            self._tell("info", str(problem))
+            return
+        self._done = "killed" if kill else "asked"
+        self._since.start()
+        self._look.start()
+        self.say("info", f"{_name(line)} was {'killed' if kill else 'asked to end'} …", "", "Close")
+        self.no.setFocus()
+
+    def _look_again(self) -> None:
+        line = self._line
+        if line is None or line.pid is None or line.started is None:
+            return
+        if not _is_there(line.pid, line.started):
+            self._tell("ok", f"{_name(line)} has ended.")
+        elif self._since.hasExpired(round(1000 * self.patience_s)) and not self.yes.isVisible():
+            self._still_there(line)
+
+    def _still_there(self, line: Line) -> None:
+        waited = f"{self.patience_s:g} s"
+        if self._done == "killed":
+            self._tell(
+                "warning",
+                f"{_name(line)} is still there {waited} after it was killed: it waits for the driver or a disk, and ends "
+                "when that answers, at the latest with a restart of the machine.",
+            )
+        else:
+            self.say(
+                "warning",
+                f"{_name(line)} is still there after {waited}: it may be saving its work, or ignore what it was asked. "
+                "Killing it loses whatever it has not saved.",
+                "Kill it",
+                "Leave it",
+            )
+
+    def _tell(self, icon: str, text: str) -> None:
+        """Says how it ended; nothing is left to do."""
+        self._look.stop()
+        self.say(icon, text, "", "Close")
+
+
+def _name(line: Line) -> str:
+    return f"{line.title} (pid {line.pid})"
+
+
+def _stop_words(line: Line) -> str:
+    assert line.run is not None
+    return f"Stop the run {line.run.name}? It ends after the step in hand and keeps its last state."
+
+
+def _end_words(line: Line) -> str:
+    whose = "" if line.mine or line.user is None else f" of {line.user}"
+    held = f"{size(line.memory_used_bytes)} of " if line.memory_used_bytes is not None else ""
+    since = f" and has run for {duration(line.running_s)}" if line.running_s is not None else ""
+    how = (
+        "It is ended at once and loses what it has not saved."
+        if sys.platform == "win32"
+        else "It is asked to end (SIGTERM), and may save its work first."
+    )
+    asked = f"End {_name(line)}{whose}? It holds {held}{gpu_names(line.gpus)}{since}. {how}"
+    return f"{asked}\n{line.command}" if line.command else asked

@@ -1,0 +1,405 @@
+"""Who is on the GPUs: all processes of all hosts, as a tree or a table, and a way to end one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from functools import partial
+
+import psutil
+from PySide6.QtCore import QModelIndex, QPoint, QSize, Qt, Signal
+from PySide6.QtGui import QFont, QFontMetrics, QGuiApplication, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QCheckBox,
+    QComboBox,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QMenu,
+    QPushButton,
+    QStackedWidget,
+    QTreeView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract.devices import Snapshot, gpu_title
+from engine.system.csv_writer import CsvWriter
+from engine.system.plain_text import encodable
+from gui.monitor.processes.lines import Line, lines_of, sharing
+from gui.monitor.processes.model import (
+    COLUMNS,
+    COMMAND,
+    GPU,
+    GPU_MEMORY,
+    HOST,
+    PROCESS,
+    ProcessModel,
+    ProcessRows,
+    swatches_width,
+)
+from gui.monitor.processes.termination import EndingBar, why_not
+from gui.sources.devices.device_format import card_order
+from gui.sources.devices.history import device_key
+from gui.sources.devices.hosts import Hosts
+from gui.sources.run_intervals import RunIntervals
+from gui.widgets.elided_label import ElidedLabel
+
+ASKING_S = 5.0
+"""Processes are asked for once they are in sight; until then a GPU that tells none says nothing of who is there."""
+_CELL_PADDING = 5
+"""Pixels beside the text of a cell, which put it under its header's."""
+_PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
+"""Pixels that a column needs beside its text, for the tree's arrows and warnings, and between an icon and its text."""
+_LEAST = 180
+"""Pixels that the names of processes have at first, at the least, where that is less than they need."""
+
+ALL_GPUS = "All GPUs"
+_NOBODY = "No process holds a GPU.\n\nWhoever starts to use one appears here."
+
+
+class ProcessesView(QWidget):
+    """All processes that hold a GPU. Renewed with every snapshot while it is in sight.
+
+    Signals:
+        stop_run(str): the run of that id is to be stopped.
+    """
+
+    stop_run = Signal(str)
+
+    def __init__(self, hosts: Hosts, marks: RunIntervals, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._hosts = hosts
+        self._marks = marks
+        self._asking_since: dict[str, float] = {}
+        self._fitted = False
+        self.model = ProcessModel(self)
+        self.rows = ProcessRows(self)
+        self.rows.setSourceModel(self.model)
+        self.filter = QLineEdit(clearButtonEnabled=True)
+        self.filter.setPlaceholderText("Filter")
+        self.filter.setAccessibleName("Filter processes")
+        self.filter.setToolTip("Shows the processes with all of these words: of users, commands … (Ctrl+F)")
+        self.only_mine = QCheckBox("Only &mine")
+        self.gpus = QComboBox()
+        self.gpus.setAccessibleName("GPU")
+        self.gpus.addItem(ALL_GPUS, "")
+        self.as_tree = QCheckBox("As &tree")
+        self.as_tree.setChecked(True)
+        self.as_tree.setToolTip("Processes under the run or the process that started them")
+        self.tree = self._make_tree()
+        self.bar = EndingBar()
+        self._warning = QLabel(wordWrap=True)
+        self._warning.setObjectName("warning")
+        self._warning.setTextFormat(Qt.TextFormat.PlainText)
+        self._count = QLabel()
+        self._count.setObjectName("heading")
+        self._why = ElidedLabel()
+        self._why.setObjectName("muted")
+        self.copy = QPushButton("&Copy")
+        self.copy.setToolTip("Copies the chosen lines as a table (Ctrl+C)")
+        self.end = QPushButton("&End process …")
+        self._empty = QLabel(wordWrap=True)
+        self._empty.setObjectName("muted")
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self._empty)
+        self._stack.addWidget(self.tree)
+        self._lay_out()
+        self._connect()
+        self._show_buttons()
+
+    def selected(self) -> Line | None:
+        """The line that is chosen, None where none or several are."""
+        chosen = self.tree.selectionModel().selectedRows()
+        return self.rows.line(chosen[0]) if len(chosen) == 1 else None
+
+    def refresh(self) -> None:
+        """Shows the processes as last heard of."""
+        seen = self._seen()
+        lines = [
+            line
+            for host, snapshot in seen.items()
+            for line in lines_of(host, snapshot, self._marks.marks, _name_of, tree=self.as_tree.isChecked())
+        ]
+        chosen = self.selected()
+        self._show_gpus(seen)
+        self.model.show_lines(lines)
+        self._fit(lines)
+        if chosen is not None and self.selected() is None:  # it may have moved under another line
+            self.tree.setCurrentIndex(self.rows.mapFromSource(self.model.find(chosen.key)))
+        for column in range(1, len(COLUMNS)):
+            known = len(seen) > 1 if column == HOST else self.model.ever_known(column)
+            self.tree.setColumnHidden(column, not known)
+        self._tell(self._warning, sharing(lines, self._marks.marks))
+        self._show_count(lines)
+        self._show_buttons()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._asking_since = {}
+        self.refresh()
+
+    # Making it
+
+    def _make_tree(self) -> QTreeView:
+        tree = QTreeView()
+        tree.setAccessibleName("GPU processes")
+        tree.setAccessibleDescription("The menu key (or Shift+F10) offers to sort them, to copy, and to end one")
+        tree.setModel(self.rows)
+        tree.setSortingEnabled(True)
+        tree.sortByColumn(GPU_MEMORY, Qt.SortOrder.DescendingOrder)
+        tree.setUniformRowHeights(True)
+        tree.setIconSize(QSize(120, 16))  # as wide as a square for each GPU needs
+        tree.setAlternatingRowColors(True)
+        tree.setAllColumnsShowFocus(True)
+        tree.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        tree.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        height = tree.fontMetrics().height() + 10
+        tree.setStyleSheet(f"QTreeView::item {{ height: {height}px; padding: 0 {_CELL_PADDING}px; }}")
+        header = tree.header()
+        header.setStretchLastSection(True)
+        header.setSectionsMovable(False)
+        self.rows.rowsInserted.connect(self._unfold)
+        return tree
+
+    def _lay_out(self) -> None:
+        self.filter.setMaximumWidth(240)
+        top = QHBoxLayout()
+        top.setSpacing(10)
+        top.addWidget(self._count)
+        top.addStretch(1)
+        for widget in (self.as_tree, self.only_mine, self.gpus):
+            top.addWidget(widget)
+        top.addWidget(self.filter, 1)
+        bottom = QHBoxLayout()
+        bottom.setSpacing(8)
+        bottom.addWidget(self._why, 1)
+        bottom.addWidget(self.copy)
+        bottom.addWidget(self.end)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 10, 0, 4)
+        layout.setSpacing(8)
+        layout.addLayout(top)
+        layout.addWidget(self._warning)
+        layout.addWidget(self._stack, 1)
+        layout.addWidget(self.bar)
+        layout.addLayout(bottom)
+
+    def _connect(self) -> None:
+        for source in (self._hosts.snapshot, self._hosts.changed, self._marks.changed):
+            source.connect(self._heard)
+        self.filter.textChanged.connect(self._filter)
+        self.only_mine.toggled.connect(self._filter)
+        self.gpus.currentIndexChanged.connect(self._filter)
+        self.as_tree.toggled.connect(self.refresh)
+        self.tree.selectionModel().selectionChanged.connect(self._show_buttons)
+        self.tree.customContextMenuRequested.connect(self._open_menu)
+        self.copy.clicked.connect(self.copy_selected)
+        self.end.clicked.connect(self._ask)
+        self.bar.stop_run.connect(self.stop_run)
+        self.bar.closed.connect(self.tree.setFocus)
+        for keys, place, act in (
+            (QKeySequence(QKeySequence.StandardKey.Find), self, self._go_to_filter),
+            (QKeySequence(QKeySequence.StandardKey.Copy), self.tree, self.copy_selected),
+            (QKeySequence(QKeySequence.StandardKey.Delete), self.tree, self._ask),
+            (QKeySequence("Shift+F10"), self.tree, self._open_menu_by_key),  # Qt knows the menu key alone
+        ):
+            QShortcut(keys, place, context=Qt.ShortcutContext.WidgetWithChildrenShortcut).activated.connect(act)
+
+    # What happens
+
+    def _heard(self) -> None:
+        if self.isVisible():
+            self.refresh()
+
+    def _seen(self) -> dict[str, Snapshot]:
+        """The hosts of which something is known, this machine first."""
+        latest = self._hosts.latest
+        return {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
+
+    def _filter(self) -> None:
+        self.rows.choose(
+            text=self.filter.text(), only_mine=self.only_mine.isChecked(), device=self.gpus.currentData() or ""
+        )
+        self.refresh()
+
+    def _show_gpus(self, seen: dict[str, Snapshot]) -> None:
+        """Offers every GPU there is; one that is chosen stays so while it is there."""
+        offered = [(ALL_GPUS, "")]
+        for host, snapshot in seen.items():
+            before = f"{snapshot.host} · " if len(seen) > 1 else ""
+            for gpu in sorted(snapshot.gpus, key=card_order):
+                offered.append((before + gpu_title(gpu), device_key(host, gpu.uuid)))
+        if offered == [(self.gpus.itemText(n), self.gpus.itemData(n)) for n in range(self.gpus.count())]:
+            return
+        chosen = self.gpus.currentData()
+        blocked = self.gpus.blockSignals(True)
+        self.gpus.clear()
+        for title, key in offered:
+            self.gpus.addItem(title, key)
+        self.gpus.setCurrentIndex(max(0, self.gpus.findData(chosen)))
+        self.gpus.blockSignals(blocked)
+        if self.gpus.currentData() != chosen:
+            self._filter()
+
+    def _fit(self, lines: list[Line]) -> None:
+        """Makes the columns wide enough for the first lines; from then on their widths are the user's."""
+        if not lines or self._fitted:
+            return
+        self._fitted = True
+        advance = self.tree.fontMetrics().horizontalAdvance
+        for number, column in enumerate(COLUMNS[:COMMAND]):
+            cells = [self._cell_width(number, line) for line in lines]
+            self.tree.setColumnWidth(number, max(advance(column.title), advance(column.widest), *cells) + _PADDING)
+        narrow = max(_LEAST, self.width() * 3 // 10)
+        self.tree.setColumnWidth(PROCESS, min(narrow, self.tree.columnWidth(PROCESS)))
+
+    def _cell_width(self, number: int, line: Line) -> int:
+        """Pixels of what a line says in a column, with what stands before it."""
+        font = QFont(self.tree.font())
+        font.setBold(line.group)
+        text = QFontMetrics(font).horizontalAdvance(COLUMNS[number].text(line))
+        before = {PROCESS: _TREE, GPU: swatches_width(len(line.devices)) + _AFTER_ICON}
+        return text + before.get(number, 0)
+
+    def _unfold(self, parent: QModelIndex, first: int, last: int) -> None:
+        for row in range(first, last + 1):
+            self.tree.expand(self.rows.index(row, 0, parent))
+
+    def _show_count(self, lines: list[Line]) -> None:
+        total = sum(not line.group for line in lines)
+        left = [self.rows.line(index) for index in _in_order(self.rows, QModelIndex())]
+        shown = sum(line is not None and not line.group for line in left)
+        many = "1 process" if total == 1 else f"{total:,} processes"
+        self._count.setText(many if shown == total else f"{shown:,} of {many}")
+        self._count.setVisible(total > 0)
+        empty = self._why_empty(total, shown)
+        self._empty.setText(empty)
+        self._stack.setCurrentWidget(self._empty if empty else self.tree)
+
+    def _why_empty(self, total: int, shown: int) -> str:
+        """What to say in place of the table; "" where there is something in it."""
+        seen = self._seen()
+        if shown:
+            return ""
+        if total:
+            return "No process is as the filter asks.\n\nClear the filter to see all of them."
+        if not seen:
+            return "Looking for devices …"
+        gpus = [gpu for snapshot in seen.values() for gpu in snapshot.gpus if not gpu.lost]
+        if not gpus:
+            messages = [snapshot.nvml.message for snapshot in seen.values() if snapshot.nvml.message]
+            return "\n".join(messages) or "There is no NVIDIA GPU here, and so no process on one."
+        if all(gpu.processes is None for gpu in gpus):
+            asleep = all(gpu.asleep for gpu in gpus)
+            return "The GPU is asleep and is not woken to ask." if asleep else self._not_told(seen)
+        answering = any(snapshot.nvml.status == "ok" for snapshot in seen.values())
+        return _NOBODY if answering else "No process held a GPU when NVML last answered."
+
+    def _not_told(self, seen: dict[str, Snapshot]) -> str:
+        for host, snapshot in seen.items():
+            since = self._asking_since.setdefault(host, snapshot.time)
+            if snapshot.time - since < ASKING_S:
+                return "Asking who is on the GPUs …"
+        return "The driver does not tell who is on the GPUs."
+
+    def _show_buttons(self) -> None:
+        line = self.selected()
+        local = self._hosts.latest.get("")
+        stops = line is not None and line.run is not None
+        why = "" if stops else why_not(line, local is not None and local.foreign_pids)
+        if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
+            why = "Choose one process alone to end it."
+        self.end.setText("Stop the &run …" if stops else "&End process …")
+        self.end.setToolTip(
+            why or f"{'Asks first' if stops else 'Asks first; then the process may save its work'} (Delete)"
+        )
+        self.end.setEnabled(not why)
+        self.end.setAccessibleDescription(why)
+        self.copy.setEnabled(self.tree.selectionModel().hasSelection())
+        self._tell(self._why, why if self.rows.rowCount() else "")
+
+    def _ask(self) -> None:
+        line = self.selected()
+        if line is not None and self.end.isEnabled():
+            self.bar.ask(line)
+
+    def copy_selected(self) -> None:
+        """Puts the chosen lines on the clipboard, with tabs between columns, the titles first."""
+        columns = self._shown_columns()
+        selected = self.tree.selectionModel().isSelected
+        chosen = [index for index in _in_order(self.rows, QModelIndex()) if selected(index)]
+        lines = [line for index in chosen if (line := self.rows.line(index)) is not None]
+        if lines:
+            table = [[COLUMNS[n].title for n in columns], *([COLUMNS[n].text(line) for n in columns] for line in lines)]
+            text = io.StringIO()
+            writer = CsvWriter(text, delimiter="\t", line_end="\n")
+            for cells in table:
+                writer.row(cells)
+            QGuiApplication.clipboard().setText(text.getvalue().removesuffix("\n"))
+
+    def _copy_command(self) -> None:
+        line = self.selected()
+        if line is not None:
+            QGuiApplication.clipboard().setText(line.command)
+
+    def _open_menu(self, where: QPoint) -> None:
+        line = self.selected()
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction("Copy", self.copy_selected).setEnabled(self.copy.isEnabled())
+        menu.addAction("Copy the command", self._copy_command).setEnabled(line is not None and bool(line.command))
+        self._add_sorting(menu)
+        menu.addSeparator()
+        menu.addAction(self.end.text().replace("&", ""), self._ask).setEnabled(self.end.isEnabled())
+        menu.popup(self.tree.viewport().mapToGlobal(where))
+
+    def _open_menu_by_key(self) -> None:
+        self._open_menu(self.tree.visualRect(self.tree.currentIndex()).center())
+
+    def _add_sorting(self, menu: QMenu) -> None:
+        """What pressing a column's header does, for the keyboard."""
+        sorting = menu.addMenu("Sort by")
+        for number in self._shown_columns():
+            action = sorting.addAction(COLUMNS[number].title, partial(self.sort_by, number))
+            action.setCheckable(True)
+            action.setChecked(number == self.tree.header().sortIndicatorSection())
+
+    def sort_by(self, column: int) -> None:
+        """Numbers with the highest first, texts from A on; the other way round where it is sorted by that already."""
+        order = Qt.SortOrder.DescendingOrder if COLUMNS[column].number else Qt.SortOrder.AscendingOrder
+        header = self.tree.header()
+        if (header.sortIndicatorSection(), header.sortIndicatorOrder()) == (column, order):
+            order = Qt.SortOrder(1 - order.value)
+        self.tree.sortByColumn(column, order)
+
+    def _shown_columns(self) -> list[int]:
+        return [n for n in range(len(COLUMNS)) if not self.tree.isColumnHidden(n)]
+
+    def _go_to_filter(self) -> None:
+        self.filter.setFocus()
+        self.filter.selectAll()
+
+    def _tell(self, label: QLabel, text: str) -> None:
+        if label.text() != text:
+            label.setText(text)
+            label.setToolTip(text)
+        if label is self._warning:
+            label.setVisible(bool(text))
+
+
+def _in_order(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:
+    """All rows below one, as they stand on the screen."""
+    for row in range(rows.rowCount(parent)):
+        index = rows.index(row, PROCESS, parent)
+        yield index
+        yield from _in_order(rows, index)
+
+
+def _name_of(pid: int) -> str | None:
+    try:
+        return encodable(psutil.Process(pid).name())
+    except psutil.Error:
+        return None

@@ -1,0 +1,133 @@
+"""The top of the Monitor page: what is shown, how much of it, and what can be done with it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Signal
+from PySide6.QtWidgets import QComboBox, QLabel, QMenu, QPushButton, QTabBar, QToolButton, QWidget
+
+from gui.widgets.flow_layout import FlowLayout
+
+VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
+GPUS, GRAPHS, PROCESSES, TOPOLOGY, ALERTS = range(len(VIEWS))
+
+SPANS = (("10 min", 600.0), ("1 h", 3600.0), ("6 h", 21_600.0), ("24 h", 86_400.0))
+"""How much of the history is shown, in seconds."""
+
+
+class Bar(QWidget):
+    """Signals:
+    view_chosen(int): one of the places in `VIEWS`.
+    span_chosen(float): so many seconds are to be shown.
+    compact_toggled(bool), load_toggled(bool): a line for each GPU; those with the most to do first.
+    hosts_wanted(), csv_wanted(), png_wanted(), count_anew(), newest_wanted(): the buttons.
+    """
+
+    view_chosen = Signal(int)
+    span_chosen = Signal(float)
+    compact_toggled = Signal(bool)
+    load_toggled = Signal(bool)
+    hosts_wanted = Signal()
+    csv_wanted = Signal()
+    png_wanted = Signal()
+    count_anew = Signal()
+    newest_wanted = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.tabs = _Tabs()
+        self.tabs.setAccessibleName("Views of the monitor")
+        for view in VIEWS:
+            self.tabs.addTab(view)
+        self.tabs.currentChanged.connect(self._changed)
+        self.tabs.tabBarClicked.connect(self._clicked)
+        self._span_label = QLabel("&Last")
+        self._span_label.setObjectName("muted")
+        self.span = QComboBox()
+        self._span_label.setBuddy(self.span)
+        self.span.setAccessibleName("Time shown")
+        self.span.setToolTip("How far back the graphs reach; wheel or + and − zoom, drag or Shift+arrows pan")
+        for title, seconds in SPANS:
+            self.span.addItem(title, seconds)
+        self.span.activated.connect(lambda _place: self.span_chosen.emit(self.span.currentData()))
+        self.compact = _toggle("Compact", "A line for each GPU")
+        self.compact.toggled.connect(self.compact_toggled)
+        self.load = _toggle("Sort by load", "The GPUs with the most to do first")
+        self.load.toggled.connect(self.load_toggled)
+        self.hosts = QPushButton("Hosts …")
+        self.hosts.setToolTip("Watch other machines over ssh")
+        self.hosts.clicked.connect(self.hosts_wanted)
+        self.more = self._make_menu()
+        self.newest = QPushButton("Back to newest")
+        self.newest.setToolTip("Follows the newest data again (Home)")
+        self.newest.clicked.connect(self.newest_wanted)
+        self.newest.setEnabled(False)
+        controls = QWidget()
+        row = FlowLayout(controls, spacing=6)
+        for widget in (self._span_label, self.span, self.compact, self.load, self.hosts, self.more, self.newest):
+            row.addWidget(widget)
+        # Beside the tabs where there is room, else together below them.
+        layout = FlowLayout(self, spacing=6)
+        layout.addWidget(self.tabs)
+        layout.addWidget(controls)
+        self._offer(GPUS)
+
+    def show_view(self, view: int) -> None:
+        """Chooses a view, as if its tab had been pressed."""
+        if view == self.tabs.currentIndex():
+            self.view_chosen.emit(view)  # the detail of a GPU may be before it
+        self.tabs.setCurrentIndex(view)
+
+    def _changed(self, view: int) -> None:
+        self._offer(view)
+        self.view_chosen.emit(view)
+
+    def _clicked(self, view: int) -> None:
+        if view == self.tabs.currentIndex():
+            self.view_chosen.emit(view)
+
+    def _offer(self, view: int) -> None:
+        """Shows what can be done with a view."""
+        graphs = view in (GPUS, GRAPHS)
+        for widget in (self._span_label, self.span, self.newest, self.more):
+            widget.setVisible(graphs)
+        for button in (self.compact, self.load):
+            button.setVisible(view == GPUS)
+
+    def _make_menu(self) -> QToolButton:
+        button = QToolButton()
+        button.setText("More ▾")
+        button.setAccessibleName("More")
+        button.setToolTip("Save what is on screen, or count energy anew")
+        button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        menu = QMenu(button)
+        for text, signal in (
+            ("Save numbers as CSV …", self.csv_wanted),
+            ("Save picture as PNG …", self.png_wanted),
+        ):
+            menu.addAction(text).triggered.connect(signal)
+        menu.addSeparator()
+        menu.addAction("Count energy from now on").triggered.connect(self.count_anew)
+        button.setMenu(menu)
+        return button
+
+
+class _Tabs(QTabBar):
+    """Tabs that keep all of their titles in sight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setDrawBase(False)
+        self.setExpanding(False)
+        self.setUsesScrollButtons(False)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(super().minimumSizeHint().width(), self.sizeHint().height())
+
+
+def _toggle(text: str, meaning: str) -> QToolButton:
+    button = QToolButton()
+    button.setText(text)
+    button.setCheckable(True)
+    button.setToolTip(meaning)
+    button.setAccessibleDescription(meaning)
+    return button

@@ -1,0 +1,362 @@
+"""How the GPUs of a host reach each other: a matrix, and one plain sentence on what it means for training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtGui import QBrush, QColor, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QGridLayout,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QScrollArea,
+    QStackedWidget,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract.devices import Gpu, GpuPair, GpuPlace, Snapshot, gpu_title
+from gui.monitor.topology import connections
+from gui.monitor.topology.connections import Kind, Site
+from gui.sources.devices.device_format import card_order
+from gui.sources.devices.hosts import Hosts
+from gui.style import fills, theme
+
+_Index = QModelIndex | QPersistentModelIndex
+_NOTHING = QModelIndex()
+
+_ROOMY, _TIGHT = 92, 46
+"""Pixels of a cell with a word under its code, and of one with the code alone."""
+_SHARES: dict[Kind, float] = {"nvlink": 0.4, "switch": 0.34, "bridge": 0.22, "nodes": 0.44, "unknown": 0.0}
+"""How much of its colour is in a cell's fill."""
+
+
+def fill(kind: Kind) -> QColor:
+    """The ground of a cell, on which the scheme's text can be read."""
+    scheme = theme.colors()
+    front = {"nvlink": scheme.ok, "switch": scheme.accent, "bridge": scheme.warning, "nodes": scheme.warning}
+    return fills.blend(front.get(kind, scheme.muted), scheme.panel, _SHARES[kind])
+
+
+class Matrix(QAbstractTableModel):
+    """A row and a column for each GPU, then its NUMA node and the processor's cores near it, where these are known.
+
+    `roomy` is whether a cell has room for a word or two on what its code means.
+    """
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.site = Site((), {})
+        self.roomy = True
+        self._places: dict[int, GpuPlace] = {}
+        self._extra: tuple[str, ...] = ()
+        theme.notifier.changed.connect(self._repaint)
+
+    def show_site(self, site: Site, places: dict[int, GpuPlace]) -> None:
+        self.beginResetModel()
+        self.site, self._places = site, places
+        told = {
+            "NUMA": any(place.numa_node is not None for place in places.values()),
+            "Cores": any(place.cores for place in places.values()),
+        }
+        self._extra = tuple(title for title, known in told.items() if known)
+        self.endResetModel()
+
+    def set_roomy(self, roomy: bool) -> None:
+        if roomy != self.roomy:
+            self.roomy = roomy
+            self._repaint()
+
+    def rowCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(self.site.gpus)
+
+    def columnCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() or not self.site.gpus else len(self.site.gpus) + len(self._extra)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        count = len(self.site.gpus)
+        if role == Qt.ItemDataRole.DisplayRole and 0 <= section < count:
+            title = gpu_title(self.site.gpus[section])
+            return title if self.roomy or orientation == Qt.Orientation.Vertical else title.removeprefix("GPU ")
+        if role == Qt.ItemDataRole.ToolTipRole and 0 <= section < count:
+            return _describe_gpu(self.site.gpus[section])
+        if orientation == Qt.Orientation.Horizontal and count <= section < self.columnCount():
+            return self._extra[section - count] if role == Qt.ItemDataRole.DisplayRole else None
+        return None
+
+    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return Qt.AlignmentFlag.AlignCenter
+        gpu, column = self.site.gpus[index.row()], index.column()
+        if column >= len(self.site.gpus):
+            return self._place(gpu, self._extra[column - len(self.site.gpus)], role)
+        return self._pair(gpu, self.site.gpus[column], role)
+
+    def _pair(self, gpu: Gpu, other: Gpu, role: int) -> Any:
+        itself, pair = gpu is other, self.site.pair(gpu, other)
+        if role == Qt.ItemDataRole.DisplayRole:
+            return "" if itself else self._cell(pair)
+        if role == Qt.ItemDataRole.BackgroundRole:
+            return QBrush(QColor(theme.colors().grid) if itself else fill(connections.kind(pair)))
+        if role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole):
+            return gpu_title(gpu) if itself else connections.describe(pair, gpu_title(gpu), gpu_title(other))
+        return None
+
+    def _cell(self, pair: GpuPair | None) -> str:
+        code = connections.code(pair) + (" ✕" if pair is not None and pair.peer_access is False else "")
+        return f"{code}\n{connections.short(pair)}" if self.roomy and pair is not None else code
+
+    def _place(self, gpu: Gpu, column: str, role: int) -> str | None:
+        place = self._places.get(gpu.nvml_index, GpuPlace(index=gpu.nvml_index))
+        node = "" if place.numa_node is None else str(place.numa_node)
+        told = place.cores if column == "Cores" else node
+        return (told or "–") if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole) else None
+
+    def _repaint(self) -> None:
+        if self.site.gpus:
+            self.dataChanged.emit(self.index(0, 0), self.index(self.rowCount() - 1, self.columnCount() - 1))
+            self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
+
+
+class TopologyView(QWidget):
+    """The matrix of one host, with what it means above it and what its codes mean below."""
+
+    def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._hosts = hosts
+        self._shown: object = None
+        self.model = Matrix(self)
+        self.host = QComboBox()
+        self.host.setAccessibleName("Host")
+        self.advice = QLabel(wordWrap=True)
+        self.advice.setTextFormat(Qt.TextFormat.PlainText)
+        self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.table = _Table(self.model)
+        self._legend = Legend()
+        self._empty = QLabel(wordWrap=True)
+        self._empty.setObjectName("muted")
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._stack = QStackedWidget()
+        self._lay_out()
+        hosts.snapshot.connect(self._heard)
+        hosts.changed.connect(self._heard)
+        self.host.currentIndexChanged.connect(self.refresh)
+
+    def refresh(self) -> None:
+        """Shows the topology as last heard of; nothing is redone where it is the same."""
+        latest = self._hosts.latest
+        seen = {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
+        self._offer(seen)
+        snapshot = seen.get(self.host.currentData() or "") or next(iter(seen.values()), None)
+        whole = _whole_gpus(snapshot)
+        gpus = [gpu for gpu in whole if not gpu.lost]
+        left_out = connections.left_out([gpu for gpu in whole if gpu.lost])
+        topology = snapshot.topology if snapshot is not None else None
+        empty = self._why_empty(snapshot, gpus, left_out)
+        now = (topology, [(gpu.uuid, gpu_title(gpu), gpu.name) for gpu in gpus], empty, left_out)
+        if now == self._shown:
+            return
+        self._shown = now
+        self._empty.setText(empty)
+        self._stack.setCurrentIndex(0 if empty else 1)
+        if topology is not None and not empty:
+            site = connections.site(gpus, topology)
+            self.model.show_site(site, {place.index: place for place in topology.places})
+            self.advice.setText(f"{connections.advice(site)} {left_out}".strip())
+            self._legend.show_pairs(list(site.pairs.values()))
+            self._fit()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        self.table.fit(self.width())
+
+    def _lay_out(self) -> None:
+        heading = QLabel("How the GPUs reach each other")
+        heading.setObjectName("heading")
+        top = QHBoxLayout()
+        top.addWidget(heading)
+        top.addStretch(1)
+        top.addWidget(self.host)
+        inside = QWidget()
+        column = QVBoxLayout(inside)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(12)
+        for widget in (self.advice, self.table, self._legend):
+            column.addWidget(widget)
+        column.addStretch(1)
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setObjectName("panel")
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setWidget(inside)
+        self._stack.addWidget(self._empty)
+        self._stack.addWidget(scroll)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 10, 0, 4)
+        layout.setSpacing(8)
+        layout.addLayout(top)
+        layout.addWidget(self._stack, 1)
+
+    def _heard(self) -> None:
+        if self.isVisible():
+            self.refresh()
+
+    def _offer(self, seen: dict[str, Snapshot]) -> None:
+        """A choice of hosts, where there are several."""
+        offered = [(snapshot.host, host) for host, snapshot in seen.items()]
+        if offered != [(self.host.itemText(n), self.host.itemData(n)) for n in range(self.host.count())]:
+            chosen = self.host.currentData()
+            blocked = self.host.blockSignals(True)
+            self.host.clear()
+            for title, host in offered:
+                self.host.addItem(title, host)
+            self.host.setCurrentIndex(max(0, self.host.findData(chosen)))
+            self.host.blockSignals(blocked)
+        self.host.setVisible(len(offered) > 1)
+
+    def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
+        """What to say in place of the matrix; "" where there is one."""
+        if snapshot is None:
+            return "Looking for devices …"
+        if not gpus:
+            return left_out or snapshot.nvml.message or "There is no NVIDIA GPU here."
+        if len(gpus) == 1:
+            return f"{_alone(gpus[0], snapshot)}\n\n{left_out}".strip()
+        if snapshot.topology is None or not snapshot.topology.pairs:
+            return (
+                f"The driver does not tell how the {len(gpus)} GPUs are joined.\n\n"
+                "It does so on Linux, and while at least two of them are awake."
+            )
+        return ""
+
+
+class _Table(QTableView):
+    """As large as its cells, which are as wide as there is room for."""
+
+    def __init__(self, model: Matrix) -> None:
+        super().__init__()
+        self._matrix = model
+        self.setModel(model)
+        self.setAccessibleName("Topology of the GPUs")
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setCornerButtonEnabled(False)
+        self.setTabKeyNavigation(False)
+        for header in (self.horizontalHeader(), self.verticalHeader()):
+            header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+            header.setHighlightSections(True)
+            header.setMinimumSectionSize(1)
+        self.verticalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+
+    def fit(self, room: int) -> None:
+        """Makes cells that go into `room` pixels, if they can, and the table as large as its cells."""
+        count, columns = self._matrix.rowCount(), self._matrix.columnCount()
+        if not count:
+            return
+        for column in range(count, columns):
+            self.resizeColumnToContents(column)
+        rest = sum(self.columnWidth(column) for column in range(count, columns))
+        rest += self.verticalHeader().sizeHint().width() + 2 * self.frameWidth()
+        self._matrix.set_roomy(room - rest >= count * _ROOMY)
+        width = max(_TIGHT, min((room - rest) // count, _ROOMY + 20))
+        line = self.fontMetrics().height()
+        for place in range(count):
+            self.setColumnWidth(place, width)
+            self.setRowHeight(place, (2 if self._matrix.roomy else 1) * line + 14)
+        wide = count * width + rest
+        high = self.horizontalHeader().sizeHint().height() + self.verticalHeader().length() + 2 * self.frameWidth()
+        scrolling = self.horizontalScrollBar().sizeHint().height() if wide > room else 0
+        self.setFixedSize(min(wide, room), high + scrolling)
+
+
+class Legend(QWidget):
+    """The codes that occur, each with its colour and what it means."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(10)
+        self._grid.setVerticalSpacing(4)
+        self._grid.setColumnStretch(1, 1)
+        self._swatches: list[tuple[QLabel, Kind]] = []
+        theme.notifier.changed.connect(self._paint)
+
+    def show_pairs(self, pairs: list[GpuPair]) -> None:
+        for shown in self.findChildren(QLabel):
+            self._grid.removeWidget(shown)
+            shown.deleteLater()
+        self._swatches = []
+        entries = {
+            ("NV#" if pair.nvlinks else connections.code(pair)): pair
+            for pair in pairs
+            if connections.kind(pair) != "unknown"
+        }
+        for row, (code, pair) in enumerate(sorted(entries.items(), key=lambda entry: _rank(entry[1]))):
+            swatch = QLabel(code)
+            swatch.setAlignment(Qt.AlignmentFlag.AlignCenter)
+            swatch.setMinimumWidth(_TIGHT)
+            self._swatches.append((swatch, connections.kind(pair)))
+            self._grid.addWidget(swatch, row, 0)
+            self._grid.addWidget(_muted(_meaning(pair)), row, 1)
+        if any(pair.peer_access is False for pair in pairs):
+            cross = QLabel("✕")
+            cross.setAlignment(Qt.AlignmentFlag.AlignCenter)
+            self._grid.addWidget(cross, len(entries), 0)
+            self._grid.addWidget(_muted("neither can read the other's memory directly"), len(entries), 1)
+        self._paint()
+
+    def _paint(self) -> None:
+        for swatch, kind in self._swatches:
+            swatch.setStyleSheet(f"background: {fill(kind).name()}; padding: 1px 6px;")
+
+
+def _rank(pair: GpuPair) -> tuple[int, int]:
+    """The nearest first."""
+    return 0 if pair.nvlinks else 1, list(connections.PATHS).index(pair.path) if pair.path is not None else 0
+
+
+def _meaning(pair: GpuPair) -> str:
+    if pair.nvlinks:
+        return "over so many NVLinks"
+    return connections.PATHS[pair.path] if pair.path is not None else ""
+
+
+def _muted(text: str) -> QLabel:
+    label = QLabel(text, wordWrap=True)
+    label.setObjectName("muted")
+    return label
+
+
+def _whole_gpus(snapshot: Snapshot | None) -> list[Gpu]:
+    """Without MIG instances, which are joined to nothing by themselves."""
+    gpus = snapshot.gpus if snapshot is not None else ()
+    return sorted((gpu for gpu in gpus if gpu.mig is None), key=card_order)
+
+
+def _describe_gpu(gpu: Gpu) -> str:
+    return "\n".join(filter(None, (gpu.name, gpu.uuid, f"PCI {gpu.pci_bus_id}" if gpu.pci_bus_id else "")))
+
+
+def _alone(gpu: Gpu, snapshot: Snapshot) -> str:
+    """What to say of a single GPU."""
+    places = snapshot.topology.places if snapshot.topology is not None else ()
+    place = next((place for place in places if place.index == gpu.nvml_index), None)
+    near = ""
+    if place is not None and place.cores:
+        node = f", of NUMA node {place.numa_node}" if place.numa_node is not None else ""
+        near = f"\n\nThe processor's cores near it are {place.cores}{node}."
+    return f"There is one GPU, the {gpu.name}: nothing stands between GPUs.{near}"

@@ -1,0 +1,1 @@
+"""How a run does on each class."""

@@ -1,0 +1,253 @@
+"""The measures of each class at one validation, as a table that can be sorted and as CSV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PySide6.QtCore import (
+    QAbstractTableModel,
+    QModelIndex,
+    QObject,
+    QPersistentModelIndex,
+    QRect,
+    QSortFilterProxyModel,
+    Qt,
+)
+from PySide6.QtGui import QColor, QPainter
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableView,
+    QWidget,
+)
+
+from gui.sources.run_series import ClassFigures
+from gui.style import fills, theme
+
+Index = QModelIndex | QPersistentModelIndex
+
+VALUE = int(Qt.ItemDataRole.UserRole)
+"""The number behind a cell, or the class's place; what rows are sorted by."""
+
+_COUNT = "Count"
+_WIDEST_NAME = 240
+_BAR, _PAD = 4, 8
+
+
+def class_names(classes: Sequence[str], count: int) -> list[str]:
+    """Names for `count` classes: those that the plan tells of, then what is of none of them."""
+    more = count - len(classes)
+    return [*classes[:count], *(["none of them"] if more == 1 else [f"class {len(classes) + n}" for n in range(more)])]
+
+
+class ClassModel(QAbstractTableModel):
+    """A row for each class: its name, its measures as shares, and how often it occurs where that was told."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.names: list[str] = []
+        self.titles: list[str] = []
+        self._columns: list[np.ndarray] = []
+
+    def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
+        titles = list(figures.measures) if figures is not None else []
+        columns = list(figures.measures.values()) if figures is not None else []
+        rows = max((len(column) for column in columns), default=0)
+        if figures is not None and figures.confusion is not None and len(figures.confusion) >= rows:
+            titles.append(_COUNT)
+            columns.append(figures.confusion.sum(1)[: rows or None].astype(np.float64))
+            rows = len(columns[-1])
+        names = class_names(classes, rows)
+        if (names, titles) == (self.names, self.titles):
+            self._columns = columns
+            if names and titles:
+                self.dataChanged.emit(self.index(0, 1), self.index(len(names) - 1, len(titles)))
+            return
+        self.beginResetModel()
+        self.names, self.titles, self._columns = names, titles, columns
+        self.endResetModel()
+
+    def value(self, row: int, column: int) -> float:
+        """The number in a cell, NaN where there is none."""
+        values = self._columns[column - 1]
+        return float(values[row]) if row < len(values) else math.nan
+
+    def is_share(self, column: int) -> bool:
+        return column > 0 and self.titles[column - 1] != _COUNT
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - Qt's own default
+        return 0 if parent.isValid() else len(self.names)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else 1 + len(self.titles)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
+            return ["Class", *self.titles][section]
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return _alignment(section)
+        if role == Qt.ItemDataRole.ToolTipRole and section > 0 and not self.is_share(section):
+            return (
+                "How much of the validation split is of this class, as it is counted: pictures, pixels, points or boxes"
+            )
+        return None
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        row, column = index.row(), index.column()
+        value = self.value(row, column) if column else float(row)
+        if role == Qt.ItemDataRole.DisplayRole:
+            return self._text(column, value) if column else self.names[row]
+        unknown = "This class does not occur in the validation split, and was not found there"
+        told: dict[int, object] = {
+            VALUE: value,
+            Qt.ItemDataRole.TextAlignmentRole: _alignment(column),
+            Qt.ItemDataRole.ToolTipRole: unknown if math.isnan(value) else None,
+        }
+        return told.get(role)
+
+    def _text(self, column: int, value: float) -> str:
+        if math.isnan(value):
+            return "–"
+        return f"{100 * value:.1f} %" if self.is_share(column) else f"{value:,.0f}"
+
+
+class ClassRows(QSortFilterProxyModel):
+    """Sorted by numbers; what has none comes last, whichever way it is sorted."""
+
+    def lessThan(self, left: Index, right: Index) -> bool:
+        a, b = float(left.data(VALUE)), float(right.data(VALUE))
+        if math.isnan(a) or math.isnan(b):
+            return math.isnan(b) == (self.sortOrder() == Qt.SortOrder.AscendingOrder) and math.isnan(a) != math.isnan(b)
+        return a < b
+
+
+class ClassTable(QTableView):
+    """The table, with a bar under each share."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.model_ = ClassModel(self)
+        self.rows = ClassRows(self)
+        self.rows.setSourceModel(self.model_)
+        self.rows.setFilterCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
+        self.rows.setDynamicSortFilter(True)
+        self.setModel(self.rows)
+        self.setItemDelegate(_Bars(self))
+        self.setAccessibleName("Measures of each class")
+        self.setSortingEnabled(True)
+        self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setAlternatingRowColors(True)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+        self.setWordWrap(False)
+        self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PAD}px; }}")
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 12)
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        self.setMinimumHeight(120)
+        theme.notifier.changed.connect(self.viewport().update)
+
+    def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
+        """Shows `figures`; the order and the class that is chosen stay."""
+        shown = self.model_.titles
+        self.model_.show_figures(classes, figures)
+        if self.model_.titles != shown and self.model_.titles:
+            self._fit()
+
+    def chosen(self) -> int | None:
+        """The place of the class that is chosen."""
+        rows = self.selectionModel().selectedRows()
+        return self.rows.mapToSource(rows[0]).row() if rows else None
+
+    def choose(self, place: int) -> None:
+        """Chooses the class at `place`, where it is in the table."""
+        index = self.rows.mapFromSource(self.model_.index(place, 0))
+        if index.isValid() and self.chosen() != place:
+            self.setCurrentIndex(index)
+            self.scrollTo(index)
+
+    def _fit(self) -> None:
+        header = self.horizontalHeader()
+        advance = self.fontMetrics().horizontalAdvance
+        widest = max(map(advance, self.model_.names), default=0) + 2 * _PAD + 24
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
+        header.resizeSection(0, min(_WIDEST_NAME, max(110, widest)))
+        for column in range(1, self.model_.columnCount()):
+            header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
+
+
+class _Bars(QStyledItemDelegate):
+    """Draws a share as its number over a thin bar of that length."""
+
+    def __init__(self, table: ClassTable) -> None:
+        super().__init__(table)
+        self._table = table
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        super().paint(painter, option, index)
+        value = index.data(VALUE)
+        if not self._table.model_.is_share(index.column()) or math.isnan(value):
+            return
+        scheme = theme.colors()
+        rect: QRect = option.rect
+        state: QStyle.StateFlag = option.state
+        chosen = bool(state & QStyle.StateFlag.State_Selected)
+        bar = QRect(rect.left() + _PAD, rect.bottom() - _BAR - 1, rect.width() - 2 * _PAD, _BAR)
+        painter.fillRect(bar, fills.blend(scheme.accent, scheme.panel, 0.75) if chosen else QColor(scheme.grid))
+        length = round(bar.width() * min(1.0, max(0.0, value)))
+        color = QColor(scheme.accent_text if chosen else scheme.accent)
+        painter.fillRect(QRect(bar.left(), bar.top(), length, bar.height()), color)
+
+
+@dataclass(frozen=True)
+class MeasuresCsv:
+    """The measures of each class of one validation: shares from 0 to 1, empty where a class does not occur."""
+
+    classes: tuple[str, ...]
+    figures: ClassFigures
+
+    def lines(self) -> Iterator[list[str]]:
+        columns = self.figures.measures
+        rows = max(map(len, columns.values()), default=0)
+        yield ["class", *columns]
+        for place, name in enumerate(class_names(self.classes, rows)):
+            yield [name, *(_written(column[place]) if place < len(column) else "" for column in columns.values())]
+
+
+@dataclass(frozen=True)
+class ConfusionCsv:
+    """The confusion matrix of one validation: a line for each true class, a column for each class found."""
+
+    classes: tuple[str, ...]
+    figures: ClassFigures
+
+    def lines(self) -> Iterator[list[str]]:
+        counts = self.figures.confusion
+        if counts is None:
+            return
+        names = class_names(self.classes, len(counts))
+        yield ["true class", *names]
+        for name, row in zip(names, counts.tolist(), strict=True):
+            yield [name, *map(str, row)]
+
+
+def _written(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.9g}"
+
+
+def _alignment(column: int) -> Qt.AlignmentFlag:
+    side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
+    return side | Qt.AlignmentFlag.AlignVCenter

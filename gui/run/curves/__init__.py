@@ -1,0 +1,1 @@
+"""A run's curves, and where its time goes."""

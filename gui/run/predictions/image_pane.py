@@ -1,0 +1,219 @@
+"""Pictures of a run's folder: read with what stands in the way in words, and panes that zoom and pan together."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from PySide6.QtCore import QObject, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QFocusEvent,
+    QImage,
+    QImageReader,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QTextOption,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from engine.system.format import size
+from gui.style import theme
+
+MOST = 32.0
+_STEP = 1.25
+_SHARP_FROM = 2.0
+"""Screen pixels to one of the picture's from which on its pixels are shown as they are."""
+_PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
+_PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
+
+
+def read_picture(folder: Path, name: str) -> QImage | str:
+    """The PNG picture of that name, relative to `folder`; or why there is none, in words."""
+    inside = PurePosixPath(name)
+    if not name or inside.is_absolute() or ".." in inside.parts:
+        return f"“{name}” is not within the run's folder."
+    path = folder / inside
+    if not path.is_file():
+        return f"{name} is missing."
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror}."
+    why = _damage(content)
+    image = QImage() if why else QImage.fromData(content)
+    if not why and image.isNull():
+        why = f"it is damaged within, or takes more than {size(QImageReader.allocationLimit() << 20)}"
+    return f"{name} cannot be shown: {why}." if why else image
+
+
+def _damage(content: bytes) -> str:
+    """What is plainly wrong with a PNG file, "" where nothing is."""
+    if not content.startswith(_PNG_BEGIN):
+        return "it is no PNG picture"
+    return "" if content.endswith(_PNG_END) else "it ends too early"
+
+
+class Zoom(QObject):
+    """What part of their pictures several panes show: `factor` times as large as fits, around `centre` (shares of the
+    picture's width and height).
+
+    Signals: changed().
+    """
+
+    changed = Signal()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.factor = 1.0
+        self.centre = QPointF(0.5, 0.5)
+
+    def set(self, factor: float, centre: QPointF) -> None:
+        self.factor = min(MOST, max(1.0, factor))
+        # No further than its edges.
+        half = 0.5 / self.factor
+        x, y = (min(1 - half, max(half, value)) for value in (centre.x(), centre.y()))
+        self.centre = QPointF(x, y)
+        self.changed.emit()
+
+    def by(self, times: float, around: QPointF | None = None) -> None:
+        """Zooms so that the place `around` stays where it is on screen; around the centre where none is given."""
+        at = around if around is not None else self.centre
+        new = min(MOST, max(1.0, self.factor * times))
+        self.set(new, at + (self.centre - at) * (self.factor / new))
+
+    def pan(self, shares: QPointF) -> None:
+        self.set(self.factor, self.centre + shares)
+
+    def reset(self) -> None:
+        self.set(1.0, QPointF(0.5, 0.5))
+
+
+class ImagePane(QWidget):
+    """One picture, as large as there is room, or in words why there is none.
+
+    The wheel and + and - zoom, dragging and Shift with the arrows pan, a double click and 0 show the whole picture. Other
+    keys are left to the owner.
+    """
+
+    def __init__(self, name: str, zoom: Zoom, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._zoom = zoom
+        self._image: QImage | None = None
+        self._trouble = ""
+        self._dragged: QPointF | None = None
+        self.setAccessibleName(name)
+        self.setToolTip("Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the whole picture")
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setMinimumSize(120, 120)
+        zoom.changed.connect(self.update)
+        theme.notifier.changed.connect(self.update)
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no picture, "" where there is one."""
+        return self._trouble
+
+    def show_picture(self, picture: QImage | str, words: str) -> None:
+        """Shows `picture`, or the words that stand in its place; `words` say what is to be seen."""
+        self._image, self._trouble = (None, picture) if isinstance(picture, str) else (picture, "")
+        self.setAccessibleDescription(self._trouble or words)
+        self.update()
+
+    def picture_rect(self) -> QRectF:
+        """Where the whole picture lies, though part of it may be out of sight."""
+        if self._image is None:
+            return QRectF()
+        size = QSize(self._image.size()).scaled(self._room().size().toSize(), Qt.AspectRatioMode.KeepAspectRatio)
+        width, height = size.width() * self._zoom.factor, size.height() * self._zoom.factor
+        middle, centre = self._room().center(), self._zoom.centre
+        return QRectF(middle.x() - centre.x() * width, middle.y() - centre.y() * height, width, height)
+
+    def sizeHint(self) -> QSize:
+        return QSize(260, 260)
+
+    def _room(self) -> QRectF:
+        return QRectF(self.rect()).adjusted(2, 2, -2, -2)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        scheme = theme.colors()
+        painter.fillRect(self.rect(), QColor(scheme.raised))
+        if self._image is not None:
+            rect = self.picture_rect()
+            painter.setClipRect(self._room())
+            ratio = rect.width() * self.devicePixelRatioF() / self._image.width()
+            painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform, ratio < _SHARP_FROM)
+            painter.drawImage(rect, self._image)
+            painter.setClipping(False)
+        else:
+            painter.setPen(QColor(scheme.error if self._trouble else scheme.muted))
+            option = QTextOption(Qt.AlignmentFlag.AlignCenter)
+            option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+            painter.drawText(self._room().adjusted(8, 8, -8, -8), f"✖ {self._trouble}" if self._trouble else "", option)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        focus = self.hasFocus()
+        painter.setPen(QPen(QColor(scheme.accent if focus else scheme.border), 2 if focus else 1))
+        painter.drawRect(self.rect().adjusted(1, 1, -1, -1) if focus else self.rect().adjusted(0, 0, -1, -1))
+
+    # Zooming and panning
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        self._zoom.by(_STEP ** (event.angleDelta().y() / 120), self._share(event.position()))
+        event.accept()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            self._dragged = event.position()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        rect = self.picture_rect()
+        if self._dragged is None or rect.isEmpty():
+            return
+        moved = event.position() - self._dragged
+        self._dragged = event.position()
+        self._zoom.pan(QPointF(-moved.x() / rect.width(), -moved.y() / rect.height()))
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._dragged = None
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self._zoom.reset()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        key, shift = event.key(), bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        step = 0.1 / self._zoom.factor
+        pans = {
+            Qt.Key.Key_Left: QPointF(-step, 0),
+            Qt.Key.Key_Right: QPointF(step, 0),
+            Qt.Key.Key_Up: QPointF(0, -step),
+            Qt.Key.Key_Down: QPointF(0, step),
+        }
+        if key in (Qt.Key.Key_Plus, Qt.Key.Key_Equal):
+            self._zoom.by(_STEP)
+        elif key == Qt.Key.Key_Minus:
+            self._zoom.by(1 / _STEP)
+        elif key == Qt.Key.Key_0:
+            self._zoom.reset()
+        elif shift and key in pans:
+            self._zoom.pan(pans[Qt.Key(key)])
+        else:
+            super().keyPressEvent(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.update()
+
+    def _share(self, position: QPointF) -> QPointF:
+        rect = self.picture_rect()
+        if rect.isEmpty():
+            return self._zoom.centre
+        return QPointF((position.x() - rect.left()) / rect.width(), (position.y() - rect.top()) / rect.height())

@@ -1,0 +1,1 @@
+"""How the strategy of a run went, rank by rank."""

@@ -1,0 +1,187 @@
+"""Where the time of one step went on each rank, as stacked bars: computing, communication, waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QBrush, QColor, QFont, QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from engine.contract.events import RanksTimed, RankTimes
+from gui.style import fills, theme
+
+PARTS = ("compute", "communication", "waiting")
+ROW, GAP, HEAD = 22, 5, 24
+SWATCH, PAD = 14, 14
+NARROW = 560
+"""Pixels of width below which the figures beside the bars give way to the bars."""
+
+
+def headline(timed: RanksTimed, titles: Sequence[str]) -> str:
+    """ "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it", or that nobody waits."""
+    if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
+        return "The ranks keep step: none stands out as slower than the others"
+    others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
+    shares = [times.waiting_s / total for times in others if (total := _total(times)) > 0]
+    share = sum(shares) / len(shares) if shares else 0.0
+    device = f" ({titles[timed.straggler]})" if timed.straggler < len(titles) else ""
+    who = "the other waits" if len(others) == 1 else "the others wait"
+    return f"Rank {timed.straggler}{device} is the slowest: {who} {100 * share:.0f} % of each step for it"
+
+
+def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
+    """The bars in words."""
+    ranks = [
+        f"{_title(rank, titles)}: "
+        + ", ".join(f"{part} {_ms(seconds)} ms" for part, seconds in zip(PARTS, _parts(times), strict=True))
+        for rank, times in enumerate(timed.ranks)
+    ]
+    return f"{headline(timed, titles)}. Step {timed.step:,}. " + ". ".join(ranks) + "."
+
+
+class RankBars(QWidget):
+    """A bar for each rank, all to one scale: computing full, communication hatched, waiting empty."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._timed: RanksTimed | None = None
+        self._devices: tuple[str, ...] = ()
+        self._titles: tuple[str, ...] = ()
+        self.setAccessibleName("Time of each rank")
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        theme.notifier.changed.connect(self.update)
+
+    def show_times(self, timed: RanksTimed, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
+        """Shows `timed`; `devices` and their `titles` are those of the ranks."""
+        if timed is self._timed and titles == self._titles:
+            return
+        self._timed, self._devices, self._titles = timed, devices, titles
+        words = describe(timed, titles)
+        self.setAccessibleDescription(words)
+        self.setToolTip(words.replace(". ", ".\n"))
+        self.setFixedHeight(self.sizeHint().height())
+        self.update()
+
+    def bar(self, rank: int) -> tuple[QRectF, QRectF, QRectF]:
+        """Where the three parts of a rank's bar are drawn."""
+        plot = self._plot()
+        ranks = self._timed.ranks if self._timed is not None else ()
+        longest = max(map(_total, ranks), default=0.0) or 1.0
+        x = plot.left()
+        rects = []
+        for seconds in _parts(ranks[rank]):
+            width = plot.width() * seconds / longest
+            rects.append(QRectF(x, HEAD + rank * (ROW + GAP), width, ROW))
+            x += width
+        return rects[0], rects[1], rects[2]
+
+    def sizeHint(self) -> QSize:
+        count = len(self._timed.ranks) if self._timed is not None else 0
+        return QSize(400, HEAD + count * (ROW + GAP))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._timed is None:
+            return
+        painter = QPainter(self)
+        painter.setFont(theme.tabular(self.font()))
+        plot = self._plot()
+        columns = self._columns()
+        self._draw_head(painter, plot, columns)
+        for rank, times in enumerate(self._timed.ranks):
+            self._draw_rank(painter, rank, times, plot, columns)
+
+    def _columns(self) -> list[int]:
+        """The widths of the columns of figures; none where the widget is narrow."""
+        if self.width() < NARROW:
+            return []
+        metrics = self.fontMetrics()
+        return [max(metrics.horizontalAdvance(part) + SWATCH + 6, 64) + PAD for part in PARTS]
+
+    def _plot(self) -> QRectF:
+        bold = QFont(self.font())
+        bold.setBold(True)  # as the slowest rank's title is
+        advance = QFontMetrics(bold).horizontalAdvance
+        count = len(self._timed.ranks) if self._timed is not None else 0
+        left = max((advance(_title(rank, self._titles)) for rank in range(count)), default=0) + 10
+        left = min(left, self.width() // 3)
+        return QRectF(left, 0, max(1, self.width() - left - sum(self._columns()) - 2), self.height())
+
+    def _draw_head(self, painter: QPainter, plot: QRectF, columns: list[int]) -> None:
+        """The legend, which heads the columns of figures where there are any."""
+        scheme = theme.colors()
+        metrics = painter.fontMetrics()
+        x = plot.right() if columns else plot.left()
+        for index, part in enumerate(PARTS):
+            width = metrics.horizontalAdvance(part) + SWATCH + 6
+            left = x + columns[index] - width if columns else x
+            swatch = QRectF(left, (HEAD - SWATCH) / 2 - 1, SWATCH, SWATCH)
+            self._fill(painter, swatch, index, self._color(0))
+            painter.setPen(QColor(scheme.muted))
+            painter.drawText(QPointF(left + SWATCH + 6, swatch.bottom() - 2), part)
+            x += columns[index] if columns else width + PAD
+        if columns:
+            painter.drawText(QRectF(0, 0, plot.left(), HEAD - 3), Qt.AlignmentFlag.AlignVCenter, "ms per step")
+
+    def _draw_rank(self, painter: QPainter, rank: int, times: RankTimes, plot: QRectF, columns: list[int]) -> None:
+        scheme = theme.colors()
+        color = self._color(rank)
+        metrics = painter.fontMetrics()
+        for index, (rect, seconds) in enumerate(zip(self.bar(rank), _parts(times), strict=True)):
+            ink = self._fill(painter, rect, index, color)
+            text = _ms(seconds)
+            if not columns and rect.width() > metrics.horizontalAdvance(text) + 8:
+                painter.setPen(ink)
+                painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
+        y = HEAD + rank * (ROW + GAP)
+        slowest = self._timed is not None and self._timed.straggler == rank
+        font = painter.font()
+        font.setBold(slowest)
+        painter.setFont(font)
+        painter.setPen(QColor(scheme.text))
+        room = plot.left() - 8
+        title = painter.fontMetrics().elidedText(_title(rank, self._titles), Qt.TextElideMode.ElideRight, int(room))
+        painter.drawText(QRectF(0, y, room, ROW), Qt.AlignmentFlag.AlignVCenter, title)
+        x = plot.right()
+        for width, seconds in zip(columns, _parts(times), strict=False):
+            right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            painter.drawText(QRectF(x, y, width, ROW), right, _ms(seconds))
+            x += width
+        font.setBold(False)
+        painter.setFont(font)
+
+    def _fill(self, painter: QPainter, rect: QRectF, part: int, color: str) -> QColor:
+        """Paints one part of a bar; returns the colour in which a figure on it can be read."""
+        scheme = theme.colors()
+        if part == 0:
+            painter.fillRect(rect, QColor(color))
+            return fills.text_on(QColor(color))
+        if part == 1:
+            painter.fillRect(rect, fills.blend(color, scheme.panel, 0.2))
+            painter.fillRect(rect, QBrush(fills.blend(color, scheme.panel, 0.75), Qt.BrushStyle.BDiagPattern))
+        else:
+            painter.fillRect(rect, QColor(scheme.raised))
+            if rect.width() > 2:
+                painter.setPen(QColor(scheme.border))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
+                painter.drawRect(rect.adjusted(0, 0, -1, -1))
+        return QColor(scheme.text)
+
+    def _color(self, rank: int) -> str:
+        return theme.device_color(self._devices[rank]) if rank < len(self._devices) else theme.colors().accent
+
+
+def _parts(times: RankTimes) -> tuple[float, float, float]:
+    return times.compute_s, times.communication_s, times.waiting_s
+
+
+def _total(times: RankTimes) -> float:
+    return sum(_parts(times))
+
+
+def _title(rank: int, titles: Sequence[str]) -> str:
+    return f"Rank {rank} · {titles[rank]}" if rank < len(titles) else f"Rank {rank}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f}" if seconds < 0.1 else f"{1000 * seconds:,.0f}"

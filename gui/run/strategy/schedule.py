@@ -1,0 +1,272 @@
+"""What each rank of a pipeline did in one step, as a picture: time to the right, a row for each rank."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QBrush, QColor, QMouseEvent, QPainter, QPaintEvent, QPixmap
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from engine.contract.events import Action, ScheduleTraced
+from gui.plots.ticks import round_ticks
+from gui.style import fills, theme
+from gui.titles import SCHEDULES
+
+KINDS = {
+    "F": "forward",
+    "B": "backward",
+    "I": "backward of the inputs",
+    "W": "backward of the weights",
+}
+LANE, CROWDED_LANE, GAP = 20, 13, 5
+"""Pixels of height for each stage that a rank holds, the same where there are many, and between ranks."""
+CROWD = 8
+"""Ranks and stages beyond which lanes are low."""
+LABEL_PAD, AXIS_HEIGHT, LEGEND_HEIGHT, NUMBER_PAD = 10, 20, 22, 4
+
+
+def headline(trace: ScheduleTraced) -> str:
+    """ "Bubble 14 % measured, 11 % in theory (1F1B, 8 microbatches)"."""
+    count = len({action.microbatch for actions in trace.ranks for action in actions})
+    how = f"{SCHEDULES.get(trace.schedule, trace.schedule)}, {count} microbatches" if count > 1 else "whole batches"
+    return f"Bubble {100 * trace.bubble:.0f} % measured, {100 * trace.theory:.0f} % in theory ({how})"
+
+
+def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
+    """The picture in words: how long the step took and how long each rank was idle in it."""
+    parts = [f"{headline(trace)}. Step {trace.step:,} took {_ms(trace.span_s)}."]
+    for rank, actions in enumerate(trace.ranks):
+        busy = sum(action.end_s - action.begin_s for action in actions)
+        idle = max(0.0, 1 - busy / trace.span_s) if trace.span_s else 0.0
+        parts.append(f"{_row_title(rank, titles)}: {len(actions)} actions, {_ms(busy)} busy, {100 * idle:.0f} % idle.")
+    return " ".join(parts)
+
+
+def describe_action(action: Action) -> str:
+    """ "Forward of microbatch 3 on stage 1: 12.4 ms, from 3.1 ms to 15.5 ms"."""
+    what = KINDS[action.kind].capitalize()
+    return (
+        f"{what}, microbatch {action.microbatch}, stage {action.stage}: {_ms(action.end_s - action.begin_s)} "
+        f"(from {_ms(action.begin_s)} to {_ms(action.end_s)})"
+    )
+
+
+class SchedulePicture(QWidget):
+    """A row for each place of the pipeline, a lane in it for each stage that the place holds, a block for each action.
+
+    Forward blocks are light, backward ones full, those of the weights alone hatched; what is empty is idle time.
+    The number of the microbatch stands in each block that has room for it.
+    """
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._trace: ScheduleTraced | None = None
+        self._devices: tuple[str, ...] = ()
+        self._titles: tuple[str, ...] = ()
+        self._lanes: list[dict[int, int]] = []
+        self._drawn: QPixmap | None = None
+        self._begins: dict[tuple[int, int], tuple[list[float], list[Action]]] = {}
+        self.setAccessibleName("Schedule of the pipeline")
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setMouseTracking(True)
+        theme.notifier.changed.connect(self._redraw)
+
+    def show_trace(self, trace: ScheduleTraced, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
+        """Shows `trace`; `devices` and their `titles` are those of the places."""
+        if trace is self._trace and titles == self._titles:
+            return
+        self._trace, self._devices, self._titles = trace, devices, titles
+        self._lanes = []
+        by_lane: dict[tuple[int, int], list[Action]] = defaultdict(list)
+        for place, actions in enumerate(trace.ranks):
+            stages = sorted({action.stage for action in actions})
+            self._lanes.append({stage: lane for lane, stage in enumerate(stages)})
+            for action in actions:
+                by_lane[place, self._lanes[-1][action.stage]].append(action)
+        self._begins = {}
+        for key, lane_actions in by_lane.items():
+            lane_actions.sort(key=lambda action: action.begin_s)
+            self._begins[key] = ([action.begin_s for action in lane_actions], lane_actions)
+        self.setAccessibleDescription(describe(trace, titles))
+        self.setFixedHeight(self.sizeHint().height())
+        self._redraw()
+
+    def action_at(self, where: QPoint) -> Action | None:
+        """The action whose block is under that point."""
+        trace = self._trace
+        plot = self._plot()
+        if trace is None or not plot.contains(QPointF(where)):
+            return None
+        seconds = (where.x() - plot.left()) / plot.width() * trace.span_s
+        for (place, lane), (begins, actions) in self._begins.items():
+            top = self._top(place, lane)
+            if top <= where.y() < top + self._lane_height():
+                index = bisect_right(begins, seconds) - 1
+                if index >= 0 and seconds <= actions[index].end_s:
+                    return actions[index]
+        return None
+
+    def block_of(self, place: int, action: Action) -> QRectF:
+        """Where that action of that place is drawn."""
+        plot = self._plot()
+        per_second = plot.width() / self._trace.span_s if self._trace is not None and self._trace.span_s else 0.0
+        left = plot.left() + action.begin_s * per_second
+        width = max(1.0, (action.end_s - action.begin_s) * per_second)
+        return QRectF(left, self._top(place, self._lanes[place][action.stage]), width, self._lane_height() - 1)
+
+    def sizeHint(self) -> QSize:
+        rows = sum(max(1, len(lanes)) * self._lane_height() + GAP for lanes in self._lanes)
+        return QSize(400, rows + AXIS_HEIGHT + LEGEND_HEIGHT)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.Resize, QEvent.Type.FontChange, QEvent.Type.DevicePixelRatioChange):
+            self._drawn = None
+        return super().event(event)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        action = self.action_at(event.position().toPoint())
+        if action is None:
+            QToolTip.hideText()
+        else:
+            QToolTip.showText(event.globalPosition().toPoint(), describe_action(action), self)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        QToolTip.hideText()
+        super().leaveEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._trace is None:
+            return
+        if self._drawn is None:
+            ratio = self.devicePixelRatioF()
+            self._drawn = QPixmap(self.size() * ratio)
+            self._drawn.setDevicePixelRatio(ratio)
+            self._drawn.fill(QColor(theme.colors().panel))
+            painter = QPainter(self._drawn)
+            painter.setFont(self.font())
+            self._draw(painter, self._trace)
+            painter.end()
+        QPainter(self).drawPixmap(0, 0, self._drawn)
+
+    def _redraw(self) -> None:
+        self._drawn = None
+        self.update()
+
+    def _lane_height(self) -> int:
+        return CROWDED_LANE if sum(map(len, self._lanes)) > CROWD else LANE
+
+    def _top(self, place: int, lane: int) -> int:
+        above = sum(max(1, len(lanes)) * self._lane_height() + GAP for lanes in self._lanes[:place])
+        return above + lane * self._lane_height()
+
+    def _plot(self) -> QRectF:
+        metrics = self.fontMetrics()
+        titles = [_row_title(place, self._titles) for place in range(len(self._lanes))]
+        left = max((metrics.horizontalAdvance(title) for title in titles), default=0) + LABEL_PAD
+        left = min(left, self.width() // 3)
+        return QRectF(left, 0, max(1, self.width() - left - 2), self._top(len(self._lanes), 0))
+
+    def _draw(self, painter: QPainter, trace: ScheduleTraced) -> None:
+        scheme = theme.colors()
+        plot = self._plot()
+        self._draw_axis(painter, plot, trace)
+        for place, lanes in enumerate(self._lanes):
+            height = max(1, len(lanes)) * self._lane_height()
+            row = QRectF(plot.left(), self._top(place, 0), plot.width(), height - 1)
+            painter.fillRect(row, QColor(scheme.raised))
+            painter.setPen(QColor(scheme.text))
+            label = QRectF(0, row.top(), plot.left() - LABEL_PAD / 2, row.height())
+            title = painter.fontMetrics().elidedText(
+                _row_title(place, self._titles), Qt.TextElideMode.ElideRight, int(label.width())
+            )
+            painter.drawText(label, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, title)
+            if trace.span_s > 0:
+                self._draw_row(painter, place, trace.ranks[place], plot, trace.span_s)
+        self._draw_legend(painter, plot, trace)
+
+    def _draw_row(self, painter: QPainter, place: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
+        """The blocks of one place, all of a kind at once; this is where the time of painting goes."""
+        metrics = painter.fontMetrics()
+        digits = [metrics.horizontalAdvance("0" * count) + NUMBER_PAD for count in range(8)]
+        left, per_second, height = plot.left(), plot.width() / span_s, self._lane_height() - 1
+        tops = {stage: self._top(place, lane) for stage, lane in self._lanes[place].items()}
+        blocks: dict[str, list[QRect]] = defaultdict(list)
+        numbers: dict[str, list[tuple[QRect, str]]] = defaultdict(list)
+        for action in actions:
+            begin, end = int(left + action.begin_s * per_second), int(left + action.end_s * per_second)
+            # Whole pixels, and a gap instead of an outline, are several times faster to paint.
+            width = max(1, end - begin - (end - begin > 4))
+            rect = QRect(begin, tops[action.stage], width, height)
+            blocks[action.kind].append(rect)
+            number = str(action.microbatch)
+            if width >= digits[len(number)]:
+                numbers[action.kind].append((rect, number))
+        for kind, rects in blocks.items():
+            fill, pattern, ink = _fills(kind, self._color(place))
+            painter.setPen(Qt.PenStyle.NoPen)
+            for brush in filter(None, (QBrush(fill), pattern)):
+                painter.setBrush(brush)
+                painter.drawRects(rects)
+            painter.setPen(ink)
+            for rect, number in numbers[kind]:
+                painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, number)
+
+    def _draw_axis(self, painter: QPainter, plot: QRectF, trace: ScheduleTraced) -> None:
+        scheme = theme.colors()
+        metrics = painter.fontMetrics()
+        ticks = round_ticks(1000 * trace.span_s, int(plot.width() // 90))
+        for tick in ticks:
+            x = plot.left() + plot.width() * tick / (1000 * trace.span_s)
+            painter.setPen(QColor(scheme.grid))
+            painter.drawLine(QPointF(x, 0), QPointF(x, plot.bottom()))
+            painter.setPen(QColor(scheme.muted))
+            text = f"{tick:g} ms" if tick == ticks[-1] else f"{tick:g}"
+            left = min(x - metrics.horizontalAdvance(text) / 2, plot.right() - metrics.horizontalAdvance(text))
+            painter.drawText(QPointF(max(plot.left(), left), plot.bottom() + metrics.ascent() + 2), text)
+
+    def _draw_legend(self, painter: QPainter, plot: QRectF, trace: ScheduleTraced) -> None:
+        kinds = {action.kind for actions in trace.ranks for action in actions}
+        color = self._color(0)
+        metrics = painter.fontMetrics()
+        x, y = 1.0, plot.bottom() + AXIS_HEIGHT + 4
+        entries = [(kind, f"{kind}  {KINDS[kind]}") for kind in KINDS if kind in kinds]
+        for kind, text in [*entries, ("", "idle")]:
+            swatch = QRectF(x, y, 14, 14)
+            if kind:
+                fill, pattern, _ink = _fills(kind, color)
+                for brush in filter(None, (QBrush(fill), pattern)):
+                    painter.fillRect(swatch, brush)
+            else:
+                painter.fillRect(swatch, QColor(theme.colors().raised))
+            painter.setPen(QColor(theme.colors().border))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(swatch)
+            painter.setPen(QColor(theme.colors().muted))
+            painter.drawText(QPointF(x + 20, y + 12), text)
+            x += 20 + metrics.horizontalAdvance(text) + 16
+
+    def _color(self, place: int) -> str:
+        return theme.device_color(self._devices[place]) if place < len(self._devices) else theme.colors().accent
+
+
+def _fills(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
+    """A kind's fill, the pattern over it, and the colour of numbers on it."""
+    scheme = theme.colors()
+    if kind == "F":
+        return fills.light(color), None, QColor(scheme.text)
+    if kind == "W":
+        ground = fills.blend(color, scheme.panel, 0.15)
+        return ground, QBrush(fills.blend(color, scheme.panel, 0.6), Qt.BrushStyle.BDiagPattern), QColor(scheme.text)
+    return QColor(color), None, fills.text_on(QColor(color))
+
+
+def _row_title(place: int, titles: Sequence[str]) -> str:
+    return f"Rank {place} · {titles[place]}" if place < len(titles) else f"Rank {place}"
+
+
+def _ms(seconds: float) -> str:
+    milliseconds = 1000 * seconds
+    return f"{milliseconds:.1f} ms" if milliseconds < 100 else f"{milliseconds:,.0f} ms"

@@ -1,0 +1,116 @@
+"""How the strategy of a run went: where the model is cut, what each rank of a pipeline did, who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
+
+from engine.contract.events import Planned
+from engine.parallel.cut import stages
+from gui.cut import cut_format
+from gui.cut.diagram import CutDiagram
+from gui.run.strategy import rank_bars, schedule
+from gui.run.strategy.rank_bars import RankBars
+from gui.run.strategy.schedule import SchedulePicture
+from gui.sources.run_data import RunData
+from gui.titles import place_titles
+from gui.widgets.elided_label import ElidedLabel
+
+
+class StrategyView(QWidget):
+    """Three parts, each hidden while the run has nothing to say of it; hidden altogether where all are."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.cut = CutDiagram(read_only=True)
+        self.schedule = SchedulePicture()
+        self.ranks = RankBars()
+        self._shown: tuple[Planned, tuple[str, ...]] | None = None
+        self._parts = {
+            "cut": _Part(self.cut),
+            "schedule": _Part(self.schedule),
+            "ranks": _Part(self.ranks),
+        }
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 4, 0, 4)
+        layout.setSpacing(10)
+        for part in self._parts.values():
+            layout.addWidget(part)
+        layout.addStretch(1)
+        self.restart()
+
+    def restart(self) -> None:
+        """Another run is to be shown."""
+        self._shown = None
+        for part in self._parts.values():
+            part.tell("")
+        self.hide()
+
+    def headline(self, part: str) -> str:
+        """The sentence over "cut", "schedule" or "ranks"."""
+        return self._parts[part].headline.text()
+
+    def show_data(self, data: RunData, names: Mapping[str, str]) -> None:
+        """Shows what the run has said last; `names` are what its devices are called, by their ids."""
+        self._show_cut(data, names)
+        self._show_schedule(data, names)
+        self._show_ranks(data, names)
+        self.setVisible(any(not part.isHidden() for part in self._parts.values()))
+        # As high as what it shows: more room is for the curves and the log.
+        self.setMaximumHeight(max(1, self.sizeHint().height()))
+
+    def _show_cut(self, data: RunData, names: Mapping[str, str]) -> None:
+        plan = data.plan
+        if plan is None or plan.cut is None:
+            return
+        titles = place_titles(plan.cut.devices, names)
+        if self._shown is not None and self._shown[0] is plan and self._shown[1] == titles:
+            return
+        self._shown = plan, titles
+        try:
+            self.cut.show_cut(plan.cut, titles)
+        except ValueError:
+            return  # of a Footplate that cuts otherwise
+        count = len(plan.cut.stage_places)
+        balance = cut_format.balance_words(plan.cut, stages(plan.cut))
+        self._parts["cut"].tell(f"Cut into {count} stages. {balance}")
+
+    def _show_schedule(self, data: RunData, names: Mapping[str, str]) -> None:
+        if data.trace is None:
+            return
+        devices = _devices(data)[: len(data.trace.ranks)]
+        self.schedule.show_trace(data.trace, devices, place_titles(devices, names))
+        self._parts["schedule"].tell(f"{schedule.headline(data.trace)}, step {data.trace.step:,}")
+
+    def _show_ranks(self, data: RunData, names: Mapping[str, str]) -> None:
+        if data.rank_times is None:
+            return
+        devices = _devices(data)[: len(data.rank_times.ranks)]
+        titles = place_titles(devices, names)
+        self.ranks.show_times(data.rank_times, devices, titles)
+        self._parts["ranks"].tell(f"{rank_bars.headline(data.rank_times, titles)}, step {data.rank_times.step:,}")
+
+
+class _Part(QFrame):
+    """A sentence over a picture."""
+
+    def __init__(self, picture: QWidget) -> None:
+        super().__init__()
+        self.headline = ElidedLabel()  # a splitter does not know of texts that wrap
+        self.headline.setObjectName("heading")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(5)
+        layout.addWidget(self.headline)
+        layout.addWidget(picture)
+
+    def tell(self, text: str) -> None:
+        if self.headline.text() != text:
+            self.headline.setText(text)
+            self.headline.setToolTip(text)
+        self.setVisible(bool(text))
+
+
+def _devices(data: RunData) -> tuple[str, ...]:
+    return data.started.job.devices if data.started is not None else ()

@@ -1,0 +1,70 @@
+"""What is read of a run once it is chosen in the list: the job's changed fields and what lies on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.contract.job import FIELDS, changed_fields
+from engine.runs.folder import RunFolder
+from engine.runs.trash import Holding, holding
+from engine.system.format import size
+from gui.sources.checkpoints import Checkpoint, checkpoints_of
+from gui.titles import SCHEDULES, devices_words, model_title, strategy_title
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`changed` holds the fields of the job that differ from their defaults; None where the job cannot be read."""
+
+    run_id: str
+    changed: dict[str, Any] | None
+    checkpoints: tuple[Checkpoint, ...]
+    held: Holding
+
+
+def read_facts(folder: Path) -> Facts:
+    run = RunFolder(folder)
+    job = run.job()
+    return Facts(
+        run_id=run.run_id,
+        changed=changed_fields(job) if job is not None else None,
+        checkpoints=checkpoints_of(run),
+        held=holding(folder),
+    )
+
+
+Lines = list[tuple[str, str]]
+
+
+def job_lines(facts: Facts) -> Lines:
+    """What differs from the defaults, by the fields' labels."""
+    if facts.changed is None:
+        return [("job.toml", "cannot be read")]
+    return [(FIELDS[name].label, _value(name, value)) for name, value in facts.changed.items()]
+
+
+def disk_lines(facts: Facts) -> Lines:
+    """The whole folder, and that there is no checkpoint where there is none."""
+    none = [] if facts.checkpoints else [("Checkpoints", "none yet")]
+    return [*none, ("The whole folder", size(facts.held.bytes))]
+
+
+_TITLES: dict[str, Callable[[Any], str]] = {
+    "model": model_title,
+    "strategy": strategy_title,
+    "devices": devices_words,
+    "pipeline_schedule": SCHEDULES.__getitem__,
+}
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if name in _TITLES:
+        return _TITLES[name](value)
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"

@@ -1,0 +1,94 @@
+"""How devices are described, in the panel, on the Monitor page and to screen readers."""
+
+from __future__ import annotations
+
+import getpass
+from functools import lru_cache
+
+from engine.contract.devices import Cpu, Gpu, GpuProcess
+from engine.system.format import size
+from gui.format import celsius, clock, percent, size_of, watts
+from gui.titles import short_uuid
+
+
+def gpu_number_origin(gpu: Gpu) -> str:
+    """Whose number the title carries, and what the other one calls it."""
+    if gpu.cuda_index is None:
+        return f"NVML calls it {gpu.nvml_index}; CUDA does not list it"
+    if gpu.cuda_index == gpu.nvml_index:
+        return f"CUDA and NVML call it {gpu.cuda_index}"
+    return f"CUDA calls it {gpu.cuda_index}, NVML {gpu.nvml_index}"
+
+
+def short_identity(gpu: Gpu) -> str:
+    """ "GPU-1a2b3c4d…  CUDA 0 · NVML 2": what identifies the GPU, and what it is called in either order."""
+    cuda = "not in CUDA" if gpu.cuda_index is None else f"CUDA {gpu.cuda_index}"
+    return f"{short_uuid(gpu.uuid)}  {cuda} · NVML {gpu.nvml_index}"
+
+
+def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:
+    """Sorts GPUs as CUDA counts them; those that CUDA does not list come last, as NVML counts them, and the instances
+    of a GPU after it."""
+    instance = (-1, 0) if gpu.mig is None else (gpu.mig.gpu_instance, gpu.mig.compute_instance or 0)
+    return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index, *instance
+
+
+def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
+    """Who holds the GPU: "busy: root, 12.0 GiB", or "in use by you, …" where it is `me` alone; "" for nobody.
+
+    Processes of which nothing but the pid is known, as in a container, are counted.
+    """
+    if not processes:
+        return ""
+    nameless = [process for process in processes if not (process.user or process.name)]
+    others = f"{len(nameless)} processes" if len(nameless) > 1 else ""
+    held: dict[str, int | None] = {}
+    for process in processes:
+        who = process.user or process.name or others or f"process {process.pid}"
+        before = held.get(who, 0)
+        held[who] = None if before is None or process.memory_used_bytes is None else before + process.memory_used_bytes
+    if me is not None and set(held) == {me}:
+        return "in use by " + _holding("you", held[me])
+    return "busy: " + "; ".join(_holding("you" if who == me else who, held_bytes) for who, held_bytes in held.items())
+
+
+def _holding(who: str, held_bytes: int | None) -> str:
+    return who if held_bytes is None else f"{who}, {size(held_bytes)}"
+
+
+@lru_cache(maxsize=1)
+def own_user() -> str | None:
+    """The name of the user who runs this window, None where the system does not tell."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return None
+
+
+def lost(gpu: Gpu) -> str:
+    """ "lost since 14:02:31"."""
+    return "lost" if gpu.lost_since is None else f"lost since {clock(gpu.lost_since)}"
+
+
+def describe_gpu(gpu: Gpu) -> str:
+    """A sentence for screen readers."""
+    if gpu.lost:
+        return f"{gpu.name} {gpu.uuid}: {lost(gpu)}"
+    if gpu.asleep:
+        return f"{gpu.name} {gpu.uuid}: asleep, not woken"
+    parts = [
+        f"utilization {percent(gpu.utilization_percent)}" if gpu.utilization_percent is not None else "",
+        f"memory {size_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}" if gpu.memory_used_bytes is not None else "",
+        celsius(gpu.temperature_c) if gpu.temperature_c is not None else "",
+        watts(gpu.power_w) if gpu.power_w is not None else "",
+        busy(gpu.processes, own_user()),
+    ]
+    return f"{gpu.name} {gpu.uuid}, {gpu_number_origin(gpu)}: " + (", ".join(filter(None, parts)) or "nothing known")
+
+
+def describe_cpu(cpu: Cpu) -> str:
+    """A sentence for screen readers."""
+    return (
+        f"{cpu.name}, {len(cpu.core_load_percent)} cores: load {percent(cpu.load_percent)}, "
+        f"memory {size_of(cpu.memory_used_bytes, cpu.memory_total_bytes)}"
+    )

@@ -1,0 +1,163 @@
+"""What is on screen, as a table and as a picture."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from PySide6.QtCore import QBuffer, QIODevice, QObject
+from PySide6.QtGui import QPixmap
+
+from engine.system.csv_writer import CsvWriter
+from gui.sources.background import Background, in_background
+from gui.sources.columns import Floats
+from gui.sources.devices.history import DeviceHistory
+from gui.sources.devices.timeline import Values
+
+BREATHE_EVERY = 500
+"""Lines after which the writing thread lets the window have the interpreter."""
+
+
+class ExportError(Exception):
+    """Nothing was written; the text says why, in plain words."""
+
+
+class Table(Protocol):
+    """What can be written as CSV."""
+
+    def lines(self) -> Iterator[list[str]]: ...
+
+
+@dataclass(frozen=True)
+class _Series:
+    """One device's excerpt: times in seconds since the epoch, and a column for each quantity, copied."""
+
+    host: str
+    device: str
+    title: str
+    times: Floats
+    columns: tuple[Values, ...]
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A part of the history, copied, so that any thread may write it."""
+
+    quantities: tuple[str, ...]
+    series: tuple[_Series, ...]
+
+    def lines(self) -> Iterator[list[str]]:
+        """The header, then a line for each device and time. What is not known is empty."""
+        yield ["time", "time_s", "host", "device", "name", *self.quantities]
+        for series in self.series:
+            rows = zip(series.times.tolist(), *(column.tolist() for column in series.columns), strict=True)
+            for moment, *values in rows:
+                told = [written(value) for value in values]
+                yield [_iso(moment), f"{moment:.3f}", series.host, series.device, series.title, *told]
+
+
+def excerpt(history: DeviceHistory, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> Excerpt:
+    """What `history` holds of the devices `keys` from `low` to `high` (seconds since the epoch), at full rate.
+
+    Quantities, by their ids, that none of the devices tells are left out.
+    """
+    told = tuple(quantity for quantity in quantities if any(history.tells(key, quantity) for key in keys))
+    series = []
+    for key in keys:
+        times = history.times(key)
+        part = slice(int(np.searchsorted(times, low)), int(np.searchsorted(times, high, side="right")))
+        columns = tuple(history.values(key, quantity)[part].copy() for quantity in told)
+        host = history.host(key)
+        device = key.removeprefix(f"{host}/") if host else key
+        series.append(_Series(host, device, history.titles[key], times[part], columns))
+    return Excerpt(told, tuple(series))
+
+
+def export_csv(
+    path: Path,
+    history: DeviceHistory,
+    keys: Sequence[str],
+    quantities: Sequence[str],
+    *,
+    low: float,
+    high: float,
+    parent: QObject,
+    done: Callable[[Path], None],
+    failed: Callable[[str], None],
+) -> Background:
+    """Writes the `excerpt` of these arguments as CSV (RFC 4180, UTF-8, a header) on a thread of its own.
+
+    Then calls `done` with the path, or `failed` with why nothing was written, on the GUI thread, if `parent` still lives.
+    """
+    part = excerpt(history, keys, quantities, low, high)
+    return in_background(lambda: write_csv(path, part), parent, done, lambda error: failed(str(error)))
+
+
+def write_csv(path: Path, part: Table) -> Path:
+    """Writes `part` whole or not at all, and returns `path`. Raises ExportError."""
+    temporary = _beside(path)
+    try:
+        with temporary.open("w", encoding="utf-8", newline="") as stream:
+            writer = CsvWriter(stream)
+            for number, line in enumerate(part.lines()):
+                writer.row(line)
+                if number % BREATHE_EVERY == 0:
+                    time.sleep(0)
+            _settle(stream.fileno(), stream.flush)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise _failure(path, temporary, error) from error
+    return path
+
+
+def export_png(path: Path, grabbed: QPixmap) -> Path:
+    """Writes the picture of a widget, whole or not at all, and returns `path`. Raises ExportError."""
+    picture = QBuffer()
+    picture.open(QIODevice.OpenModeFlag.WriteOnly)
+    if not grabbed.save(picture, "PNG"):
+        raise ExportError(f"{path.name} was not written: there is nothing on screen to make a picture of.")
+    temporary = _beside(path)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(picture.data().data())
+            _settle(stream.fileno(), stream.flush)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise _failure(path, temporary, error) from error
+    return path
+
+
+def written(value: float) -> str:
+    """A number of the history as text: seven digits, which is what float32 holds; "" for NaN."""
+    if math.isnan(value):
+        return ""
+    return f"{value:.0f}" if value.is_integer() else f"{value:.7g}"
+
+
+def _iso(moment: float) -> str:
+    """ "2026-03-01T14:02:31.250Z"."""
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")
+
+
+def _settle(descriptor: int, flush: Callable[[], None]) -> None:
+    """Has what was written reach the disk: some file systems tell only then that they are full."""
+    flush()
+    os.fsync(descriptor)
+
+
+def _failure(path: Path, temporary: Path, error: OSError) -> ExportError:
+    with suppress(OSError):  # it may be what could not be made
+        temporary.unlink(missing_ok=True)
+    return ExportError(f"{path} was not written: {error.strerror or error}. Choose another place, or make room there.")

@@ -1,0 +1,107 @@
+"""The jobs of runs as guests in the form: to go on with, to train further, to fork. Read away from the window's thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from engine.contract.events import Verdict
+from engine.contract.job import Job
+from engine.runs.folder import RunFolder, RunSummary
+from engine.runs.resume import checkpoint_of
+from gui.format import lately
+from gui.sources.checkpoints import Checkpoint, checkpoints_of, to_fork_from
+from gui.sources.prefill import Prefill
+from gui.titles import changes_words, title
+
+MORE_EPOCHS = 5
+"""What a completed run is offered to be trained further."""
+
+_GREY = "What is grey stays as it is: else it would be another training."
+
+_MOST_NAME = 120
+"""Characters of a run's name at most, as in a job."""
+
+
+class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an error)
+    """The run can be neither gone on with nor forked; the text says why, in words for the user."""
+
+
+def to_go_on(summary: RunSummary) -> Prefill:
+    """The run's job, to go on with changed; with more epochs where it is completed. Raises NoGuest."""
+    run, job = _read(summary)
+    named = f"“{title(summary)}”"
+    checkpoint = checkpoint_of(run)
+    shown = msgspec.structs.replace(job, name=summary.name)
+    place = str(checkpoint) if checkpoint is not None else ""
+    begins = _from(run, checkpoint)
+    if summary.state == "completed":
+        anew = " The learning rate's schedule now spans all epochs." if job.schedule != "none" else ""
+        return Prefill(
+            said=f"Trains {named} further {begins}. {_GREY}{anew}",
+            job=shown,
+            run=run,
+            checkpoint=place,
+            action="Train further",
+            preset={"epochs": job.epochs + MORE_EPOCHS},
+            focus="epochs",
+        )
+    return Prefill(
+        said=f"Goes on with {named} {begins}. {_GREY}",
+        job=shown,
+        run=run,
+        checkpoint=place,
+        action="Resume",
+    )
+
+
+def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
+    """The job of a new run that begins with a checkpoint of this one; without one named, with its last. Raises NoGuest."""
+    run, job = _read(summary)
+    found = checkpoints_of(run)
+    chosen = to_fork_from(found) if checkpoint is None else next((c for c in found if c.path == checkpoint), None)
+    if chosen is None:
+        gone = f"its {checkpoint.name} is gone" if checkpoint is not None else "it has no checkpoint yet"
+        raise CannotPrefill(f"“{title(summary)}” cannot be forked: {gone}.")
+    changes: dict[str, str] = {"name": f"{summary.name[: _MOST_NAME - 5]} fork" if summary.name else ""}
+    of = f"“{title(summary)}”"
+    written = ", ".join(filter(None, (chosen.name, chosen.place)))
+    if chosen.weights_alone:
+        changes |= {"resume_from": "", "weights_file": str(chosen.path)}
+        said = f"A new run that begins with the best weights of {of} ({written}): with these alone, at its first epoch."
+    else:
+        changes |= {"resume_from": str(chosen.path)}
+        said = f"A new run that goes on from a checkpoint of {of} ({written}), beside it."
+    fork = Prefill(said=said, job=msgspec.structs.replace(job, **changes))
+    over = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.epochs)
+    if over and not chosen.weights_alone:  # else there would be nothing left to train
+        return replace(fork, preset={"epochs": job.epochs + MORE_EPOCHS}, focus="epochs")
+    return fork
+
+
+def to_follow(summary: RunSummary, verdict: Verdict) -> Prefill:
+    """The run's job as its verdict wants it: to be trained further where it still gets better, else as a new run. Raises
+    NoGuest."""
+    if verdict.code == "falling":
+        return replace(to_go_on(summary), preset=dict(verdict.changes))
+    said = f"A new run like “{title(summary)}”, but with {changes_words(verdict.changes)}."
+    return Prefill(said=said, job=_read(summary)[1], preset=dict(verdict.changes), focus=next(iter(verdict.changes)))
+
+
+def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
+    run = RunFolder(summary.folder)
+    job = run.job()
+    if job is None:
+        raise CannotPrefill(f"The job of “{title(summary)}” cannot be read: look at {run.job_file}.")
+    return run, job
+
+
+def _from(run: RunFolder, path: Path | None) -> str:
+    """ "from epoch 3, step 345 (last.pt, 14:05)", "from /runs/other/last.pt", or "from its start"."""
+    known: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
+    if known is not None:
+        of = f"{known.name}, {lately(known.written)}"
+        return f"from {known.place} ({of})" if known.place else f"from a checkpoint ({of})"
+    return f"from {path}" if path is not None else "from its start, since it has no checkpoint"

@@ -1,0 +1,232 @@
+"""A run's state in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.contract.events import fetch_left_s
+from engine.runs.folder import State
+from engine.system.format import counted, size
+from gui.sources.run_data import Asked, RunData, attempt_words
+from gui.titles import short_measure
+
+StatusWord = Literal[
+    "Idle", "Checking", "Starting", "Fetching", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",
+    "Stopped", "Failed", "Unsaved", "Interrupted",
+]  # fmt: skip
+
+_ENDED: dict[State, StatusWord] = {
+    "completed": "Completed",
+    "paused": "Paused",
+    "stopped": "Stopped",
+    "failed": "Failed",
+    "unsaved": "Unsaved",
+    "interrupted": "Interrupted",
+}
+_NO_PAUSE: dict[StatusWord, str] = {
+    "Idle": "Nothing is running",
+    "Checking": "Nothing is running",
+    "Fetching": "It holds no device yet; Stop ends it",
+    "Waiting": "A run that waits holds no device to give back; Stop takes it out of the line",
+    "Pausing": "It pauses after the step in hand",
+    "Stopping": "It is about to end",
+    "Completed": "It is complete",
+}
+_NO_STOP: dict[StatusWord, str] = {
+    "Idle": "Nothing is running",
+    "Checking": "Nothing is running",
+    "Stopping": "It is about to end",
+}
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """`text` begins with `word`. `fraction` is 0 to 1; what is not known is None.
+
+    `devices_free` is true once the workers are gone, false while they may hold devices, None where no run is open.
+    """
+
+    word: StatusWord = "Idle"
+    text: str = "Idle"
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    steps: int | None = None
+    fraction: float | None = None
+    seconds_left: float | None = None
+    images_per_second: float | None = None
+    devices_free: bool | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether a run is going on."""
+        return self.word not in ("Idle", "Checking", *_ENDED.values())
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it has ended before its time, so that it can be gone on with as it is."""
+        return self.word in _ENDED.values() and self.word != "Completed"
+
+    @property
+    def why_no_pause(self) -> str:
+        """What keeps it from being paused, "" where nothing does."""
+        return _NO_PAUSE.get(self.word, "It has ended" if not self.active else "")
+
+    @property
+    def why_no_stop(self) -> str:
+        """The same of stopping it."""
+        return _NO_STOP.get(self.word, "It has ended" if not self.active else "")
+
+
+def status_of(
+    data: RunData,
+    state: State,
+    asked: Asked = "",
+    in_line: str = "in line for its devices",
+    interrupted: str = "the run's process ended without a word",
+) -> RunStatus:
+    """What to say of a run in `state` that has said `data`. `asked` is what it has been asked to do and need not have
+    answered yet; in words, `in_line` is what it waits for and `interrupted` why it was."""
+    word = _word(data, state, asked)
+    step = data.step or None
+    total = data.plan.epochs * data.plan.steps_per_epoch if data.plan is not None else None
+    fraction = min(1.0, step / total) if step is not None and total else None
+    if word == "Completed":
+        fraction = 1.0
+    elif word == "Fetching":
+        fraction = _fetched(data)
+    epochs = data.plan.epochs if data.plan is not None else None
+    if epochs is None and data.started is not None:
+        epochs = data.started.job.epochs
+    told = len(data.steps.step) > data.fresh_from
+    speed = data.steps.images_per_second.last if told and word in ("Running", "Pausing", "Stopping") else None
+    return RunStatus(
+        word=word,
+        text=_text(word, data, step, epochs, interrupted if word == "Interrupted" else in_line),
+        epoch=data.epoch or None,
+        epochs=epochs,
+        step=step,
+        steps=total,
+        fraction=fraction,
+        seconds_left=_seconds_left(data, step, total) if word == "Running" else fetch_left_s(data.fetching),
+        images_per_second=speed,
+        devices_free=data.devices_free is not None or word in ("Waiting", *_ENDED.values()),
+    )
+
+
+def _word(data: RunData, state: State, asked: Asked) -> StatusWord:
+    if state in _ENDED:
+        return _ENDED[state]
+    word: StatusWord = "Running"
+    over = data.finished is not None  # what it has said is of the execution before
+    if asked == "stop" or (not over and (data.asked == "stop" or data.phase == "stopping" or data.failure is not None)):
+        word = "Stopping"
+    elif asked == "pause" or (not over and (data.asked == "pause" or data.phase == "pausing")):
+        word = "Pausing"
+    elif over or state == "starting":
+        word = "Starting"
+    elif data.restarting is not None:
+        word = "Restarting"
+    elif data.waiting is not None:
+        word = "Waiting"
+    elif data.phase == "fetching":
+        word = "Fetching"
+    elif data.phase in (None, "starting") and not data.epoch:
+        word = "Starting"
+    return word
+
+
+def _text(word: StatusWord, data: RunData, step: int | None, epochs: int | None, why: str) -> str:
+    after = f"after {counted(step, 'step')}" if step is not None else "before the first step"
+    texts = {
+        "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best(data),
+        "Paused": f"Paused {after} · {_free(data)}",
+        "Stopped": f"Stopped {after} · {_free(data)}",
+        "Failed": f"Failed: {cause_of(data)}",
+        "Unsaved": f"Unsaved: {cause_of(data)}",
+        "Pausing": f"Pausing {after} · waiting for the workers to save and end",
+        "Stopping": (
+            f"Stopping {after} · waiting for the workers to end"
+            if data.failure is None
+            else f"Stopping: {cause_of(data)}"
+        ),
+        "Restarting": _restarting(data),
+        "Interrupted": f"Interrupted {after}: {why}",
+        "Waiting": f"Waiting · {why}",
+        "Fetching": f"Fetching · {_fetching(data)}",
+        "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
+    }
+    return texts.get(word) or _running(data, epochs)
+
+
+def _fetched(data: RunData) -> float | None:
+    """The share of the weights that has arrived."""
+    latest = data.fetching[-1] if data.fetching else None
+    return latest.done_bytes / latest.total_bytes if latest is not None and latest.total_bytes else None
+
+
+def _fetching(data: RunData) -> str:
+    """ "the pretrained weights timm/resnet50.a1_in1k from huggingface.co, 12.0 MiB of 97.8 MiB"."""
+    if not data.fetching:
+        return data.phase_detail
+    latest = data.fetching[-1]
+    total = f" of {size(latest.total_bytes)}" if latest.total_bytes else ""
+    return f"{data.phase_detail}, {size(latest.done_bytes)}{total}"
+
+
+def _restarting(data: RunData) -> str:
+    event = data.restarting
+    return f"Restarting · {attempt_words(event)}, after: {first_sentence(event.cause)}" if event is not None else ""
+
+
+def _running(data: RunData, epochs: int | None) -> str:
+    doing = {
+        "preparing": "preparing the data and the model",
+        "validating": "validating",
+        "saving": "trying again to save the last state" if data.unsaved else "saving a checkpoint",
+    }.get(data.phase or "")
+    if data.epoch and epochs:
+        place = f"epoch {data.epoch} of {epochs}"
+        return f"Running · {place}, {doing}" if doing else f"Running · {place}"
+    return f"Running · {data.phase_detail or doing or 'waiting for the first step'}"
+
+
+def cause_of(data: RunData) -> str:
+    """Why the run failed, in one line."""
+    # The supervisor weighs what all ranks said; until it has, the first to fail is taken at its word.
+    if data.finished is not None and data.finished.cause:
+        return data.finished.cause
+    if data.failure is not None:
+        return data.failure.cause
+    return "no cause was given; see the log"
+
+
+def first_sentence(text: str) -> str:
+    """What goes before the details, without its full stop."""
+    return text.split(". ", 1)[0].rstrip(".")
+
+
+def _free(data: RunData) -> str:
+    if data.devices_free is not None and not data.devices_free.verified:
+        return "the workers are gone"
+    return "devices are free"
+
+
+def _best(data: RunData) -> str:
+    best = data.finished.best if data.finished is not None else {}
+    task = data.started.job.task if data.started is not None else ""
+    first = next(iter(best), "")
+    return f" · best {short_measure(task, first, best[first])}" if first else ""
+
+
+def _seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:
+    """From how long steps took since the workers were last started, validations and checkpoints included; the first is
+    left out, since it carries the warming up."""
+    times = data.steps.seconds.values[data.fresh_from :]
+    if step is None or not total or len(times) < 2:
+        return None
+    first = data.steps.step.values[data.fresh_from]
+    if step <= first:
+        return None
+    return float((times[-1] - times[0]) / (step - first) * (total - step))

@@ -1,0 +1,1 @@
+"""Colours, fonts, fills and icons, light and dark."""

@@ -1,0 +1,98 @@
+"""Fills that tell devices and kinds of work apart without colour alone."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QBrush, QColor
+
+from engine.contract.devices import is_gpu
+from engine.contract.events import Part
+from gui.style import theme
+
+LIGHT_SHARE = 0.38
+"""How much of the device's colour is in a light fill."""
+
+_HATCHES = (
+    Qt.BrushStyle.NoBrush,
+    Qt.BrushStyle.BDiagPattern,
+    Qt.BrushStyle.Dense6Pattern,
+    Qt.BrushStyle.FDiagPattern,
+    Qt.BrushStyle.VerPattern,
+    Qt.BrushStyle.DiagCrossPattern,
+    Qt.BrushStyle.HorPattern,
+    Qt.BrushStyle.CrossPattern,
+)
+
+_PARTS = {
+    "data": Qt.BrushStyle.BDiagPattern,
+    "transfer": Qt.BrushStyle.Dense5Pattern,
+    "augment": Qt.BrushStyle.VerPattern,
+    "forward": Qt.BrushStyle.NoBrush,
+    "backward": Qt.BrushStyle.NoBrush,
+    "communication": Qt.BrushStyle.DiagCrossPattern,
+    "optimizer": Qt.BrushStyle.HorPattern,
+    "logging": Qt.BrushStyle.FDiagPattern,
+    "other": Qt.BrushStyle.Dense7Pattern,
+}
+"""The patterns of the parts of a step; those without one differ in lightness."""
+
+
+def blend(front: str, back: str, share: float) -> QColor:
+    """`share` of `front` over `back`."""
+    a, b = QColor(front), QColor(back)
+    parts = ((a.red(), b.red()), (a.green(), b.green()), (a.blue(), b.blue()))
+    return QColor(*(round(share * over + (1 - share) * under) for over, under in parts))
+
+
+def light(color: str) -> QColor:
+    """`color` as a fill on which the scheme's text can be read."""
+    return blend(color, theme.colors().panel, LIGHT_SHARE)
+
+
+def text_on(fill: QColor) -> QColor:
+    """Black or white, whichever stands out more against `fill` (the contrast of WCAG 2)."""
+    luminance = _luminance(fill)
+    return QColor("#000000" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "#ffffff")
+
+
+def contrast(first: QColor, second: QColor) -> float:
+    """The contrast of two colours after WCAG 2, from 1 to 21."""
+    bright, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def hatch(place: int, device: str) -> QBrush:
+    """A pattern over its colour for the CPU worker at `place`; none for a GPU, which has a colour of its own."""
+    style = Qt.BrushStyle.NoBrush if is_gpu(device) else _HATCHES[place % len(_HATCHES)]
+    return QBrush(QColor(theme.colors().panel), style)
+
+
+def part_fill(part: Part) -> tuple[QColor, QBrush]:
+    """The ground of a part of a step, and the pattern over it.
+
+    What is waited for is the warning's colour, what the model computes the accent's: the forward pass light, the
+    backward pass full.
+    """
+    scheme = theme.colors()
+    colors = {
+        "data": scheme.warning,
+        "transfer": scheme.warning,
+        "communication": scheme.error,
+        "augment": scheme.ok,
+        "optimizer": scheme.ok,
+        "logging": scheme.muted,
+        "other": scheme.muted,
+    }
+    style = _PARTS[part]
+    if part == "forward":
+        return light(scheme.accent), QBrush(style)
+    if part == "backward":
+        return QColor(scheme.accent), QBrush(style)
+    return blend(colors[part], scheme.panel, 0.3), QBrush(blend(colors[part], scheme.panel, 0.85), style)
+
+
+def _luminance(color: QColor) -> float:
+    def linear(channel: float) -> float:
+        return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
+
+    return float(0.2126 * linear(color.redF()) + 0.7152 * linear(color.greenF()) + 0.0722 * linear(color.blueF()))

@@ -1,0 +1,327 @@
+"""Colours, fonts and the style sheet: one accent, one colour per device, light and dark with the desktop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
+from PySide6.QtWidgets import QApplication, QLabel
+
+from engine.contract.devices import CPU
+
+
+@dataclass(frozen=True)
+class Colors:
+    """The colours of one scheme, as hex strings. Texts keep a contrast of 4.5 to 1 or more on `panel`."""
+
+    window: str
+    panel: str
+    raised: str
+    border: str
+    grid: str
+    text: str
+    muted: str
+    accent: str
+    accent_text: str
+    ok: str
+    warning: str
+    error: str
+
+
+LIGHT = Colors(
+    window="#eceff3",
+    panel="#ffffff",
+    raised="#f4f6f9",
+    border="#cdd4de",
+    grid="#e2e7ee",
+    text="#1b222d",
+    muted="#5a6678",
+    accent="#1f5fd0",
+    accent_text="#ffffff",
+    ok="#1a7a45",
+    warning="#8f5a00",
+    error="#c0262d",
+)
+DARK = Colors(
+    window="#12161c",
+    panel="#1a2029",
+    raised="#242c38",
+    border="#364152",
+    grid="#2a3340",
+    text="#e6eaf0",
+    muted="#9aa7b8",
+    accent="#6ea4ff",
+    accent_text="#0c1422",
+    ok="#57c98a",
+    warning="#f0b44c",
+    error="#ff7b7b",
+)
+
+# Okabe and Ito (2008), which the usual colour blindnesses tell apart, darkened or lightened until each
+# stands out against the panel of its scheme. Black and yellow are left out: one is the text, one the warning.
+# The CPU, of which there is one, has a grey of its own.
+_DEVICES_LIGHT = ("#0072b2", "#d55e00", "#008f6b", "#b3568f", "#2f93c8", "#a86f00", "#6a51a3", "#6b7a00")
+_DEVICES_DARK = ("#4da3e0", "#ff8a3c", "#2fc79b", "#e08fbd", "#8fd0f5", "#e5b24a", "#b09ce6", "#c3cf4e")
+_CPU_LIGHT, _CPU_DARK = "#4d5666", "#a9b4c4"
+
+
+class Notifier(QObject):
+    """Tells of a change between light and dark.
+
+    Signals: changed() - after the palette and the style sheet have been set anew.
+    """
+
+    changed = Signal()
+
+
+notifier = Notifier()
+_order: dict[str, int] = {}
+
+
+def is_dark() -> bool:
+    """Whether the desktop asks for a dark scheme. Without an application: no."""
+    app = QGuiApplication.instance()
+    if not isinstance(app, QGuiApplication):
+        return False
+    scheme = app.styleHints().colorScheme()
+    return _first_palette_is_dark() if scheme == Qt.ColorScheme.Unknown else scheme == Qt.ColorScheme.Dark
+
+
+@lru_cache(maxsize=1)
+def _first_palette_is_dark() -> bool:
+    """For desktops that do not name their scheme: whether they gave the program a dark palette to begin with."""
+    given = QGuiApplication.palette()
+    return given.window().color().lightness() < given.windowText().color().lightness()
+
+
+def colors() -> Colors:
+    """The colours of the present scheme."""
+    return DARK if is_dark() else LIGHT
+
+
+def register_devices(keys: Iterable[str]) -> None:
+    """Gives devices their colours in the order of `keys`; those that have one keep it."""
+    for key in keys:
+        _order.setdefault(key, len(_order))
+
+
+def device_color(key: str) -> str:
+    """The colour of a device (a GPU's UUID, "cpu", or either after "host/"), the same in every graph of this window."""
+    if key.rpartition("/")[2] == CPU:
+        return _CPU_DARK if is_dark() else _CPU_LIGHT
+    register_devices([key])
+    return series_color(_order[key])
+
+
+def device_is_dashed(key: str) -> bool:
+    """Whether a device's lines are dashed, since its colour was given to another before it: from the ninth GPU on,
+    and for the processors of other hosts."""
+    if key.rpartition("/")[2] == CPU:
+        return key != CPU
+    register_devices([key])
+    return series_is_dashed(_order[key])
+
+
+def series_color(place: int) -> str:
+    """The colour of the line at `place`, from 0, of several; the ninth has the first one's again, and is dashed."""
+    wheel = _DEVICES_DARK if is_dark() else _DEVICES_LIGHT
+    return wheel[place % len(wheel)]
+
+
+def series_is_dashed(place: int) -> bool:
+    """Whether the line at `place` is dashed, since its colour is another's."""
+    return place // len(_DEVICES_LIGHT) % 2 == 1
+
+
+def tabular(font: QFont) -> QFont:
+    """`font` with figures of equal width, so that changing numbers do not jump."""
+    copy = QFont(font)
+    copy.setFeature(QFont.Tag("tnum"), 1)
+    return copy
+
+
+def set_kind(label: QLabel, kind: str) -> None:
+    """Colours a label as the style sheet does by that name: "muted", "warning", …; "" for plain text."""
+    if label.objectName() != kind:
+        label.setObjectName(kind)
+        label.style().polish(label)
+
+
+def apply(app: QApplication) -> None:
+    """Sets style, font, palette and style sheet, and follows the desktop from then on."""
+    app.setStyle("Fusion")
+    app.setFont(tabular(app.font()))
+    _paint(app)
+    app.styleHints().colorSchemeChanged.connect(lambda _scheme: _repaint(app))
+
+
+def _repaint(app: QApplication) -> None:
+    _paint(app)
+    notifier.changed.emit()
+
+
+def _paint(app: QApplication) -> None:
+    app.setPalette(palette(colors()))
+    app.setStyleSheet(style_sheet(colors()))
+
+
+def palette(scheme: Colors) -> QPalette:
+    """Qt's palette in the colours of `scheme`."""
+    result = QPalette()
+    role = QPalette.ColorRole
+    for where, color in (
+        (role.Window, scheme.window),
+        (role.WindowText, scheme.text),
+        (role.Base, scheme.panel),
+        (role.AlternateBase, scheme.raised),
+        (role.Text, scheme.text),
+        (role.Button, scheme.raised),
+        (role.ButtonText, scheme.text),
+        (role.BrightText, scheme.error),
+        (role.ToolTipBase, scheme.raised),
+        (role.ToolTipText, scheme.text),
+        (role.PlaceholderText, scheme.muted),
+        (role.Highlight, scheme.accent),
+        (role.HighlightedText, scheme.accent_text),
+        (role.Link, scheme.accent),
+        (role.Light, scheme.raised),
+        (role.Midlight, scheme.raised),
+        (role.Mid, scheme.border),
+        (role.Dark, scheme.border),
+        (role.Shadow, scheme.border),
+        (role.Accent, scheme.accent),
+    ):
+        result.setColor(where, QColor(color))
+    for where in (role.WindowText, role.Text, role.ButtonText):
+        result.setColor(QPalette.ColorGroup.Disabled, where, QColor(scheme.muted))
+    return result
+
+
+def style_sheet(scheme: Colors) -> str:
+    """The application's style sheet in the colours of `scheme`."""
+    icons = Path(str(files("resources"))).as_posix() + "/icons"
+    return Template(_STYLE).substitute(
+        asdict(scheme), icons=icons, check="check-dark" if scheme is DARK else "check-light"
+    )
+
+
+# Names come from anywhere, and Qt takes what looks like HTML for it: an <img> of a FIFO would stop the window for good. So
+# labels and tool tips, Qt's own ones too, draw plain text, which is set before their text is first laid out.
+_STYLE = """
+QLabel, QToolTip { qproperty-textFormat: PlainText; }
+RichLabel { qproperty-textFormat: RichText; }
+QWidget { color: $text; }
+QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
+QMainWindow, QWidget#window { background: $window; }
+QFrame#panel, QWidget#panel, QScrollArea#panel, QScrollArea#panel > QWidget > QWidget { background: $panel; }
+QFrame#card { background: $raised; border: 1px solid $border; border-radius: 6px; }
+QFrame#card QLabel { background: transparent; }
+QLabel#muted { color: $muted; }
+QLabel#heading { font-weight: 600; }
+QLabel#error { color: $error; }
+QLabel#warning { color: $warning; }
+QLabel#ok { color: $ok; }
+QSplitter::handle { background: $window; }
+QSplitter::handle:hover { background: $accent; }
+QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox, QPlainTextEdit {
+    background: $panel; border: 1px solid $border; border-radius: 5px; padding: 4px 7px; min-height: 20px;
+    selection-background-color: $accent; selection-color: $accent_text;
+}
+QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus, QPlainTextEdit:focus {
+    border: 2px solid $accent; padding: 3px 6px;
+}
+QLineEdit { padding: 4px 5px; }
+QLineEdit:focus { padding: 3px 4px; }
+QLineEdit[severity="error"], QComboBox[severity="error"], QSpinBox[severity="error"] { border-color: $error; }
+QLineEdit[severity="warning"], QComboBox[severity="warning"], QSpinBox[severity="warning"] { border-color: $warning; }
+QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled { color: $muted; background: $raised; }
+QLineEdit:read-only { background: $raised; }
+QComboBox::drop-down { border: none; width: 22px; }
+QComboBox::down-arrow { image: url($icons/arrow-down.svg); width: 12px; height: 12px; }
+QSpinBox, QDoubleSpinBox { padding: 2px 18px 3px 0; }
+QSpinBox:focus, QDoubleSpinBox:focus { padding: 1px 17px 2px 0; }
+QSpinBox::up-button, QDoubleSpinBox::up-button {
+    subcontrol-origin: border; subcontrol-position: top right; border: none; background: transparent; width: 18px;
+}
+QSpinBox::down-button, QDoubleSpinBox::down-button {
+    subcontrol-origin: border; subcontrol-position: bottom right; border: none; background: transparent; width: 18px;
+}
+QSpinBox::up-arrow, QDoubleSpinBox::up-arrow { image: url($icons/arrow-up.svg); width: 10px; height: 10px; }
+QSpinBox::down-arrow, QDoubleSpinBox::down-arrow { image: url($icons/arrow-down.svg); width: 10px; height: 10px; }
+QTabBar { background: transparent; }
+QTabBar::tab {
+    background: transparent; border: 2px solid transparent; border-bottom: 2px solid transparent;
+    color: $muted; font-weight: 600; padding: 7px 14px; margin: 0;
+}
+QTabBar::tab:hover { color: $text; }
+QTabBar::tab:selected { color: $text; border-bottom: 2px solid $accent; }
+QTabBar::tab:selected:focus { border: 2px solid $accent; border-radius: 4px; }
+QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: none; }
+QPushButton, QToolButton {
+    background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: 20px;
+}
+QToolButton { padding: 3px 7px; }
+QPushButton:hover, QToolButton:hover { border-color: $accent; }
+QPushButton:pressed, QToolButton:pressed { background: $border; }
+QPushButton:focus, QToolButton:focus { border: 2px solid $accent; padding: 4px 11px; }
+QToolButton:focus { padding: 2px 6px; }
+QPushButton:disabled, QToolButton:disabled { color: $muted; background: $panel; }
+QPushButton#primary {
+    background: $accent; color: $accent_text; border: 2px solid $accent; font-weight: 600; padding: 7px 14px;
+}
+QPushButton#primary:focus { border: 2px solid $text; }
+QPushButton#primary:disabled { background: $raised; color: $muted; border: 2px solid $border; }
+QToolButton#flat, QToolButton#fold { background: transparent; border: 2px solid transparent; padding: 2px 4px; }
+QToolButton#fold { font-weight: 600; text-align: left; padding: 3px 0; margin: 0; }
+QToolButton#flat:hover, QToolButton#fold:hover { background: $raised; }
+QToolButton#flat:focus { border: 2px solid $accent; padding: 2px 4px; }
+QToolButton#fold:focus { border: 2px solid $accent; padding: 3px 0; }
+QToolButton#flat:checked { color: $text; }
+QToolButton:checked { border-color: $accent; color: $accent; }
+QToolButton::menu-indicator { image: none; }
+QCheckBox, QRadioButton { spacing: 6px; border: 2px solid transparent; border-radius: 4px; }
+QCheckBox:focus, QRadioButton:focus { border-color: $accent; }
+QCheckBox::indicator {
+    width: 14px; height: 14px; border: 1px solid $muted; border-radius: 3px; background: $panel;
+}
+QCheckBox::indicator:hover { border-color: $accent; }
+QCheckBox::indicator:checked {
+    background: $accent; border-color: $accent; image: url($icons/$check.svg);
+}
+QCheckBox::indicator:disabled { border-color: $border; background: $raised; }
+QSlider { border: 2px solid transparent; border-radius: 4px; }
+QSlider:focus { border-color: $accent; }
+QProgressBar { background: $raised; border: 1px solid $border; border-radius: 4px; text-align: center; }
+QProgressBar::chunk { background: $accent; border-radius: 3px; }
+QScrollArea { border: none; background: transparent; }
+QHeaderView::section {
+    background: $raised; color: $muted; border: none; border-bottom: 1px solid $border; padding: 5px 8px;
+}
+QHeaderView::up-arrow, QHeaderView::down-arrow {
+    subcontrol-position: top center; subcontrol-origin: padding; width: 9px; height: 9px;
+}
+QHeaderView::up-arrow { image: url($icons/arrow-up.svg); }
+QHeaderView::down-arrow { image: url($icons/arrow-down.svg); }
+QTableView, QTreeView, QListView {
+    background: $panel; alternate-background-color: $raised; border: 1px solid $border; outline: none;
+    gridline-color: $grid; selection-background-color: $accent; selection-color: $accent_text;
+}
+QTableView:focus, QTreeView:focus, QListView:focus { border: 2px solid $accent; }
+QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px; }
+QMenu { background: $panel; border: 1px solid $border; }
+QMenu::item { padding: 5px 22px; }
+QMenu::item:selected { background: $accent; color: $accent_text; }
+QScrollBar:vertical { background: transparent; width: 10px; margin: 0; }
+QScrollBar:horizontal { background: transparent; height: 10px; margin: 0; }
+QScrollBar::handle { background: $border; border-radius: 4px; min-height: 24px; min-width: 24px; }
+QScrollBar::handle:hover { background: $muted; }
+QScrollBar::add-line, QScrollBar::sub-line, QScrollBar::add-page, QScrollBar::sub-page {
+    background: transparent; width: 0; height: 0;
+}
+"""

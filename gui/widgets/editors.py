@@ -1,0 +1,259 @@
+"""One editor per kind of field. Each has `control` (what takes the focus and bears the name), `value`,
+`set_value`, and the signal `edited`, sent whenever the user or the program changes the value."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+from PySide6.QtCore import QLocale, QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QWheelEvent
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QCompleter,
+    QHBoxLayout,
+    QLineEdit,
+    QSpinBox,
+    QStyle,
+    QStyleOptionComboBox,
+    QToolButton,
+    QWidget,
+)
+
+from engine.contract.job import Field
+from gui.widgets import file_dialogs
+
+SCROLL_BAR_WIDTH = 12
+
+
+class Editor(QWidget):
+    """What all editors have in common.
+
+    Signals: edited() - the value may have changed.
+    """
+
+    edited = Signal()
+
+    def __init__(self, control: QWidget) -> None:
+        super().__init__()
+        self.control = control
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(4)
+        layout.addWidget(control, 1)
+        self.setFocusProxy(control)
+
+    def value(self) -> Any:
+        """The value as it would stand in a `job.toml`; what cannot be read comes as its text."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        raise NotImplementedError
+
+
+class _SpinBox(QSpinBox):
+    """A spin box that the wheel changes only once it has the focus, so that scrolling past it is safe."""
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        if self.hasFocus():
+            super().wheelEvent(event)
+        else:
+            event.ignore()
+
+
+class _ComboBox(QComboBox):
+    """A drop-down list that the wheel changes only once it has the focus. A title that is too long ends with an ellipsis, which
+    a style sheet would cut off."""
+
+    def initStyleOption(self, option: QStyleOptionComboBox) -> None:
+        super().initStyleOption(option)
+        if not self.isVisible():
+            return
+        field = self.style().subControlRect(
+            QStyle.ComplexControl.CC_ComboBox, option, QStyle.SubControl.SC_ComboBoxEditField, self
+        )
+        elide = Qt.TextElideMode.ElideRight
+        option.currentText = option.fontMetrics.elidedText(option.currentText, elide, field.width())
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        if self.hasFocus():
+            super().wheelEvent(event)
+        else:
+            event.ignore()
+
+
+class TextEditor(Editor):
+    """A line of text, completed from `known` where there is such."""
+
+    def __init__(self, placeholder: str = "", known: Sequence[str] = ()) -> None:
+        self.line = QLineEdit()
+        self.line.setPlaceholderText(placeholder)
+        self.line.setMinimumWidth(56)
+        self.line.setAcceptDrops(False)  # a dropped folder belongs to the window
+        super().__init__(self.line)
+        if known:
+            completer = QCompleter(list(known), self)
+            completer.setFilterMode(Qt.MatchFlag.MatchContains)
+            completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
+            self.line.setCompleter(completer)
+        self.line.textChanged.connect(lambda _text: self.edited.emit())
+
+    def value(self) -> str:
+        return self.line.text().strip()
+
+    def set_value(self, value: Any) -> None:
+        self.line.setText(str(value))
+
+
+class ListEditor(TextEditor):
+    """Texts, or whole numbers, with commas between them."""
+
+    def __init__(self, kind: type[str] | type[int]) -> None:
+        super().__init__("none")
+        self._kind = kind
+
+    def value(self) -> Any:
+        parts = [part.strip() for part in self.line.text().split(",") if part.strip()]
+        try:
+            return tuple(map(self._kind, parts))
+        except ValueError:
+            return self.line.text().strip()
+
+    def set_value(self, value: Any) -> None:
+        self.line.setText(", ".join(map(str, value)))
+
+
+class PathEditor(TextEditor):
+    """A path, typed or browsed for."""
+
+    def __init__(self, what: str, folder: bool, placeholder: str = "") -> None:
+        super().__init__(placeholder)
+        self._folder = folder
+        self._what = what
+        self.browse = QToolButton()
+        self.browse.setText("…")
+        self.browse.setAccessibleName(f"Browse for {what}")
+        self.browse.setToolTip(f"Browse for {what}")
+        self.browse.clicked.connect(self.open_browser)
+        layout = self.layout()
+        assert layout is not None
+        layout.addWidget(self.browse)
+
+    def open_browser(self) -> None:
+        """Opens a file dialog that leaves the rest of the window usable."""
+        file_dialogs.choose(self, f"Choose {self._what}", self.value(), self._folder, self.set_value)
+
+
+class IntEditor(Editor):
+    """A whole number within the field's limits; where the field may be empty, one step below the least."""
+
+    def __init__(self, field: Field, empty: str = "automatic") -> None:
+        self.spin = _SpinBox()
+        super().__init__(self.spin)
+        self._optional = field.optional
+        least = int(field.minimum if field.minimum is not None else -(2**31))
+        self._empty = least - 1
+        self.spin.setLocale(QLocale.c())
+        self.spin.setRange(self._empty if field.optional else least, int(field.maximum or 2**31 - 1))
+        self.spin.setMinimumWidth(56)
+        # A style sheet's left padding has no effect on a spin box's text.
+        self.spin.lineEdit().setTextMargins(6, 0, 0, 0)
+        self.spin.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        if field.optional:
+            self.spin.setSpecialValueText(empty)
+        self.spin.valueChanged.connect(lambda _value: self.edited.emit())
+
+    def value(self) -> int | None:
+        number = self.spin.value()
+        return None if self._optional and number == self._empty else number
+
+    def set_value(self, value: Any) -> None:
+        self.spin.setValue(self._empty if value is None else int(value))
+
+
+class FloatEditor(TextEditor):
+    """A number in any spelling that Python reads, such as 0.001 or 1e-3; where the field may be empty, None."""
+
+    def __init__(self, optional: bool = False, empty: str = "") -> None:
+        super().__init__(empty)
+        self._optional = optional
+
+    def value(self) -> Any:
+        text = super().value()
+        if self._optional and not text:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    def set_value(self, value: Any) -> None:
+        written = f"{value:.10g}" if isinstance(value, float | int) else str(value)
+        self.line.setText("" if value is None else written)
+
+
+class BoolEditor(Editor):
+    def __init__(self) -> None:
+        self.box = QCheckBox()
+        super().__init__(self.box)
+        self.box.toggled.connect(lambda _on: self.edited.emit())
+
+    def value(self) -> bool:
+        return self.box.isChecked()
+
+    def set_value(self, value: Any) -> None:
+        self.box.setChecked(bool(value))
+
+
+class ChoiceEditor(Editor):
+    """One of a list of (value, title, help). A value that is not in the list is shown as it is."""
+
+    def __init__(self, choices: list[tuple[str, str, str]]) -> None:
+        self.box = _ComboBox()
+        self.box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.box.setMinimumContentsLength(8)
+        super().__init__(self.box)
+        self.titles: dict[str, str] = {}
+        self.set_choices(choices)
+        self.box.currentIndexChanged.connect(lambda _index: self.edited.emit())
+
+    def set_choices(self, choices: list[tuple[str, str, str]]) -> None:
+        """Offers these instead; the value stays, be it among them or not."""
+        chosen = self.box.currentData()
+        with QSignalBlocker(self.box):
+            self.box.clear()
+            self.titles = {value: title for value, title, _help in choices}
+            for value, title, help_text in choices:
+                self.box.addItem(title, value)
+                self.box.setItemData(self.box.count() - 1, help_text or None, Qt.ItemDataRole.ToolTipRole)
+            if chosen is not None:
+                self.set_value(chosen)
+
+    def value(self) -> str:
+        return str(self.box.currentData())
+
+    def set_value(self, value: Any) -> None:
+        index = self.box.findData(value)
+        if index < 0:
+            self.box.addItem(str(value), value)
+            index = self.box.count() - 1
+        self.box.setCurrentIndex(index)
+
+    def set_marks(self, marks: dict[str, str], off: Container[str] = ()) -> None:
+        """Says in the list what stands against each value that is a key of `marks`; those in `off` are greyed.
+
+        The value chosen keeps its plain title: what is wrong with it is said below the field.
+        """
+        for index in range(self.box.count()):
+            value = self.box.itemData(index)
+            title = self.titles.get(value, str(value))
+            mark = marks.get(value, "") if index != self.box.currentIndex() else ""
+            self.box.setItemText(index, f"{title} – {mark}" if mark else title)
+            item = self.box.model().index(index, 0)
+            on = int((Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsEnabled).value)
+            # The standard item model keeps an item's flags in the role below UserRole (Qt's own example does so).
+            self.box.model().setData(item, 0 if value in off else on, Qt.ItemDataRole.UserRole - 1)
+        view = self.box.view()
+        view.setMinimumWidth(view.sizeHintForColumn(0) + 2 * view.frameWidth() + SCROLL_BAR_WIDTH)

@@ -1,0 +1,62 @@
+"""Choosing files and folders without stopping the window, and showing them in the desktop's own program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+from gui.sources.background import Background
+
+PATIENCE_S = 0.05
+
+
+def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callable[[str], None]) -> QFileDialog:
+    """Opens a dialog that is not modal, and calls `chosen` with the path if one is picked. It begins at `start`, or in the
+    nearest folder above that there is, where the disk tells within a moment; else at home."""
+    look = Background(lambda: _existing(start), parent)
+    found: list[str] = []
+    look.done.connect(found.append)
+    look.start()
+    look.finish(PATIENCE_S)
+    dialog = QFileDialog(parent, title, found[0] if found else str(Path.home()))
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
+    dialog.setOption(QFileDialog.Option.ShowDirsOnly, folder)
+    dialog.setWindowModality(Qt.WindowModality.NonModal)
+    dialog.fileSelected.connect(chosen)
+    dialog.show()
+    return dialog
+
+
+def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path], None]) -> QFileDialog:
+    """Opens a dialog that is not modal and asks where to write a file, at first `name`, whose ending it keeps; calls
+    `chosen` with the path if one is given."""
+    suffix = Path(name).suffix.removeprefix(".")
+    dialog = QFileDialog(parent, title, str(Path.home()))
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+    dialog.setFileMode(QFileDialog.FileMode.AnyFile)
+    dialog.setNameFilter(f"{suffix.upper()} (*.{suffix})")
+    dialog.setDefaultSuffix(suffix)
+    dialog.selectFile(name)
+    dialog.setWindowModality(Qt.WindowModality.NonModal)
+    dialog.fileSelected.connect(lambda path: chosen(Path(path)))
+    dialog.show()
+    return dialog
+
+
+def reveal(path: Path) -> bool:
+    """Opens a folder in the desktop's file manager; False where the desktop has none."""
+    return QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
+
+
+def _existing(start: str) -> str:
+    path = Path(os.path.expanduser(start)) if start else Path.home()
+    while not os.path.isdir(path) and path != path.parent:
+        path = path.parent
+    return str(path)

@@ -1,0 +1,117 @@
+"""What the colours in pictures stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from engine.contract.legend import LegendEntry
+from gui.style import theme
+
+LINES = 2
+SWATCH = 11
+"""The side of a patch of colour, in pixels."""
+_GAP, _APART = 6, 16
+_LEADING = 4
+
+
+def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
+    """A patch of the entry's colour with its upper left corner there; empty where it has none. It has an edge, since the
+    colour may be that of the panel."""
+    painter.setPen(QPen(QColor(theme.colors().muted), 1))
+    painter.setBrush(QColor(entry.colour) if entry.colour else Qt.BrushStyle.NoBrush)
+    painter.drawRect(QRect(corner, QSize(SWATCH - 1, SWATCH - 1)))
+
+
+class Legend(QWidget):
+    """Shows a legend whole where it fits into two lines, with what is not in the pictures muted; of a longer one what is in
+    them, as far as there is room. Its height depends on its width alone, so that nothing jumps from picture to picture."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._entries: tuple[LegendEntry, ...] = ()
+        self._present: tuple[int, ...] = ()
+        self.setAccessibleName("Legend")
+        policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
+        theme.notifier.changed.connect(self.update)
+        self.hide()
+
+    def show_legend(self, entries: Sequence[LegendEntry], present: Sequence[int]) -> None:
+        """Shows `entries`, of which those at the places `present` are in the pictures; hides itself without any."""
+        if tuple(entries) != self._entries:
+            self._entries = tuple(entries)
+            self.updateGeometry()
+        self._present = tuple(place for place in present if 0 <= place < len(self._entries))
+        words = [f"{entry.name}{'' if entry.colour else ' (left as it is)'}" for entry in self._entries]
+        self.setToolTip("\n".join(words))
+        self.setAccessibleDescription(f"In the pictures: {', '.join(words[place] for place in self._present)}")
+        self.setVisible(bool(self._entries))
+        self.update()
+
+    def shown(self) -> tuple[list[int], int]:
+        """The places of the entries that there is room for, and how many more there are in the pictures."""
+        whole = list(range(len(self._entries)))
+        if self._rows(whole) <= LINES:
+            return whole, 0
+        fitting = list(self._present)
+        while fitting and self._rows(fitting, len(self._present) - len(fitting)) > LINES:
+            fitting.pop()
+        return fitting, len(self._present) - len(fitting)
+
+    def hasHeightForWidth(self) -> bool:
+        return True
+
+    def heightForWidth(self, width: int) -> int:
+        rows = self._laid(self._widths(range(len(self._entries))), width)[1]
+        return min(LINES, rows) * self._line() - _LEADING
+
+    def sizeHint(self) -> QSize:
+        return QSize(200, self.heightForWidth(max(200, self.width())))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        scheme, metrics = theme.colors(), self.fontMetrics()
+        places, more = self.shown()
+        corners, _ = self._laid(self._widths(places, more), self.width())
+        for place, corner in zip(places, corners, strict=False):
+            entry = self._entries[place]
+            draw_swatch(painter, entry, corner + QPoint(0, (metrics.height() - SWATCH) // 2))
+            painter.setPen(QColor(scheme.text if place in self._present else scheme.muted))
+            left = SWATCH + _GAP
+            name = metrics.elidedText(entry.name, Qt.TextElideMode.ElideRight, self.width() - left)
+            painter.drawText(corner + QPoint(left, metrics.ascent()), name)
+        if more:
+            painter.setPen(QColor(scheme.muted))
+            painter.drawText(corners[-1] + QPoint(0, metrics.ascent()), _more(more))
+
+    def _line(self) -> int:
+        return self.fontMetrics().height() + _LEADING
+
+    def _rows(self, places: Sequence[int], more: int = 0) -> int:
+        return self._laid(self._widths(places, more), self.width())[1]
+
+    def _widths(self, places: Sequence[int], more: int = 0) -> list[int]:
+        """Of the entries at `places`, and of the words for so many `more`."""
+        across = self.fontMetrics().horizontalAdvance
+        widths = [SWATCH + _GAP + across(self._entries[place].name) for place in places]
+        return [*widths, across(_more(more))] if more else widths
+
+    def _laid(self, widths: Sequence[int], room: int) -> tuple[list[QPoint], int]:
+        """The upper left corners of parts of such widths in lines as wide as there is room, and the number of lines."""
+        corners: list[QPoint] = []
+        x = y = 0
+        for width in widths:
+            if x and x + width > room:
+                x, y = 0, y + self._line()
+            corners.append(QPoint(x, y))
+            x += width + _APART
+        return corners, y // self._line() + 1
+
+
+def _more(count: int) -> str:
+    return f"and {count} more"

@@ -1,0 +1,114 @@
+"""The parts that are made after the first paint: the pages, the devices and what feeds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QWidget
+
+from engine.contract.devices import Snapshot
+from engine.runs.folder import RunFolder
+from gui.alerts.notifications import DesktopNotices
+from gui.alerts.watcher import Alerts
+from gui.cut.page import CutPage
+from gui.dataset.page import DatasetPage
+from gui.devices.panel import DevicesPanel
+from gui.finders.batch_size import BatchPage
+from gui.finders.learning_rate import RatePage
+from gui.finders.page import FinderPage
+from gui.monitor.page import MonitorPage
+from gui.run.page import RunPage
+from gui.runs.page import RunsPage
+from gui.sources.devices.history import DeviceHistory
+from gui.sources.devices.hosts import Hosts
+from gui.sources.launcher import Launcher
+from gui.sources.run_intervals import RunIntervals
+from gui.sources.run_session import RunSession
+from gui.sources.settings import Settings
+
+if TYPE_CHECKING:
+    from gui.compare.page import ComparePage
+
+
+class Workspace(QObject):
+    """Owns the run on screen, what watches the devices, and the launcher."""
+
+    def __init__(self, settings: Settings, parent: QObject) -> None:
+        super().__init__(parent)
+        self._history = DeviceHistory()
+        self.hosts = Hosts(settings, self)
+        self.marks = RunIntervals(self)
+        self.alerts = Alerts(self)
+        self.notices = DesktopNotices(self.alerts, self)
+        self.devices = DevicesPanel(self._history)
+        self.store = RunSession(self)
+        self.launcher = Launcher(self)
+        self.run = RunPage(self.store)
+        self.monitor = MonitorPage(self._history, self.hosts, self.marks, self.alerts, settings)
+        self.runs = RunsPage()
+        self.cut = CutPage()
+        self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage())}
+        self.dataset = DatasetPage()
+        self.compare: ComparePage | None = None
+        self.has_run = False
+        self.hosts.snapshot.connect(self._seen)
+        self.hosts.trouble.connect(self._troubled)
+        self.hosts.removed.connect(self._history.forget)
+        self.hosts.removed.connect(self.alerts.forget_host)
+        self.store.opened.connect(self.marks.refresh)
+        self.store.finished.connect(lambda _outcome: self.marks.refresh())
+
+    @property
+    def pages(self) -> tuple[QWidget, ...]:
+        """Those that the header leads to, in its order, then those that the form leads to."""
+        return self.run, self.monitor, self.runs, self.cut, self.dataset, *self.finders.values()
+
+    def start(self) -> None:
+        """Begins to watch the devices, has a warm parent made ready and looks for runs that were interrupted."""
+        self.hosts.start()
+        self.marks.start()
+        self.launcher.touch()
+        self.runs.refresh()
+
+    def open_run(self, run: RunFolder) -> None:
+        self.store.open(run)
+        self.has_run = True
+
+    def comparison(self) -> ComparePage:
+        """The page that compares runs, which is made when it is first asked for."""
+        from gui.compare.page import ComparePage
+
+        self.compare = self.compare or ComparePage()
+        return self.compare
+
+    def close(self) -> None:
+        """Ends what belongs to the window alone; runs go on."""
+        self.store.finish()
+        self.store.close()
+        self.hosts.stop()
+        self.marks.stop()
+        self.monitor.close_work()
+        self.runs.close_reading()
+        if self.compare is not None:
+            self.compare.close_reading()
+        self.cut.planner.close()
+        for page in self.finders.values():
+            page.child.close()
+        self.dataset.renderer.close()
+        self.run.exporter.close()
+        self.launcher.close()
+
+    def _seen(self, host: str, snapshot: Snapshot) -> None:
+        if host:
+            self._history.add(snapshot, host)
+            self.alerts.consider(host, snapshot, {})
+        else:
+            self.devices.update_snapshot(snapshot)
+            self.runs.orphans.set_machine(snapshot)
+            self.alerts.consider(host, snapshot, self.marks.holding())
+
+    def _troubled(self, host: str, words: str) -> None:
+        if not host:
+            self.devices.show_trouble(words)
+        self.alerts.trouble(host, words)

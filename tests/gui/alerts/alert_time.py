@@ -1,0 +1,54 @@
+"""Time for tests of alerts: snapshots, one a second, as hosts would send them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from PySide6.QtCore import QObject
+
+from engine.contract.devices import Gpu, NvmlStatus
+from gui.alerts.rules import KindId
+from gui.alerts.watcher import Alert, Alerts
+from tests.gui.sources.devices.snapshots import snapshot
+
+START = 1_700_000_000.0
+
+
+class Watched(QObject):
+    """`Alerts` and all that they have said. `now` is the time of the last snapshot and of their clock."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.now = START
+        self.alerts = Alerts(self, folder=folder, clock=lambda: self.now)
+        self.raised: list[Alert] = []
+        self.cleared: list[Alert] = []
+        self.alerts.raised.connect(self.raised.append)
+        self.alerts.cleared.connect(self.cleared.append)
+
+    def feed(
+        self,
+        *gpus: Gpu,
+        seconds: int = 1,
+        host: str = "",
+        holding: Mapping[str, str] | None = None,
+        status: NvmlStatus = "ok",
+        message: str = "",
+    ) -> None:
+        """The same picture for so many seconds."""
+        for _ in range(seconds):
+            self.now += 1
+            self.alerts.consider(
+                host, snapshot(*gpus, time=self.now, status=status, message=message), holding if holding else {}
+            )
+
+    def set(self, kind: KindId, **changes: object) -> None:
+        """Changes a rule."""
+        self.alerts.set_rule(msgspec.structs.replace(self.alerts.rules[kind], **changes))
+
+    @property
+    def kinds(self) -> list[str]:
+        """What is in force."""
+        return [alert.kind for alert in self.alerts.in_force]

@@ -1,0 +1,50 @@
+"""A desktop's notification service for tests: owns its name on the bus whose address is the first argument, and writes
+each notification as a line of JSON. One whose title is "press me" is pressed as soon as it is shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from PySide6.QtCore import ClassInfo, QCoreApplication, QObject, QTimer, Signal, Slot
+from PySide6.QtDBus import QDBusConnection
+
+from gui.alerts.freedesktop import PATH, SERVICE
+
+
+@ClassInfo({"D-Bus Interface": SERVICE})
+class Service(QObject):
+    """What the specification asks for, as far as a sender sees it."""
+
+    ActionInvoked = Signal("uint", str)
+
+    @Slot(result="QStringList")
+    def GetServerInformation(self) -> list[str]:  # noqa: N802
+        return ["Test", "Footplate", "1", "1.2"]
+
+    @Slot(str, "uint", str, str, str, "QStringList", "QVariantMap", int, result="uint")
+    def Notify(  # noqa: N802, PLR0917
+        self, app: str, replaces: int, icon: str, title: str, text: str, actions: list[str], hints: object, expire: int
+    ) -> int:
+        print(json.dumps({"app": app, "replaces": replaces, "title": title, "text": text, "actions": actions}))
+        sys.stdout.flush()
+        if title == "press me":
+            QTimer.singleShot(0, lambda: self.ActionInvoked.emit(7, "other"))
+            QTimer.singleShot(0, lambda: self.ActionInvoked.emit(8, "default"))
+            QTimer.singleShot(0, lambda: self.ActionInvoked.emit(7, "default"))
+        return 7
+
+
+def main() -> None:
+    app = QCoreApplication(sys.argv)
+    bus = QDBusConnection.connectToBus(sys.argv[1], "service")
+    service = Service()
+    options = QDBusConnection.RegisterOption
+    assert bus.registerObject(PATH, service, options.ExportAllSlots | options.ExportAllSignals)
+    assert bus.registerService(SERVICE)
+    print("ready", flush=True)
+    app.exec()
+
+
+if __name__ == "__main__":
+    main()

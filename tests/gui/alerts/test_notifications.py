@@ -1,0 +1,220 @@
+"""Alerts on the desktop: which, how often, and over a real bus."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Signal
+from PySide6.QtDBus import QDBusConnection
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import Xid
+from gui.alerts.channels import Channel
+from gui.alerts.freedesktop import FreedesktopChannel
+from gui.alerts.notifications import LINES, NOWHERE, SENT, DesktopNotices, find_channel
+from tests.gui.alerts.alert_time import START, Watched
+from tests.gui.sources.devices.snapshots import gpu
+
+ROOT = Path(__file__).parents[3]
+BUS = shutil.which("dbus-daemon")
+
+
+class Desktop(Channel):
+    """A desktop that writes down what it is to show."""
+
+    sent = Signal(str, str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[tuple[str, str]] = []
+
+    def send(self, title: str, text: str, answer: Callable[[str], None]) -> None:
+        self.shown.append((title, text))
+        self.sent.emit(title, text)
+        answer("")
+
+
+@pytest.fixture
+def watched(qapp: QApplication, tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+@pytest.fixture
+def desktop(qapp: QApplication) -> Desktop:
+    return Desktop()
+
+
+def notices(watched: Watched, desktop: Desktop | None, pause_ms: int = 60_000) -> DesktopNotices:
+    return DesktopNotices(
+        watched.alerts, watched, find=lambda _parent: desktop, together_ms=10, at_most_every_ms=pause_ms
+    )
+
+
+def test_that_an_alert_is_sent_with_where_and_what(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+    notices(watched, desktop)
+    with qtbot.waitSignal(desktop.sent):
+        watched.feed(gpu(0, xids=(Xid(START, 79),)))
+    assert desktop.shown == [("GPU 1: Xid error", "Xid 79: the GPU has fallen off the bus.")]
+
+
+def test_that_what_comes_together_is_one_notification(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+    notices(watched, desktop)
+    with qtbot.waitSignal(desktop.sent):
+        watched.feed(*(gpu(n, cuda_index=n, lost=True, lost_since=START) for n in range(8)))
+    ((title, text),) = desktop.shown
+    assert title == "8 alerts"
+    lines = text.splitlines()
+    assert len(lines) == LINES + 1
+    assert lines[0].startswith("GPU 0 – GPU lost: ")
+    assert lines[-1] == "… and 4 more"
+
+
+def test_that_a_second_notification_waits_and_takes_all_with_it(
+    watched: Watched, desktop: Desktop, qtbot: QtBot
+) -> None:
+    notices(watched, desktop, pause_ms=300)
+    with qtbot.waitSignal(desktop.sent):
+        watched.feed(gpu(0, xids=(Xid(START, 79),)))
+    first = time.monotonic()
+    with qtbot.waitSignal(desktop.sent):
+        watched.feed(gpu(0), gpu(1, xids=(Xid(START, 13),)))
+        watched.feed(gpu(0, lost=True, lost_since=START), gpu(1))
+    assert time.monotonic() - first > 0.25
+    assert [title for title, _text in desktop.shown] == ["GPU 1: Xid error", "2 alerts"]
+
+
+def test_that_what_is_over_before_its_turn_is_not_sent(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+    notices(watched, desktop, pause_ms=50)
+    with qtbot.waitSignal(desktop.sent):
+        watched.feed(gpu(0, xids=(Xid(START, 79),)))
+    watched.feed(gpu(0), gpu(1, xids=(Xid(START, 13),)))
+    watched.alerts.acknowledge_all()
+    with qtbot.waitSignal(desktop.sent):
+        watched.feed(gpu(0, lost=True, lost_since=START))
+    assert [title for title, _text in desktop.shown] == ["GPU 1: Xid error", "GPU 1: GPU lost"]
+
+
+def test_that_only_rules_that_ask_for_it_reach_the_desktop(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+    notices(watched, desktop)
+    watched.set("xid", notify=False)
+    with qtbot.waitSignal(desktop.sent):
+        watched.feed(gpu(0, xids=(Xid(START, 79),)), gpu(1, lost=True, lost_since=START))
+    assert desktop.shown[0][0] == "GPU 0: GPU lost"
+
+
+def test_that_a_press_is_passed_on(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+    sender = notices(watched, desktop)
+    sender.send_test(lambda _words: None)
+    with qtbot.waitSignal(sender.pressed):
+        desktop.pressed.emit()
+
+
+def test_that_a_test_says_how_it_went(watched: Watched, desktop: Desktop) -> None:
+    said: list[str] = []
+    notices(watched, desktop)
+    watched.alerts.test_wanted.emit(said.append)
+    assert said == [SENT]
+    assert desktop.shown[0][0] == "Footplate"
+
+
+def test_that_a_desktop_without_notifications_is_fine(watched: Watched) -> None:
+    said: list[str] = []
+    sender = notices(watched, None)
+    sender.send_test(said.append)
+    assert said == [NOWHERE]
+
+
+def test_that_no_bus_is_started_to_look_for_one(qapp: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    assert find_channel(qapp) is None  # Qt's offscreen platform has no tray either
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A bus of this test's own."""
+    if BUS is None:
+        pytest.skip("there is no dbus-daemon here")
+    bus = subprocess.Popen(
+        [BUS, "--session", "--nofork", "--nopidfile", "--print-address"], stdout=subprocess.PIPE, text=True
+    )
+    assert bus.stdout is not None
+    yield bus.stdout.readline().strip()
+    QDBusConnection.disconnectFromBus("sender")
+    bus.terminate()
+    bus.wait()
+    bus.stdout.close()
+
+
+@pytest.fixture
+def service(address: str) -> Iterator[subprocess.Popen[str]]:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.gui.alerts.notification_service", address],
+        stdout=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    yield child
+    child.terminate()
+    child.wait()
+    child.stdout.close()
+
+
+def sent(channel: FreedesktopChannel, qtbot: QtBot, title: str, text: str) -> str:
+    said: list[str] = []
+    channel.send(title, text, said.append)
+    qtbot.waitUntil(lambda: bool(said))
+    return said[0]
+
+
+def test_that_a_desktop_shows_what_is_sent_over_its_bus(
+    address: str, service: subprocess.Popen[str], qapp: QApplication, qtbot: QtBot
+) -> None:
+    channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"))
+    assert sent(channel, qtbot, "GPU 0: Temperature", "93 °C <&>") == ""
+    assert service.stdout is not None
+    assert json.loads(service.stdout.readline()) == {
+        "app": "Footplate",
+        "replaces": 0,
+        "title": "GPU 0: Temperature",
+        "text": "93 °C &lt;&amp;&gt;",
+        "actions": ["default", "Show"],
+    }
+
+
+def test_that_a_press_on_the_desktop_comes_back_once(
+    address: str, service: subprocess.Popen[str], qapp: QApplication, qtbot: QtBot
+) -> None:
+    channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"))
+    pressed: list[None] = []
+    channel.pressed.connect(lambda: pressed.append(None))
+    with qtbot.waitSignal(channel.pressed):
+        sent(channel, qtbot, "press me", "")
+    assert len(pressed) == 1
+
+
+def test_that_a_bus_without_a_notification_service_is_told(address: str, qapp: QApplication, qtbot: QtBot) -> None:
+    channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"))
+    assert "shows no notifications" in sent(channel, qtbot, "GPU 0", "")
+
+
+def test_that_a_desktop_that_hangs_holds_nothing_up_and_is_told(
+    address: str, service: subprocess.Popen[str], qapp: QApplication, qtbot: QtBot
+) -> None:
+    channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"), patience_ms=300)
+    service.send_signal(signal.SIGSTOP)
+    said: list[str] = []
+    before = time.monotonic()
+    channel.send("GPU 0", "", said.append)
+    assert time.monotonic() - before < 0.2
+    qtbot.waitUntil(lambda: bool(said))
+    service.send_signal(signal.SIGCONT)
+    assert "shows no notifications" in said[0]

@@ -1,0 +1,114 @@
+"""The rules: what they say, what may be wrong with them, and how they are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.gpus.xid_words import xid_words
+from gui.alerts.rule_store import RuleStore
+from gui.alerts.rules import DEFAULTS, KINDS, Rule, length, problems, summary
+
+
+def test_that_the_defaults_are_sound_and_each_belongs_to_its_kind() -> None:
+    for kind, rule in DEFAULTS.items():
+        assert problems(rule) == ()
+        assert rule.kind == kind == KINDS[kind].id
+        assert KINDS[kind].meaning
+        assert KINDS[kind].remedy
+
+
+@pytest.mark.parametrize(
+    ("rule", "field", "remedy"),
+    [
+        (
+            Rule(kind="temperature", threshold=7),
+            "threshold",
+            "from 20 to 130 °C, or nothing for the GPU's own slowdown",
+        ),
+        (Rule(kind="temperature", threshold=float("nan")), "threshold", "from 20"),
+        (Rule(kind="memory", threshold=None), "threshold", "from 1 to 100 %."),
+        (Rule(kind="power", threshold=1e9), "threshold", "from 1 to 5,000 W"),
+        (Rule(kind="lost", for_s=-1), "for_s", "from 0"),
+        (Rule(kind="lost", for_s=float("nan")), "for_s", "from 0"),
+        (Rule(kind="lost", for_s=100_000), "for_s", "to a day"),
+        (Rule(kind="xid", devices=()), "devices", "one at least"),
+    ],
+)
+def test_that_a_rule_that_makes_no_sense_is_told_with_its_remedy(rule: Rule, field: str, remedy: str) -> None:
+    (found,) = problems(rule)
+    assert found.field == field
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (DEFAULTS["temperature"], "at or above its own slowdown temperature for 10 s · notification"),
+        (Rule(kind="temperature", threshold=80, notify=False), "at or above 80 °C"),
+        (DEFAULTS["idle"], "below 5 % for 10 min · notification"),
+        (Rule(kind="xid", notify=False), "as soon as it happens"),
+        (Rule(kind="xid", devices=("a",)), "as soon as it happens · 1 device only · notification"),
+        (Rule(kind="lost", devices=("a", "b"), notify=False), "as soon as it happens · 2 devices only"),
+    ],
+)
+def test_that_a_rule_reads_as_a_sentence(rule: Rule, told: str) -> None:
+    assert summary(rule) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(10, "10 s"), (60, "1 min"), (90, "90 s"), (600, "10 min"), (0.5, "0.5 s")]
+)
+def test_that_lengths_are_written_in_the_unit_that_suits_them(seconds: float, told: str) -> None:
+    assert length(seconds) == told
+
+
+def test_that_an_xid_has_words_where_it_is_a_common_one() -> None:
+    assert xid_words(79) == "Xid 79: the GPU has fallen off the bus"
+    assert xid_words(999) == "Xid 999"
+
+
+def test_that_rules_are_the_same_when_read_again(tmp_path: Path) -> None:
+    changed = Rule(kind="power", on=True, threshold=450.5, for_s=30, notify=True, devices=("GPU-1", "box/GPU-2"))
+    assert RuleStore(tmp_path / "home").save({**DEFAULTS, "power": changed}) == ""
+    rules, problem = RuleStore(tmp_path / "home").load()
+    assert problem == ""
+    assert rules == {**DEFAULTS, "power": changed}
+
+
+def test_that_a_rule_that_an_older_footplate_did_not_have_has_its_default(tmp_path: Path) -> None:
+    kept = Rule(kind="lost", on=False)
+    RuleStore(tmp_path).path.write_bytes(msgspec.json.encode({"rules": [kept]}))
+    rules, problem = RuleStore(tmp_path).load()
+    assert (rules["lost"], rules["xid"], problem) == (kept, DEFAULTS["xid"], "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"{", b"[]", b'{"rules": [{"kind": "weather"}]}', b'{"rules": [{"kind": "temperature", "threshold": 9000}]}'],
+)
+def test_that_a_damaged_file_is_told_and_set_aside(tmp_path: Path, text: bytes) -> None:
+    store = RuleStore(tmp_path)
+    store.path.write_bytes(text)
+    rules, problem = store.load()
+    assert rules == DEFAULTS
+    assert "damaged" in problem
+    assert "alerts.json.damaged" in problem
+    assert (tmp_path / "alerts.json.damaged").read_bytes() == text
+    assert store.load() == (DEFAULTS, "")
+
+
+def test_that_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "cannot be kept" in RuleStore(tmp_path / "file").save(DEFAULTS)
+
+
+def test_that_a_file_that_cannot_be_read_is_told_and_left(tmp_path: Path) -> None:
+    store = RuleStore(tmp_path)
+    store.path.mkdir()
+    rules, problem = store.load()
+    assert rules == DEFAULTS
+    assert "cannot be read" in problem
+    assert store.path.is_dir()

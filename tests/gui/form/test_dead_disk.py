@@ -1,0 +1,105 @@
+"""A form whose paths lie on a disk that does not answer: it waits for it, and nobody else does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.checks.disk import ModelFile, RealDisk
+from gui.form.form import JobForm
+from tests.gui.form.test_form import fill, shown_at
+
+ROOT = Path(__file__).parents[3]
+LONGEST_STALL_S = 0.1
+PROGRAM = "def build_model(num_classes): ...\n"
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="needs Linux and a C compiler"
+)
+def test_that_typing_paths_of_a_disk_that_never_answers_holds_nothing_up(tmp_path: Path, pictures: Path) -> None:
+    library = tmp_path / "dead_disk.so"
+    source = ROOT / "tests/support/dead_disk.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
+    environment = os.environ | {
+        "LD_PRELOAD": str(library),
+        "DEAD_DISK": str(tmp_path / "dead"),
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/gui/form/typing_on_a_dead_disk.py"), str(pictures)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    stall, threads = told.pop("longest_stall_s"), told.pop("threads")
+    assert told == dict.fromkeys(told, True)
+    assert stall < LONGEST_STALL_S
+    assert threads < 15
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """While this is not set nobody learns anything of a model file."""
+    event = threading.Event()
+    model_file = RealDisk.model_file
+
+    def late(disk: RealDisk, path: str) -> ModelFile | None:
+        event.wait()
+        return model_file(disk, path)
+
+    monkeypatch.setattr(RealDisk, "model_file", late)
+    yield event
+    event.set()  # lets go of whoever waits
+
+
+def test_that_the_form_goes_on_while_a_file_does_not_answer_and_takes_the_answer_when_it_comes(
+    form: JobForm, pictures: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
+) -> None:
+    program = tmp_path / "net.py"
+    program.write_text(PROGRAM)
+    fill(form, pictures, qtbot)
+    form.rows["model"].set_value(str(program))
+    qtbot.waitUntil(lambda: form.train.toolTip() == f"The disk has not answered yet: {program}.")
+    assert not form.train.isEnabled()
+    qtbot.keyClicks(form.rows["name"].editor.control, "night shift")
+    qtbot.waitUntil(lambda: form.job is not None and form.job.name == "night shift")
+    assert shown_at(form, "model") == ""
+    answers.set()
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
+    assert "has not been allowed to run yet" in shown_at(form, "model")
+
+
+def test_that_a_start_waits_for_the_disk_and_then_happens(
+    form: JobForm, pictures: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
+) -> None:
+    program = tmp_path / "net.py"
+    program.write_text(PROGRAM)
+    answers.set()
+    fill(form, pictures, qtbot)
+    form.rows["model"].set_value(str(program))
+    form.rows["image_size"].set_value(None)
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
+    form.consent._allow.click()
+    qtbot.waitUntil(form.train.isEnabled)
+    answers.clear()
+    with qtbot.waitSignal(form.train_requested) as asked:
+        form.start()
+        assert not form.train.isEnabled()
+        assert not asked.args
+        answers.set()
+    (job,) = asked.args
+    assert job.model == str(program)

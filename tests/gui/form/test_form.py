@@ -1,0 +1,357 @@
+"""The form: what it makes of what is typed, and how it says what is wrong."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QComboBox, QLabel, QStyleOptionComboBox, QWidget
+from pytestqt.qtbot import QtBot
+
+from engine.checks.disk import model_file_sha256
+from engine.contract.catalogue import timm_weights
+from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
+from engine.contract.devices import gpu_title
+from engine.contract.job import FIELDS, Job
+from engine.contract.problems import Problem
+from engine.contract.weights import place
+from engine.runs.consent import is_agreed
+from gui.form.form import JobForm
+from tests.gui.sources.devices.snapshots import gpu, snapshot
+
+REPORT = DatasetReport(
+    folder="",
+    format="imagefolder",
+    classes=("ants", "bees"),
+    splits=(SplitReport("train", {"ants": 12, "bees": 14}), SplitReport("val", {"ants": 3, "bees": 4}, made=True)),
+    unreadable=(Unreadable("ants/broken.jpg", "it ends too early"),),
+    unreadable_count=1,
+)
+
+
+def fill(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = REPORT) -> None:
+    """A job in order: the folder exists and has been looked through."""
+    form.set_job(Job(dataset=str(folder), model="mnist_cnn", image_size=28))
+    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    form.set_report(report)
+
+
+def shown_at(form: JobForm, name: str) -> str:
+    label = form.rows[name].problem_label
+    return label.text() if label.isVisibleTo(form) else ""
+
+
+def test_that_a_job_in_order_can_be_trained(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
+    fill(form, pictures, qtbot)
+    assert form.train.isEnabled()
+    with qtbot.waitSignal(form.train_requested) as asked:
+        qtbot.mouseClick(form.train, Qt.MouseButton.LeftButton)
+    assert asked.args == [Job(dataset=str(pictures), model="mnist_cnn", image_size=28)]
+
+
+def test_that_all_that_is_wrong_is_marked_at_once_and_each_at_its_field(form: JobForm, qtbot: QtBot) -> None:
+    form.set_job(Job(dataset="/no/such/folder", model="resnet81", strategy="dp"))
+    form.rows["learning_rate"].editor.line.setText("fast")
+    qtbot.waitUntil(lambda: shown_at(form, "learning_rate") != "" != shown_at(form, "dataset"), timeout=30_000)
+    assert "There is no folder /no/such/folder." in shown_at(form, "dataset")
+    assert "Did you mean “resnet18”?" in shown_at(form, "model")
+    assert "DataParallel" in shown_at(form, "strategy")
+    assert "Learning rate" in shown_at(form, "learning_rate")
+    assert not form.train.isEnabled()
+    for label in ("Dataset folder", "Model", "Strategy", "Learning rate"):
+        assert label in form.train.toolTip()
+
+
+def test_that_the_form_calls_a_gpu_what_its_card_calls_it(form: JobForm, qtbot: QtBot) -> None:
+    seen = gpu(0)  # NVML's first, CUDA's second
+    form.set_devices((seen.uuid,))
+    form.set_machine(snapshot(gpu(0, cuda_index=None)))
+    qtbot.waitUntil(lambda: form.devices_label.text() == gpu_title(gpu(0, cuda_index=None)))
+    form.set_machine(snapshot(seen))
+    qtbot.waitUntil(lambda: form.devices_label.text() == gpu_title(seen))
+    assert form.devices_label.text() == "GPU 1"
+
+
+def test_that_the_keyboard_is_back_on_train_once_a_run_has_been_made(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    fill(form, pictures, qtbot)
+    form.show()
+    form.train.setFocus()
+    qtbot.waitUntil(form.train.hasFocus)
+    form.set_starting(True)
+    assert not form.train.hasFocus()
+    form.set_starting(False)
+    assert form.train.hasFocus()
+
+
+def test_that_a_marked_field_says_what_is_wrong_to_assistive_technologies(form: JobForm, qtbot: QtBot) -> None:
+    form.set_dataset("/no/such/folder")
+    control = form.rows["dataset"].editor.control
+    qtbot.waitUntil(lambda: "no folder" in control.accessibleDescription())
+    assert control.property("severity") == "error"
+
+
+def test_that_what_was_found_wrong_in_the_folder_is_marked_at_the_folder(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    wrong = DatasetReport(folder=str(pictures), format="", problems=(Problem("dataset", "There is one class only."),))
+    fill(form, pictures, qtbot, wrong)
+    assert "There is one class only." in shown_at(form, "dataset")
+    assert not form.train.isEnabled()
+
+
+def test_that_a_warning_is_shown_and_does_not_keep_train_off(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
+    fill(form, pictures, qtbot)
+    form.rows["freeze_epochs"].set_value(2)
+    qtbot.waitUntil(lambda: "random weights" in form.rows["freeze_epochs"].problem_label.text())
+    assert form.train.isEnabled()
+
+
+def test_that_train_waits_while_the_folder_is_looked_through(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
+    fill(form, pictures, qtbot)
+    form.set_dataset(str(pictures.parent))
+    qtbot.waitUntil(lambda: "looked through" in form.train.toolTip())
+    assert not form.train.isEnabled()
+
+
+def test_that_a_press_as_a_look_through_the_folder_begins_starts_the_run_after_it(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    fill(form, pictures, qtbot)
+    form.inspection.checking = True  # as the disk says once it is asked that the folder is another
+    with qtbot.assertNotEmitted(form.train_requested):
+        form.start()
+    with qtbot.waitSignal(form.train_requested):
+        form.set_report(REPORT)
+
+
+def test_that_an_unread_folder_can_be_trained_on_once_looking_is_cancelled(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    form.set_job(Job(dataset=str(pictures), model="mnist_cnn"))
+    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    form.card.show_progress(1, 10)
+    form.card._cancel.click()
+    assert form.train.isEnabled()
+
+
+@pytest.mark.parametrize(("typed", "number"), [("1e-3", 0.001), ("0.5", 0.5), (" 2E-4 ", 0.0002)])
+def test_that_a_learning_rate_may_be_written_in_any_common_way(
+    form: JobForm, pictures: Path, qtbot: QtBot, typed: str, number: float
+) -> None:
+    fill(form, pictures, qtbot)
+    form.rows["learning_rate"].editor.line.setText(typed)
+    qtbot.waitUntil(lambda: form.job is not None and form.job.learning_rate == number)
+
+
+def test_that_a_fold_tells_of_a_change_and_leads_back_to_the_default(form: JobForm, qtbot: QtBot) -> None:
+    training = next(fold for fold in form.folds if fold.title == "Training")
+    assert training.mark.text() == ""
+    form.rows["mixup"].set_value(0.2)
+    form.rows["seed"].set_value(7)
+    assert training.mark.text() == "● 2 changed"
+    form.rows["seed"].reset.click()
+    assert training.mark.text() == "● 1 changed"
+    training.reset.click()
+    assert form.rows["mixup"].value() == 0
+    assert training.reset.isHidden()
+
+
+def test_that_a_fold_with_something_wrong_opens_by_itself(form: JobForm, qtbot: QtBot) -> None:
+    data = next(fold for fold in form.folds if fold.title == "Data")
+    form.rows["model"].set_value("inception_v3")
+    form.rows["image_size"].set_value(28)
+    qtbot.waitUntil(lambda: data.body.isVisibleTo(form))
+    assert "at least" in shown_at(form, "image_size")
+
+
+def test_that_typing_part_of_a_models_name_finds_it(form: JobForm, qtbot: QtBot) -> None:
+    picker = form.rows["model"].editor
+    picker.control.setFocus()
+    picker.control.clear()
+    qtbot.keyClicks(picker.control, "mnist")
+    completer = picker.control.completer()
+    assert completer.completionCount() == 1
+    qtbot.keyClick(completer.popup(), Qt.Key.Key_Down)
+    qtbot.keyClick(completer.popup(), Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: picker.value() == "mnist_cnn")
+
+
+def test_that_a_model_may_be_typed_by_its_id_or_title(form: JobForm) -> None:
+    picker = form.rows["model"].editor
+    for typed in ("resnet18", "ResNet-18", " RESNET-18 "):
+        picker.control.setText(typed)
+        assert picker.value() == "resnet18"
+
+
+def test_that_a_model_file_runs_only_after_it_has_been_allowed(
+    form: JobForm, pictures: Path, tmp_path: Path, qtbot: QtBot
+) -> None:
+    fill(form, pictures, qtbot)
+    program = tmp_path / "net.py"
+    program.write_text("def build_model(num_classes): ...\n")
+    form.rows["model"].set_value(str(program))
+    form.rows["image_size"].set_value(None)
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
+    assert not form.train.isEnabled()
+    form.consent._show.click()
+    qtbot.waitUntil(lambda: "def build_model" in form.consent._text.toPlainText())
+    form.consent._allow.click()
+    qtbot.waitUntil(form.train.isEnabled)
+    assert form.consent.isHidden()
+    assert form.job is not None
+    assert form.job.model_file_sha256 == model_file_sha256(str(program))
+
+
+def test_that_consent_ends_when_the_file_changes(form: JobForm, pictures: Path, tmp_path: Path, qtbot: QtBot) -> None:
+    fill(form, pictures, qtbot)
+    program = tmp_path / "net.py"
+    program.write_text("def build_model(num_classes): ...\n")
+    form.rows["model"].set_value(str(program))
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
+    form.consent._allow.click()
+    qtbot.waitUntil(form.train.isEnabled)
+    program.write_text("import os\n")
+    with qtbot.assertNotEmitted(form.train_requested):
+        form.start()
+    assert form.consent.isVisibleTo(form)
+    assert "has changed since" in shown_at(form, "model")
+
+
+def test_that_a_job_does_not_agree_for_the_user_to_the_model_file_that_it_brings_along(
+    form: JobForm, pictures: Path, tmp_path: Path, qtbot: QtBot
+) -> None:
+    program = tmp_path / "net.py"
+    program.write_text("def build_model(num_classes): ...\n")
+    brought = Job(dataset=str(pictures), model=str(program), model_file_sha256=model_file_sha256(str(program)) or "")
+    form.set_job(brought)
+    fill(form, pictures, qtbot)
+    form.rows["model"].set_value(str(program))
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
+    assert not form.train.isEnabled()
+    assert "has not been allowed to run yet" in shown_at(form, "model")
+    form.consent._allow.click()
+    qtbot.waitUntil(form.train.isEnabled)
+    assert is_agreed(str(program), brought.model_file_sha256)
+
+
+def test_that_strategies_that_cannot_run_here_are_off_and_say_why(form: JobForm, qtbot: QtBot) -> None:
+    box = form.rows["strategy"].editor.control
+    qtbot.waitUntil(lambda: "CUDA GPUs only" in box.itemText(box.findData("dp")))
+    assert not box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled
+    form.set_devices(("GPU-1", "GPU-2"))
+    qtbot.waitUntil(lambda: box.itemText(box.findData("dp")) == "DataParallel")
+    assert box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled
+
+
+def test_that_what_is_wrong_with_the_devices_is_shown_in_the_form(form: JobForm, qtbot: QtBot) -> None:
+    form.set_devices(())
+    qtbot.waitUntil(lambda: "No device is chosen." in form.devices_problems.text())
+
+
+def test_that_the_card_names_what_was_found(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
+    fill(form, pictures, qtbot)
+    said = form.card.text()
+    assert "2 classes, 33 pictures" in said
+    assert "train 26, val 7 (drawn from train)" in said
+    assert "ants/broken.jpg" in said
+    form.card._more.click()
+    assert "ants: train 12, val 3" in form.card.bars.accessibleDescription()
+    assert form.card.bars.isVisibleTo(form)
+    assert form.card._listing.toPlainText() == "ants/broken.jpg: it ends too early"
+
+
+def test_that_the_job_can_be_copied_as_a_command(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
+    folder = pictures / "my flowers"
+    folder.mkdir()
+    fill(form, folder, qtbot)
+    form.rows["strategy"].set_value("ddp")
+    form.rows["pretrained"].set_value(True)
+    form.set_devices(("cpu", "cpu"))
+    qtbot.waitUntil(lambda: form.job is not None and form.job.devices == ("cpu", "cpu"))
+    form.copy.click()
+    words = shlex.split(QGuiApplication.clipboard().text())
+    assert words[:3] == ["footplate", "train", str(folder)]
+    assert words[words.index("--devices") + 1] == "cpu,cpu"
+    assert words[words.index("--model") + 1] == "mnist_cnn"
+    assert "--pretrained" in words
+
+
+def test_that_every_field_has_its_label_as_buddy_and_the_labels_text_as_name(form: JobForm) -> None:
+    buddies = {label.buddy(): label.text() for label in form.findChildren(QLabel) if label.buddy() is not None}
+    for name, row in form.rows.items():
+        control: QWidget = row.editor.control
+        assert control.accessibleName() == FIELDS[name].label
+        assert buddies[control] == FIELDS[name].label
+
+
+def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobForm, pictures: Path) -> None:
+    job = Job(
+        dataset=str(pictures),
+        model="resnet18",
+        strategy="pipeline",
+        epochs=17,
+        batch_size=48,
+        optimizer="adamw",
+        learning_rate=3e-4,
+        weight_decay=0.05,
+        schedule="onecycle",
+        seed=11,
+        best_by="loss",
+        image_size=96,
+        augmentation="light",
+        loader_workers=0,
+        val_fraction=0.25,
+        precision="bf16",
+        pretrained=True,
+        freeze_epochs=2,
+        microbatches=8,
+        pipeline_schedule="1f1b",
+        name="evening run",
+        devices=("cpu", "cpu"),
+    )
+    form.set_job(job)
+    form.set_devices(job.devices)
+    form.judge()
+    assert form.job == job
+
+
+def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_their_way(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    row, note = form.rows["pretrained"], form.rows["model"].note
+    form.set_job(Job(dataset=str(pictures), model="timm:tf_efficientnet_lite0"))
+    line = "Weights: timm/tf_efficientnet_lite0.in1k, Apache-2.0, about 17.7 MiB, not on this machine"
+    qtbot.waitUntil(lambda: note.text() == line)
+    assert shown_at(form, "pretrained") == ""
+    assert note.isVisibleTo(form)
+    row.set_value(True)
+    qtbot.waitUntil(lambda: "cannot be reached" in row.problem_label.text())
+    assert note.text().endswith(", out of reach")
+    assert "or put model.safetensors of" in row.problem_label.text()
+    weights = timm_weights("tf_efficientnet_lite0", form.catalogue)
+    assert weights is not None
+    place(weights).parent.mkdir(parents=True)
+    place(weights).write_bytes(bytes(1 << 20))
+    form.judge(afresh=True)
+    qtbot.waitUntil(lambda: note.text().endswith("Apache-2.0, 1.0 MiB, on this machine"))
+    assert row.problem_label.text() == ""
+    form.rows["model"].set_value("mnist_cnn")
+    qtbot.waitUntil(lambda: note.text() == "Weights: none are known for this model")
+    assert "knows no pretrained weights" in row.problem_label.text()
+
+
+def test_that_a_choice_too_long_for_its_field_ends_with_an_ellipsis(form: JobForm) -> None:
+    box = form.rows["strategy"].editor.control
+    assert isinstance(box, QComboBox)
+    form.rows["strategy"].set_value("ddp")
+    form.judge()
+    for width, shown in ((400, "DistributedDataParallel"), (120, "…")):
+        box.resize(width, box.height())
+        option = QStyleOptionComboBox()
+        box.initStyleOption(option)
+        assert option.currentText.endswith(shown)

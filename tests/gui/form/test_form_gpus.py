@@ -1,0 +1,112 @@
+"""The form tells before Train is pressed why the GPUs that NVML shows cannot be trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import Snapshot
+from gui.form.form import JobForm
+from gui.main_window import MainWindow
+from tests.engine.checks.machines import PASCAL, driver, gpu, held_by, instance, machine
+from tests.gui.form.test_form import fill
+from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, why_not
+from tests.support.torch_builds import torch_build
+
+OLD = driver("570.86.15", "12.8")
+WHOLE = gpu(mig_enabled=True)
+CASES: dict[str, tuple[Snapshot, tuple[str, ...], str]] = {
+    "an old driver": (machine(gpu(0), gpu(1), nvml=OLD), (gpu(0).uuid, gpu(1).uuid), "Update the driver to 580.65.06"),
+    "an old card": (machine(gpu(0), PASCAL), (PASCAL.uuid,), "not for GPU 1 (NVIDIA GeForce GTX 1080, 6.1)"),
+    "a closed card": (machine(gpu(compute_mode="prohibited")), (gpu().uuid,), "sudo nvidia-smi -i 0 -c DEFAULT"),
+    "a whole card under MIG": (machine(WHOLE, instance(7, WHOLE)), (WHOLE.uuid,), "Choose a MIG instance"),
+    "two instances of MIG": (
+        machine(WHOLE, instance(7, WHOLE), instance(9, WHOLE)),
+        (instance(7, WHOLE).uuid, instance(9, WHOLE).uuid),
+        "Choose one MIG instance",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _shown_to_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.fixture
+def ready(form: JobForm, pictures: Path, qtbot: QtBot) -> JobForm:
+    """The form with a job in order, on the CPU."""
+    fill(form, pictures, qtbot)
+    assert form.train.isEnabled()
+    return form
+
+
+def wrong_devices(form: JobForm) -> str:
+    return form.devices_problems.text() if form.devices_problems.isVisibleTo(form) else ""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_that_gpus_which_cannot_be_trained_on_are_told_under_devices(ready: JobForm, qtbot: QtBot, case: str) -> None:
+    seen, chosen, remedy = CASES[case]
+    ready.set_machine(seen)
+    ready.set_devices(chosen)
+    qtbot.waitUntil(lambda: remedy in wrong_devices(ready))
+    assert not ready.train.isEnabled()
+    assert "Devices" in ready.train.toolTip()
+    ready.set_devices(("cpu",))
+    qtbot.waitUntil(ready.train.isEnabled)
+    assert wrong_devices(ready) == ""
+
+
+def test_that_gpus_hidden_by_the_environment_are_told(
+    ready: JobForm, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    ready.set_machine(machine(gpu(0), gpu(1)))
+    ready.set_devices((gpu(0).uuid,))
+    qtbot.waitUntil(lambda: "which hides GPU 0. Choose GPU 1, or start Footplate again" in wrong_devices(ready))
+    ready.set_devices((gpu(1).uuid,))
+    qtbot.waitUntil(ready.train.isEnabled)
+
+
+def test_that_another_torch_is_noticed_as_soon_as_it_is_installed(
+    ready: JobForm, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = machine()
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(torch_build(tmp_path / "cpu", "2.15.0+cpu")))
+        ready.set_machine(seen)
+        ready.set_devices((gpu().uuid,))
+        qtbot.waitUntil(lambda: "torch 2.15.0+cpu is built without CUDA" in wrong_devices(ready))
+        (text,) = (label for label in ready.devices_problems.findChildren(QLabel) if "pip install" in label.text())
+        assert text.textInteractionFlags() & Qt.TextInteractionFlag.TextSelectableByMouse
+        patch.syspath_prepend(str(torch_build(tmp_path / "cuda", "2.15.0+cu130", "13.0", ("sm_90",))))
+        ready.set_machine(seen)
+        qtbot.waitUntil(ready.train.isEnabled)
+
+
+def test_that_an_exclusive_gpu_is_free_as_soon_as_its_process_ends(ready: JobForm, qtbot: QtBot) -> None:
+    ready.set_devices((gpu().uuid,))
+    ready.set_machine(machine(gpu(compute_mode="exclusive_process", processes=held_by("python"))))
+    qtbot.waitUntil(lambda: "in use by python (pid 4242, ada)" in wrong_devices(ready))
+    ready.set_machine(machine(gpu(compute_mode="exclusive_process")))
+    qtbot.waitUntil(ready.train.isEnabled)
+
+
+@pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+def test_that_the_window_tells_it_of_the_gpu_that_it_has_chosen_itself(
+    open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub: NvmlStub = compile_stub(tmp_path / "nvml")
+    for name, value in stub.environment.items():
+        monkeypatch.setenv(name, value)
+    stub.write([gpu_profile(index) for index in range(4)], driver_version="570.86.15", cuda_version=12080)
+    window = open_window()
+    qtbot.waitUntil(lambda: "NVIDIA driver 570.86.15 is too old" in wrong_devices(window.form), timeout=20_000)
+    assert window.form.devices_label.text() == "GPU 0"
+    assert not window.form.train.isEnabled()

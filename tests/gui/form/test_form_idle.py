@@ -1,0 +1,109 @@
+"""Fields that have no effect with what is chosen otherwise: out of sight, and neither lost nor counted as changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.contract.idle_fields import idle_fields
+from engine.contract.job import Job
+from engine.contract.recipes import save_recipe
+from gui.form.form import JobForm
+from gui.sources.prefill import Prefill
+from tests.gui.sources.written_runs import a_run
+
+
+def in_sight(form: JobForm) -> set[str]:
+    return {name for name, row in form.rows.items() if not row.isHidden()}
+
+
+def change(form: JobForm, **changes: object) -> None:
+    for name, value in changes.items():
+        form.rows[name].set_value(value)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "hidden", "shown"),
+    [
+        ({"optimizer": "adagrad"}, {"momentum", "beta2", "nesterov"}, {"optimizer_kernel"}),
+        ({"optimizer": "sgd"}, {"beta2"}, {"momentum", "nesterov"}),
+        ({"optimizer": "sgd", "momentum": 0.0}, {"nesterov"}, {"momentum"}),
+        ({"schedule": "onecycle", "warmup_steps": 5}, {"warmup_epochs", "warmup_steps", "warmup_start"}, {"schedule"}),
+        ({"schedule": "linear", "warmup_epochs": 1.0}, {"milestones"}, {"final_rate", "warmup_start"}),
+        ({"ema_decay": 0.99, "weight_decay": 0.0}, {"decay_norms"}, {"ema_ramp"}),
+        ({"task": "segmentation", "loss": "dice"}, {"class_weights"}, {"loss"}),
+        ({"strategy": "pipeline"}, {"compile", "memory_format"}, {"cuts"}),
+        ({"epochs": 3, "freeze_epochs": 3}, {"layer_decay"}, {"head_rate"}),
+    ],
+)
+def test_that_fields_are_shown_where_they_have_an_effect(
+    form: JobForm, chosen: dict[str, object], hidden: set[str], shown: set[str]
+) -> None:
+    for fold in form.folds:
+        fold.set_open(True)
+    change(form, **chosen)
+    assert shown <= in_sight(form)
+    assert not hidden & in_sight(form)
+    values = {name: row.editor.value() for name, row in form.rows.items()}
+    assert form.rows.keys() - in_sight(form) == idle_fields({**values, "devices": form.devices}, form.catalogue).keys()
+
+
+def test_that_what_was_set_comes_back_with_what_it_belongs_to(form: JobForm) -> None:
+    change(form, schedule="cosine", final_rate=0.25, warmup_steps=7, warmup_start=0.5)
+    fold = next(fold for fold in form.folds if fold.title == "Schedule")
+    assert fold.mark.text() == "● 3 changed"
+    change(form, schedule="onecycle")
+    values = form.values()
+    assert (values["final_rate"], values["warmup_steps"], values["warmup_start"]) == (0.0, 0, 0.01)
+    assert fold.mark.text() == "● 1 changed"
+    change(form, schedule="linear")
+    values = form.values()
+    assert (values["final_rate"], values["warmup_steps"], values["warmup_start"]) == (0.25, 7, 0.5)
+
+
+@pytest.mark.usefixtures("styled")
+def test_that_what_a_recipe_says_of_a_field_without_effect_does_not_count_as_changed(
+    pictures: Path, qtbot: QtBot
+) -> None:
+    said = {"optimizer": "adamw", "beta2": 0.95, "schedule": "step", "milestones": (2,)}
+    save_recipe("Mine", "", "classification", said)
+    form = JobForm()
+    qtbot.addWidget(form)
+    form.set_job(Job(dataset=str(pictures)))
+    form.recipes.begin()
+    change(form, recipe="mine")
+    form.judge()
+    assert (form.values()["beta2"], form.values()["milestones"]) == (0.95, (2,))
+    change(form, optimizer="sgd", schedule="cosine")
+    form.judge()
+    assert (form.values()["beta2"], form.values()["milestones"]) == (0.999, ())
+    assert [fold.mark.text() for fold in form.folds if fold.mark.text()] == ["● 1 changed"] * 2  # what decides it alone
+    change(form, optimizer="adamw", schedule="step")
+    form.judge()
+    assert (form.values()["beta2"], form.values()["milestones"]) == (0.95, (2,))
+    assert not [fold.mark.text() for fold in form.folds if fold.mark.text()]
+
+
+def test_that_another_runs_job_keeps_what_has_no_effect_in_it(form: JobForm, pictures: Path) -> None:
+    run = a_run(
+        8, "paused", dataset=str(pictures), strategy="pipeline", devices=("cpu", "cpu"), compile="off", beta2=0.9,
+        bucket_mib=8.0,
+    )  # fmt: skip
+    job = run.job()
+    assert job is not None
+    guest = Prefill(said="Goes on", job=job, run=run)
+    form.prefill_mode.begin(guest)
+    form.set_devices(job.devices)
+    assert guest.changes(form.values()) == {}
+    change(form, strategy="ddp")
+    assert guest.changes(form.values()) == {"strategy": "ddp"}
+    assert form.rows["bucket_mib"].value() == 8.0
+    form.prefill_mode.begin(Prefill(said="A fork", job=job))
+    form.judge()
+    assert form.job == job
+    change(form, optimizer="adamw")
+    form.judge()
+    assert form.job == msgspec.structs.replace(job, optimizer="adamw")

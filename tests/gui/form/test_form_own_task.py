@@ -1,0 +1,67 @@
+"""A task of one's own in the form: it asks for its file, and for consent to run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytestqt.qtbot import QtBot
+
+import resources
+from engine.checks.disk import model_file_sha256
+from engine.contract.dataset import DatasetReport, SplitReport
+from engine.contract.job import Job
+from gui.form.form import JobForm
+from tests.gui.form.test_form import shown_at
+from tests.gui.form.test_form_tasks import offered
+
+EXAMPLE = Path(resources.__path__[0]) / "examples/counting.py"
+
+
+def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    form.set_job(Job(dataset=str(pictures), task="custom", model=""))
+    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    form.set_report(DatasetReport(folder="", format="files", splits=(SplitReport("files", {}, total=33),)))
+    qtbot.waitUntil(lambda: "Choose that file as the model" in shown_at(form, "model"))
+    assert not form.train.isEnabled()
+    form.rows["model"].set_value(str(EXAMPLE))
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
+    assert not form.train.isEnabled()
+    form.consent._show.click()
+    qtbot.waitUntil(lambda: "class Counting(OwnTask)" in form.consent._text.toPlainText())
+    form.consent._allow.click()
+    qtbot.waitUntil(form.train.isEnabled)
+    assert form.job is not None
+    assert (form.job.task, form.job.model_file_sha256) == ("custom", model_file_sha256(str(EXAMPLE)))
+    assert "33 files" in form.card.text()
+
+
+def test_that_the_best_checkpoint_is_chosen_by_a_measure_that_the_file_names(
+    form: JobForm, tmp_path: Path, qtbot: QtBot
+) -> None:
+    form.rows["task"].set_value("custom")
+    assert offered(form) == ["The task's own", "Validation loss"]
+    form.rows["model"].set_value(str(EXAMPLE))
+    own = ["The task's own (Mean error)", "Mean error", "Counted exactly", "Validation loss"]
+    qtbot.waitUntil(lambda: offered(form) == own)
+    form.rows["best_by"].set_value("exact")
+    form.rows["model"].set_value(str(tmp_path / "none.py"))
+    qtbot.waitUntil(lambda: offered(form)[0] == "The task's own")
+    assert form.rows["best_by"].value() == "exact"
+
+
+def test_that_a_file_that_has_been_changed_is_asked_for_its_measures_anew(
+    form: JobForm, tmp_path: Path, qtbot: QtBot
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("class Mine(OwnTask):\n    pass")
+    form.rows["task"].set_value("custom")
+    form.rows["model"].set_value(str(file))
+    qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
+    assert offered(form) == ["The task's own", "Validation loss"]
+    file.write_text("class Mine(OwnTask):\n    measures = (Measure('error', 'Error', higher_is_better=False),)")
+    form.judge()  # as whatever is done in the form has it do
+    qtbot.waitUntil(lambda: "has just been changed" in form.consent._question.text())
+    form.consent._allow.click()
+    qtbot.waitUntil(lambda: offered(form) == ["The task's own (Error)", "Error", "Validation loss"])

@@ -1,0 +1,105 @@
+"""When a run starts: the fields of the queue, and what is said of those who are on the devices before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from engine.contract.job import Job
+from gui.form.field_groups import FOLDS
+from gui.form.form import JobForm
+from gui.form.queue_estimate import words
+from tests.gui.form.test_form import fill
+
+NAMES = {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}
+
+
+@pytest.mark.parametrize(
+    ("devices", "ahead", "said"),
+    [
+        (("cpu",), {}, ""),
+        (("cpu",), {"GPU-a": ("x",)}, ""),
+        (("cpu", "cpu"), {"cpu": ("night shift",)}, "Starts when the CPU is free: behind “night shift”."),
+        (("GPU-a",), {"GPU-a": ("a", "b")}, "Starts when GPU 0 is free: behind “a” and “b”."),
+        (
+            ("GPU-a", "GPU-b"),
+            {"GPU-a": ("a", "b"), "GPU-b": ("b", "c")},
+            "Starts when GPU 0 and GPU 1 are free: behind “a”, “b” and 1 more.",
+        ),
+    ],
+)
+def test_that_it_is_said_behind_whom_a_run_starts(
+    devices: tuple[str, ...], ahead: dict[str, tuple[str, ...]], said: str
+) -> None:
+    assert words(ahead, devices, NAMES, False, "Train") == said
+
+
+def test_that_a_run_that_starts_at_once_or_goes_on_is_told_so() -> None:
+    assert words({"cpu": ("a",)}, ("cpu",), {}, True, "Train") == "“a” is on the CPU too: side by side, each is slower."
+    assert words({"cpu": ("a",)}, ("cpu",), {}, False, "Resume").startswith("Goes on when the CPU is free")
+
+
+def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
+    fill(form, pictures, qtbot)
+    assert not form.foot.ahead.isVisible()
+    form.set_ahead({"cpu": ("night shift",)})
+    assert form.foot.ahead.text() == "Starts when the CPU is free: behind “night shift”."
+    assert form.foot.ahead.isVisible()
+    with qtbot.waitSignal(form.train_requested) as asked:
+        qtbot.mouseClick(form.foot.at_once, Qt.MouseButton.LeftButton)
+    assert asked.args[0].start == "at_once"
+    assert form.rows["start"].value() == "when_free"
+    form.rows["start"].set_value("at_once")
+    qtbot.waitUntil(lambda: "side by side" in form.foot.ahead.text())
+    assert not form.foot.at_once.isVisible()
+    form.set_ahead({})
+    assert not form.foot.ahead.isVisible()
+
+
+def test_that_the_keyboard_is_on_train_once_a_run_has_been_started_beside_others(
+    form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    fill(form, pictures, qtbot)
+    form.set_ahead({"cpu": ("night shift",)})
+    form.foot.at_once.setFocus()
+    form.set_starting(True)
+    assert form.window().focusWidget() not in (form.train, form.foot.at_once)
+    form.set_started()
+    assert form.window().focusWidget() is form.train
+
+
+def test_that_waiting_for_others_is_asked_where_it_has_an_effect(form: JobForm) -> None:
+    row = form.rows["wait_for_others"]
+    assert row.isHidden()
+    form.set_devices(("GPU-a",))
+    assert not row.isHidden()
+    row.set_value(True)
+    assert form.values()["wait_for_others"] is True
+    form.rows["start"].set_value("at_once")
+    assert row.isHidden()
+    assert form.values()["wait_for_others"] is False
+    form.rows["start"].set_value("when_free")
+    assert form.values()["wait_for_others"] is True
+
+
+def test_that_the_choices_of_the_fold_have_titles(form: JobForm) -> None:
+    titles = {
+        name: [box.itemText(index) for index in range(box.count())]
+        for name in FOLDS["Queue and faults"]
+        if hasattr(box := form.rows[name].editor.control, "itemText")
+    }
+    assert titles == {"start": ["When free", "At once"], "on_not_finite": ["Stop", "Roll back", "Skip the step"]}
+
+
+def test_that_the_form_gives_back_every_field_of_the_fold(form: JobForm, pictures: Path) -> None:
+    job = Job(
+        dataset=str(pictures), devices=("GPU-a",), wait_for_others=True, restarts=0, on_not_finite="skip"
+    )  # fmt: skip
+    for each in (job, Job(dataset=str(pictures), start="at_once", restarts=7, on_not_finite="roll_back")):
+        form.set_job(each)
+        form.set_devices(each.devices)
+        form.judge()
+        assert form.job == each

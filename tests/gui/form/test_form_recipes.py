@@ -1,0 +1,347 @@
+"""The recipe in the form: fields follow it, what the user changed stays, and recipes of one's own are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialogButtonBox, QMessageBox
+from pytestqt.qtbot import QtBot
+
+from engine.contract.dataset import DatasetReport, SplitReport
+from engine.contract.job import FIELDS, Job
+from engine.contract.recipes import load_recipes
+from gui.form.form import JobForm
+from gui.form.recipe_dialog import RecipeDialog
+from gui.form.recipes import RecipeEditor
+from gui.form.task_detection import sample_job
+from gui.main_window import MainWindow
+from gui.sources.prefill import Prefill
+from tests.gui.sources.written_runs import a_run
+
+
+def report(images: int = 1000, classes: int = 10) -> DatasetReport:
+    names = tuple(f"class {number}" for number in range(classes))
+    train = SplitReport("train", dict.fromkeys(names, images // classes))
+    return DatasetReport(folder="", format="imagefolder", classes=names, splits=(train,))
+
+
+@pytest.fixture
+def begun(form: JobForm, pictures: Path, qtbot: QtBot) -> JobForm:
+    """A form that begins with the recipe that fits, whose folder has been looked through."""
+    form.set_job(Job(dataset=str(pictures)))
+    form.recipes.begin()
+    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    form.set_report(report())
+    return form
+
+
+def values(form: JobForm, *names: str) -> tuple[object, ...]:
+    return tuple(form.rows[name].value() for name in names)
+
+
+def mark(form: JobForm, title: str) -> str:
+    return next(fold for fold in form.folds if fold.title == title).mark.text()
+
+
+def choose(form: JobForm, recipe: str) -> None:
+    form.rows["recipe"].set_value(recipe)
+    form.judge()
+
+
+def change(form: JobForm, **changes: object) -> None:
+    for name, value in changes.items():
+        form.rows[name].set_value(value)
+    form.judge()
+
+
+def test_that_the_window_begins_with_the_recipe_that_fits_the_sample(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    form = open_window().form
+    qtbot.waitUntil(form.train.isEnabled, timeout=20_000)
+    assert form.job is not None
+    assert (form.job.model, form.job.recipe, form.job.optimizer) == (sample_job().model, "from-scratch", "sgd")
+    assert (form.job.augmentation, form.job.epochs, form.job.learning_rate) == ("light", 60, 0.0125)
+    assert form.recipes.about.text().startswith("Starts from random weights")
+    assert all(mark(form, title) == "" for title in ("Training", "Optimizer", "Schedule", "Data", "Model"))
+
+
+def test_that_fields_follow_what_is_seen(begun: JobForm) -> None:
+    assert values(begun, "recipe", "pretrained", "optimizer") == ("fine-tune", True, "adamw")
+    assert values(begun, "label_smoothing", "epochs", "ema_decay") == (0.1, 30, 0.98)  # 32 steps in each of 30 epochs
+    begun.set_report(report(20_000, 4))
+    assert values(begun, "label_smoothing", "epochs", "ema_decay") == (0.0, 10, 0.998)
+    change(begun, batch_size=4)
+    assert values(begun, "ema_decay", "ema_ramp") == (0.9998, 2000)
+    change(begun, model="vit_b_16")
+    assert values(begun, "layer_decay", "learning_rate") == (0.75, 1e-4)
+    change(begun, model="mnist_cnn")
+    assert values(begun, "recipe", "pretrained", "learning_rate", "batch_size") == ("from-scratch", False, 0.001563, 4)
+    assert begun.job is not None
+    assert begun.job.recipe == "from-scratch"
+
+
+def test_that_unticking_the_weights_is_to_train_from_scratch_and_ticking_them_leads_back(begun: JobForm) -> None:
+    change(begun, pretrained=False)
+    assert values(begun, "recipe", "optimizer") == ("from-scratch", "sgd")
+    change(begun, pretrained=True)
+    assert values(begun, "recipe", "optimizer") == ("fine-tune", "adamw")
+
+
+def test_that_what_the_user_changed_stays_and_is_marked_against_the_recipe(begun: JobForm) -> None:
+    change(begun, learning_rate=0.3, mixup=0.2)
+    assert mark(begun, "Training") == "● 1 changed"
+    assert begun.rows["learning_rate"].reset.isVisibleTo(begun)
+    assert begun.rows["learning_rate"].reset.toolTip() == "Back to the recipe"
+    change(begun, model="mnist_cnn")
+    assert values(begun, "recipe", "learning_rate", "mixup", "optimizer") == ("from-scratch", 0.3, 0.2, "sgd")
+    begun.rows["learning_rate"].reset.click()
+    begun.judge()
+    assert values(begun, "learning_rate") == (0.0125,)
+    change(begun, batch_size=64)  # which it follows again
+    assert values(begun, "learning_rate") == (0.025,)
+    next(fold for fold in begun.folds if fold.title == "Training").reset.click()
+    assert values(begun, "mixup") == (0.0,)
+
+
+def test_that_a_change_stays_though_the_recipe_comes_to_say_the_same(begun: JobForm) -> None:
+    change(begun, model="mnist_cnn", learning_rate=0.025)
+    change(begun, batch_size=64)
+    assert not begun.rows["learning_rate"].changed
+    change(begun, batch_size=128)
+    assert values(begun, "learning_rate") == (0.025,)
+
+
+def test_that_choosing_a_recipe_sets_the_fields_and_choosing_the_last_one_brings_back_the_changes(
+    begun: JobForm,
+) -> None:
+    change(begun, epochs=7, weight_decay=0.5)
+    choose(begun, "torchvision-classification")
+    assert values(begun, "epochs", "weight_decay", "milestones", "pretrained") == (90, 1e-4, (30, 60), False)
+    change(begun, mixup=0.4)
+    choose(begun, "fine-tune")
+    assert values(begun, "epochs", "weight_decay", "milestones", "mixup") == (7, 0.5, (), 0.0)
+    choose(begun, "torchvision-classification")
+    assert values(begun, "epochs", "mixup") == (90, 0.4)
+    change(begun, model="mnist_cnn")
+    assert values(begun, "recipe") == ("torchvision-classification",)  # it was chosen
+    begun.rows["recipe"].reset.click()
+    begun.judge()
+    assert values(begun, "recipe") == ("from-scratch",)
+    change(begun, model="resnet18")
+    assert values(begun, "recipe") == ("fine-tune",)  # and the one that fits goes on to be taken
+
+
+def test_that_a_recipe_of_another_task_gives_way(begun: JobForm) -> None:
+    choose(begun, "timm-a1")
+    assert values(begun, "loss", "optimizer") == ("bce", "lamb")
+    change(begun, task="detection")
+    assert values(begun, "recipe", "optimizer", "clip_norm") == ("from-scratch", "adamw", 10.0)
+    editor = begun.rows["recipe"].editor
+    assert isinstance(editor, RecipeEditor)
+    offered = {editor.box.itemData(index): editor.box.itemText(index) for index in range(editor.box.count())}
+    assert offered["torchvision-detection"] == "torchvision detection"
+    assert "timm-a1" not in offered
+
+
+def test_that_a_job_without_recipe_stays_as_it_is(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
+    job = Job(dataset=str(pictures), epochs=9, mixup=0.2, pretrained=True)
+    form.set_job(job)
+    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    form.set_report(report())
+    assert form.job == job
+    assert mark(form, "Training") == "● 1 changed"
+    assert form.rows["mixup"].reset.toolTip() == "Back to the default"
+    assert "No recipe" in form.recipes.about.text()
+    choose(form, "fine-tune")
+    assert values(form, "epochs", "mixup") == (30, 0.0)
+    choose(form, "")
+    assert form.job == job
+
+
+def test_that_a_job_of_a_recipe_comes_back_with_its_changes_once_the_folder_has_been_looked_through(
+    begun: JobForm, form: JobForm, pictures: Path, qtbot: QtBot
+) -> None:
+    change(begun, mixup=0.2)
+    job = begun.job
+    assert job is not None
+    form.set_job(Job())
+    form.judge()
+    form.set_job(job)
+    form.judge()
+    assert form.job == job
+    assert mark(form, "Training") == ""  # as long as it is not known what the recipe would say
+    assert form.rows["recipe"].editor.control.currentText() == "Fine-tune"
+    assert form.recipes.about.text().startswith("Starts from pretrained")
+    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    form.set_report(report())
+    assert form.job == job
+    assert mark(form, "Training") == "● 1 changed"
+    assert mark(form, "Optimizer") == ""
+    form.set_report(report(20_000))
+    assert values(form, "epochs", "mixup") == (10, 0.2)
+
+
+def test_that_the_folder_looked_through_anew_changes_nothing_until_it_has_been(begun: JobForm, qtbot: QtBot) -> None:
+    begun.rows["seed"].set_value(3)
+    begun.judge()
+    assert begun.checking
+    assert values(begun, "epochs", "ema_decay") == (30, 0.98)
+
+
+def test_that_another_runs_job_is_left_as_it_is_and_a_fork_takes_a_recipe_once(begun: JobForm, pictures: Path) -> None:
+    change(begun, mixup=0.2)
+    own = begun.values()
+    run = a_run(8, "paused", dataset=str(pictures), model="mnist_cnn", epochs=4, recipe="fine-tune", mixup=0.7)
+    job = run.job()
+    assert job is not None
+    begun.prefill_mode.begin(Prefill(said="Goes on", job=job, run=run, action="Resume"))
+    begun.set_report(report(50))
+    assert begun.job is not None
+    assert (begun.job.recipe, begun.job.mixup, begun.job.optimizer) == ("fine-tune", 0.7, "sgd")
+    assert begun.rows["recipe"].locked != ""
+    begun.recipes._save("Theirs", "")
+    begun.prefill_mode.begin(Prefill(said="A fork", job=msgspec.structs.replace(job, recipe="theirs")))
+    begun.judge()
+    assert begun.rows["recipe"].editor.control.currentText() == "Theirs"
+    begun.prefill_mode.begin(Prefill(said="A fork", job=job))
+    begun.judge()
+    assert (begun.job.recipe, begun.job.mixup, begun.job.epochs) == ("fine-tune", 0.7, 4)
+    choose(begun, "pytorch-ddp-tutorial")
+    assert (begun.job.momentum, begun.job.epochs, begun.job.mixup) == (0.0, 10, 0.0)
+    change(begun, batch_size=64)
+    assert begun.job.learning_rate == 0.001
+    begun.set_report(report())
+    begun.prefill_mode.end()
+    assert begun.values() == own
+    assert mark(begun, "Training") == "● 1 changed"
+    assert begun.rows["optimizer"].standard == "adamw"
+
+
+def test_that_following_the_recipe_does_not_swallow_train(begun: JobForm, qtbot: QtBot) -> None:
+    begun.rows["model"].set_value("mnist_cnn")
+    with qtbot.waitSignal(begun.train_requested) as asked:
+        begun.start()
+    assert asked.args[0].recipe == "from-scratch"
+    assert asked.args[0].learning_rate == 0.0125
+
+
+def dialog(form: JobForm) -> RecipeDialog:
+    return next(one for one in form.findChildren(RecipeDialog) if one.isVisible())
+
+
+def test_that_the_fields_are_saved_as_a_recipe_with_the_keyboard(begun: JobForm, qtbot: QtBot) -> None:
+    change(begun, mixup=0.2, epochs=9)
+    editor = begun.rows["recipe"].editor
+    assert isinstance(editor, RecipeEditor)
+    editor.save.trigger()
+    asked = dialog(begun)
+    qtbot.waitActive(asked)
+    qtbot.keyClicks(asked.name, "Fine-tune")
+    qtbot.keyClick(asked.name, Qt.Key.Key_Return)
+    assert "Footplate's own" in asked.problem.text()
+    asked.name.clear()
+    qtbot.keyClicks(asked.name, "Flowers")
+    qtbot.keyClicks(asked.about, "For the greenhouse.")
+    qtbot.keyClick(asked.about, Qt.Key.Key_Return)
+    begun.judge()
+    assert values(begun, "recipe", "mixup", "epochs", "pretrained") == ("flowers", 0.2, 9, True)
+    assert begun.recipes.about.text() == "For the greenhouse."
+    assert mark(begun, "Training") == ""
+    saved = load_recipes().get("flowers")
+    assert saved is not None
+    assert saved.tasks == ("classification",)
+    assert (saved.set["mixup"], saved.set["epochs"]) == (0.2, 9)
+    choose(begun, "fine-tune")
+    assert values(begun, "mixup", "epochs") == (0.2, 9)  # changes of before
+    choose(begun, "flowers")
+    assert values(begun, "mixup", "epochs") == (0.2, 9)
+
+
+def test_that_a_name_that_is_taken_is_asked_for_again_and_wrong_fields_are_not_saved(
+    begun: JobForm, qtbot: QtBot
+) -> None:
+    editor = begun.rows["recipe"].editor
+    assert isinstance(editor, RecipeEditor)
+    for epochs in (8, 9):
+        change(begun, epochs=epochs)
+        editor.save.trigger()
+        asked = dialog(begun)
+        asked.name.setText("Mine")
+        save = asked.buttons.button(QDialogButtonBox.StandardButton.Save)
+        save.click()
+        if epochs == 9:
+            assert "already" in asked.problem.text()
+            assert save.text() == "Replace"
+            known = load_recipes().get("mine")
+            assert known is not None
+            assert known.set["epochs"] == 8
+            save.click()
+        qtbot.waitUntil(lambda: not any(one.isVisible() for one in begun.findChildren(RecipeDialog)))
+    replaced = load_recipes().get("mine")
+    assert replaced is not None
+    assert replaced.set["epochs"] == 9
+    begun.rows["learning_rate"].editor.line.setText("fast")  # type: ignore[attr-defined]
+    editor.save.trigger()
+    asked = dialog(begun)
+    asked.name.setText("Other")
+    asked.buttons.button(QDialogButtonBox.StandardButton.Save).click()
+    assert "Learning rate" in asked.problem.text()
+    assert load_recipes().get("other") is None
+    asked.reject()
+
+
+def test_that_ones_own_recipe_is_renamed_and_deleted_and_footplates_are_not(begun: JobForm, own_home: Path) -> None:
+    editor = begun.rows["recipe"].editor
+    assert isinstance(editor, RecipeEditor)
+    assert not editor.rename.isEnabled()
+    assert not editor.delete.isEnabled()
+    change(begun, epochs=9)
+    editor.save.trigger()
+    dialog(begun).name.setText("First")
+    dialog(begun)._try()
+    begun.judge()
+    editor.rename.trigger()
+    asked = next(one for one in begun.findChildren(RecipeDialog) if one.isVisible())
+    assert asked.name.text() == "First"
+    asked.name.setText("Second")
+    asked._try()
+    begun.judge()
+    assert values(begun, "recipe", "epochs") == ("second", 9)
+    assert [path.name for path in (own_home / "recipes").iterdir()] == ["second.toml"]
+    editor.delete.trigger()
+    asking = next(box for box in begun.findChildren(QMessageBox) if box.isVisible())
+    assert "“Second”" in asking.text()
+    asking.button(QMessageBox.StandardButton.Cancel).click()
+    assert [path.name for path in (own_home / "recipes").iterdir()] == ["second.toml"]
+    editor.delete.trigger()
+    asking = next(box for box in begun.findChildren(QMessageBox) if box.isVisible())
+    next(button for button in asking.buttons() if button.text() == "Delete").click()
+    begun.judge()
+    assert list((own_home / "recipes").iterdir()) == []
+    assert values(begun, "recipe", "epochs") == ("fine-tune", 30)
+
+
+def test_that_a_broken_recipe_is_in_the_list_says_why_and_cannot_be_chosen(own_home: Path, qtbot: QtBot) -> None:
+    folder = own_home / "recipes"
+    folder.mkdir(parents=True)
+    (folder / "torn.toml").write_text('title = "Torn"\nabout = "No."\nepoch = 3\n')
+    form = JobForm()
+    qtbot.addWidget(form)
+    form.judge()
+    box = form.rows["recipe"].editor.control
+    index = box.findData("torn")
+    assert box.itemText(index) == "torn – cannot be used"
+    assert "“epoch” is not known" in box.itemData(index, Qt.ItemDataRole.ToolTipRole)
+    assert not box.model().flags(box.model().index(index, 0)) & Qt.ItemFlag.ItemIsEnabled
+    form.set_job(Job(recipe="torn"))
+    form.judge()
+    assert "“epoch” is not known" in form.recipes.about.text()
+    form.set_job(msgspec.structs.replace(Job(), recipe="gone"))
+    form.judge()
+    assert "There is no recipe “gone” here." in form.recipes.about.text()
+    assert form.rows["epochs"].standard == FIELDS["epochs"].default

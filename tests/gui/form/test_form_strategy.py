@@ -1,0 +1,176 @@
+"""The fields of the strategy: which are in sight, and what the job gets of those that are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.job import FIELDS, Job
+from gui.form.field_groups import FOLDS
+from gui.form.form import JobForm
+from gui.sources.launcher import resolved
+
+STRATEGY = FOLDS["Strategy"]
+
+
+def in_sight(form: JobForm) -> set[str]:
+    return {name for name in STRATEGY if not form.rows[name].isHidden()}
+
+
+@pytest.mark.parametrize("strategy", [entry.id for entry in load_catalogue().strategies])
+def test_that_a_strategy_shows_the_fields_that_it_goes_by(form: JobForm, strategy: str) -> None:
+    form.rows["strategy"].set_value(strategy)
+    entry = form.catalogue.strategy(strategy)
+    assert entry is not None
+    assert in_sight(form) == {"activation_checkpointing", *entry.fields} - {"stages_per_device"}
+
+
+def test_that_stages_per_device_belong_to_the_interleaved_schedule(form: JobForm) -> None:
+    form.rows["strategy"].set_value("pipeline")
+    assert "stages_per_device" not in in_sight(form)
+    form.rows["pipeline_schedule"].set_value("interleaved_1f1b")
+    assert "stages_per_device" in in_sight(form)
+    form.rows["pipeline_schedule"].set_value("zbv")
+    assert "stages_per_device" not in in_sight(form)
+
+
+def test_that_every_field_of_the_strategys_group_is_in_the_form(form: JobForm) -> None:
+    assert {name for name, field in FIELDS.items() if field.group == "strategy"} == set(STRATEGY)
+    assert set().union(*FOLDS.values()) <= set(form.rows)
+
+
+def test_that_a_field_without_effect_is_left_at_its_default_and_kept_for_switching_back(form: JobForm) -> None:
+    form.rows["strategy"].set_value("pipeline")
+    form.rows["microbatches"].set_value(16)
+    form.cuts.set_value(("layer2",))
+    form.rows["strategy"].set_value("ddp")
+    form.rows["bucket_mib"].set_value(8)
+    values = form.values()
+    assert (values["microbatches"], values["cuts"], values["bucket_mib"]) == (None, [], 8.0)
+    form.rows["strategy"].set_value("pipeline")
+    values = form.values()
+    assert (values["microbatches"], values["cuts"], values["bucket_mib"]) == (16, ["layer2"], 25.0)
+
+
+def test_that_the_fold_counts_and_resets_what_is_in_sight_alone(form: JobForm) -> None:
+    fold = next(fold for fold in form.folds if fold.title == "Strategy")
+    form.rows["strategy"].set_value("pipeline")
+    form.rows["microbatches"].set_value(16)
+    form.rows["pipeline_schedule"].set_value("1f1b")
+    assert fold.mark.text() == "● 2 changed"
+    form.rows["strategy"].set_value("ddp")
+    assert fold.mark.text() == ""
+    form.rows["static_graph"].set_value(True)
+    assert fold.mark.text() == "● 1 changed"
+    fold.reset.click()
+    form.rows["strategy"].set_value("pipeline")
+    assert fold.mark.text() == "● 2 changed"
+
+
+def test_that_cuts_are_told_in_words_and_reset_leads_back_to_automatic(form: JobForm, qtbot: QtBot) -> None:
+    form.rows["strategy"].set_value("pipeline")
+    row = form.rows["cuts"]
+    assert form.cuts.line.text() == "automatic"
+    assert row.reset.isHidden()
+    form.cuts.set_value(("layer1", "layer3"))
+    assert form.cuts.line.text() == "moved by hand (2 cuts)"
+    assert not row.reset.isHidden()
+    qtbot.mouseClick(row.reset, Qt.MouseButton.LeftButton)
+    assert form.cuts.line.text() == "automatic"
+    assert row.value() == ()
+
+
+def test_that_the_cut_is_asked_for_with_a_button(form: JobForm, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(form.cut_wanted):
+        form.cuts.show_button.click()
+
+
+@pytest.mark.parametrize(("typed", "number"), [("", None), ("0.5", 0.5), (" 1e1 ", 10.0)])
+def test_that_a_limit_of_the_gradients_may_be_left_empty(form: JobForm, typed: str, number: float | None) -> None:
+    form.rows["clip_norm"].editor.line.setText(typed)  # type: ignore[attr-defined]
+    assert form.values()["clip_norm"] == number
+
+
+def test_that_a_number_that_is_none_is_marked_at_its_field(form: JobForm, qtbot: QtBot) -> None:
+    form.rows["ema_decay"].editor.line.setText("often")  # type: ignore[attr-defined]
+    qtbot.waitUntil(lambda: "Weight average" in form.rows["ema_decay"].problem_label.text())
+    training = next(fold for fold in form.folds if fold.title == "Training")
+    assert training.body.isVisibleTo(form)
+
+
+def test_that_a_strategy_says_in_the_list_what_it_needs_and_can_still_be_chosen(form: JobForm, qtbot: QtBot) -> None:
+    box = form.rows["strategy"].editor.control
+    qtbot.waitUntil(lambda: "needs 2 devices" in box.itemText(box.findData("ddp")))  # type: ignore[attr-defined]
+    model = box.model()  # type: ignore[attr-defined]
+    assert model.flags(model.index(box.findData("ddp"), 0)) & Qt.ItemFlag.ItemIsEnabled  # type: ignore[attr-defined]
+    form.set_devices(("cpu", "cpu"))
+    qtbot.waitUntil(lambda: box.itemText(box.findData("ddp")) == "DistributedDataParallel")  # type: ignore[attr-defined]
+    form.rows["strategy"].set_value("ddp")
+    qtbot.waitUntil(lambda: "one device only" in box.itemText(box.findData("single")))  # type: ignore[attr-defined]
+
+
+def test_that_a_model_that_cannot_be_cut_is_told_of_in_the_list_and_at_the_strategy(
+    form: JobForm, qtbot: QtBot
+) -> None:
+    models = form.catalogue.models
+    whole = msgspec.structs.replace(models[0], uncuttable="more than one value crosses everywhere", cut_places=())
+    form.catalogue = msgspec.structs.replace(form.catalogue, models=(whole, *models[1:]))
+    form.set_devices(("cpu", "cpu"))
+    form.rows["model"].set_value(whole.id)
+    box = form.rows["strategy"].editor.control
+    marked = f"Pipeline – {whole.title} cannot be cut"
+    qtbot.waitUntil(lambda: box.itemText(box.findData("pipeline")) == marked)  # type: ignore[attr-defined]
+    form.rows["strategy"].set_value("pipeline")
+    qtbot.waitUntil(lambda: "cannot be cut" in form.rows["strategy"].problem_label.text())
+    assert "more than one value crosses everywhere" in form.rows["strategy"].problem_label.text()
+
+
+def test_that_every_schedule_has_a_title(form: JobForm) -> None:
+    box = form.rows["pipeline_schedule"].editor.control
+    titles = [box.itemText(index) for index in range(box.count())]  # type: ignore[attr-defined]
+    assert titles == ["GPipe", "1F1B", "Interleaved 1F1B", "ZB1P (zero bubble)", "ZBV (zero bubble)"]
+
+
+def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, pictures: Path) -> None:
+    pipeline = Job(
+        dataset=str(pictures),
+        strategy="pipeline",
+        devices=("cpu", "cpu"),
+        accumulation=2,
+        clip_norm=1.5,
+        ema_decay=0.9999,
+        resume_from="/runs/a/last.pt",
+        activation_checkpointing=True,
+        pipeline_schedule="interleaved_1f1b",
+        stages_per_device=3,
+        microbatches=4,
+        cuts=("layer1", "layer2", "layer3", "layer4", "avgpool"),
+    )
+    ddp = Job(
+        dataset=str(pictures),
+        strategy="ddp",
+        devices=("cpu", "cpu"),
+        balance="speed",
+        bucket_mib=12.5,
+        gradient_compression="bf16",
+        static_graph=True,
+        sync_batchnorm=True,
+    )
+    for job in (pipeline, ddp):
+        form.set_job(job)
+        form.set_devices(job.devices)
+        form.judge()
+        assert form.job == job
+
+
+def test_that_a_run_gets_the_whole_path_of_the_checkpoint_that_it_continues_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolved(Job(resume_from="run/last.pt")).resume_from == str(tmp_path / "run/last.pt")
+    assert resolved(Job()).resume_from == ""

@@ -1,0 +1,99 @@
+"""A folder that the user chooses leads to its task, and away from the sample's model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.contract.dataset import DatasetReport
+from engine.contract.job import Job
+from engine.data.inspection.inspector import inspect
+from gui.form.form import JobForm
+from gui.form.task_detection import sample_job
+from gui.sources.prefill import Prefill
+from tests.support.masks import make_masked
+
+
+@pytest.fixture
+def masks(tmp_path: Path) -> Path:
+    return make_masked(tmp_path / "masks", {"train": 4, "val": 2})
+
+
+def look_through(form: JobForm, qtbot: QtBot) -> Job:
+    """Has the folder on screen looked through by what the form asks for."""
+    with qtbot.waitSignal(form.folder_chosen, timeout=5000) as asked:
+        pass
+    assert asked.args is not None
+    job: Job = asked.args[0]
+    task = form.catalogue.task(job.task)
+    assert task is not None
+    report = inspect(
+        job.dataset,
+        val_fraction=job.val_fraction,
+        seed=job.seed,
+        progress=lambda _done, _total: None,
+        formats=task.formats,
+    )
+    form.set_report(report)
+    return job
+
+
+def model_and_task(form: JobForm) -> tuple[str, str]:
+    return form.rows["model"].value(), form.rows["task"].value()
+
+
+def test_that_a_folder_leads_to_its_task_and_that_tasks_model(form: JobForm, masks: Path, qtbot: QtBot) -> None:
+    form.set_job(sample_job())
+    form.set_dataset(str(masks))
+    assert look_through(form, qtbot).task == "classification"
+    assert model_and_task(form) == ("unet", "segmentation")
+    assert form.rows["task"].note.text() == "Recognised in the folder"
+    assert look_through(form, qtbot).task == "segmentation"
+    assert form.inspection.report is not None
+    assert form.inspection.report.format == "masks"
+
+
+def test_that_the_users_own_choice_of_a_task_stands(form: JobForm, masks: Path, qtbot: QtBot) -> None:
+    form.set_dataset(str(masks))
+    form.rows["task"].set_value("detection")
+    look_through(form, qtbot)
+    assert form.rows["task"].value() == "detection"
+    assert form.inspection.report is not None
+    assert form.inspection.report.other == "masks"
+
+
+def test_that_what_comes_with_a_job_stays(form: JobForm, masks: Path, qtbot: QtBot) -> None:
+    form.set_job(sample_job())
+    form.set_job(msgspec.structs.replace(sample_job(), dataset=str(masks)))
+    look_through(form, qtbot)
+    assert model_and_task(form) == (sample_job().model, "classification")
+
+
+def test_that_the_samples_model_gives_way_to_the_tasks_with_another_folder(form: JobForm, tmp_path: Path) -> None:
+    form.set_job(sample_job())
+    form.set_dataset(str(tmp_path))
+    assert model_and_task(form) == (Job().model, "classification")
+
+
+def test_that_another_model_chosen_for_the_sample_stays(form: JobForm, tmp_path: Path) -> None:
+    form.set_job(sample_job())
+    form.rows["model"].set_value("resnet50")
+    form.set_dataset(str(tmp_path))
+    assert form.rows["model"].value() == "resnet50"
+
+
+def test_that_a_report_without_a_format_of_another_task_changes_nothing(form: JobForm, tmp_path: Path) -> None:
+    form.set_dataset(str(tmp_path))
+    form.set_report(DatasetReport(folder=str(tmp_path), format=""))
+    assert form.rows["task"].value() == "classification"
+    assert form.rows["task"].note.text() == ""
+
+
+def test_that_another_runs_job_stays_as_it_was_whatever_its_folder(form: JobForm, masks: Path, qtbot: QtBot) -> None:
+    form.prefill_mode.begin(Prefill(said="Like that run", job=sample_job()))
+    form.set_dataset(str(masks))
+    look_through(form, qtbot)
+    assert model_and_task(form) == (sample_job().model, "classification")

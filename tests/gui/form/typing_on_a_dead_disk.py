@@ -1,0 +1,80 @@
+"""Types paths below $DEAD_DISK into the form, as a user would, and then goes on with those of a disk that answers.
+
+`python typing_on_a_dead_disk.py FOLDER` prints what came of it as JSON; FOLDER is one that answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from PySide6.QtCore import QEventLoop, QTimer
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+
+from gui.form.form import JobForm
+from gui.style import theme
+from tests.support.pulse import Pulse
+
+DEAD = os.environ["DEAD_DISK"]
+TYPED = {
+    "dataset": f"{DEAD}/flowers",
+    "model": f"{DEAD}/net.py",
+    "resume_from": f"{DEAD}/run/last.pt",
+    "weights_file": f"{DEAD}/weights.pt",
+}
+KEY_MS = 15
+
+
+def wait(until: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Runs the event loop until something is so; whether it came to be."""
+    loop = QEventLoop()
+    look = QTimer(interval=10)
+    look.timeout.connect(lambda: until() and loop.quit())
+    look.start()
+    QTimer.singleShot(int(1000 * seconds), loop.quit)
+    loop.exec()
+    return until()
+
+
+def main(folder: str) -> None:
+    app = QApplication([])
+    theme.apply(app)
+    form = JobForm()
+    form.folder_chosen.connect(lambda job: QTimer.singleShot(0, form, partial(form.set_report, None)) if job else None)
+    form.set_dataset(folder)
+    form.show()
+    stuck = threading.Thread(target=lambda: os.stat(f"{DEAD}/x"), daemon=True)
+    stuck.start()
+    stuck.join(0.2)
+    told = {"dead": stuck.is_alive(), "ready_before": wait(form.train.isEnabled)}
+    pulse = Pulse()
+    for name, text in TYPED.items():
+        control = form.rows[name].editor.control
+        control.clear()
+        keys = iter(text)
+        typing = QTimer(interval=KEY_MS)
+        typing.timeout.connect(
+            lambda keys=keys, control=control, typing=typing: (
+                QTest.keyClick(control, key) if (key := next(keys, None)) else typing.stop()
+            )
+        )
+        typing.start()
+        wait(lambda name=name, text=text: form.rows[name].value() == text)
+    told["typed"] = all(form.rows[name].value() == text for name, text in TYPED.items())
+    told["waits"] = wait(lambda: f"has not answered yet: {DEAD}" in form.train.toolTip())
+    told["says_nothing_wrong"] = not any(problem.field in TYPED for problem in form.problems)
+    for name in TYPED:
+        form.set_value(name, {"dataset": folder, "model": "mnist_cnn"}.get(name, ""))
+    told["ready_after"] = wait(form.train.isEnabled)
+    pulse.stop()
+    print(json.dumps(told | {"longest_stall_s": pulse.longest_s, "threads": threading.active_count()}), flush=True)
+    os._exit(0)  # threads that wait for a disk that never answers are not waited for
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

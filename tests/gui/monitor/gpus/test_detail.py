@@ -1,0 +1,160 @@
+"""Everything that one GPU tells."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Nvml, Retired, Xid
+from engine.gpus.quantities import BY_ID, QUANTITIES
+from gui.format import clock
+from gui.monitor.gpus.gpu_fields import GROUPS, groups, now
+from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, plain_gpu, watched
+
+
+def opened(watching: Watching, *gpus: Gpu, nvml: Nvml | None = None) -> dict[str, str]:
+    watching.see(*gpus, nvml=nvml)
+    watching.page.show_gpu(gpus[0].uuid)
+    return watching.page.gpus.detail.group_words()
+
+
+def test_that_every_quantity_is_told_with_its_meaning() -> None:
+    figures = {
+        figure.id: figure for group in groups(watched(full_gpu()), now(full_gpu()), None) for figure in group.figures
+    }
+    for quantity in QUANTITIES:
+        assert figures[quantity.id].meaning.startswith(quantity.meaning)
+        value = quantity.read(full_gpu())
+        assert figures[quantity.id].text.startswith(quantity.write(value).removesuffix(f" {quantity.unit}"))
+
+
+def test_that_a_full_gpu_is_told_in_all_groups(watching: Watching) -> None:
+    told = opened(watching, full_gpu())
+    assert tuple(told) == GROUPS
+    for title, part in (
+        ("Work", "Utilization 87 %"),
+        ("Work", "Held back by the power limit"),
+        ("Work", "Compute mode default"),
+        ("Memory", "Reserved 0.5 GiB"),
+        ("Power and heat", "Slows down at 87 °C, Shuts down at 92 °C"),
+        ("Power and heat", "Memory temp. 70 °C, Memory allowed 95 °C"),
+        ("Clocks", "Memory clock 3,201 of 3,201 MHz"),
+        ("Clocks", "Performance state P0"),
+        ("Links", "PCIe generation 4 of 5, PCIe lanes 16 of 16"),
+        ("Links", "PCIe replays 3"),
+        ("Links", "NVLinks active 3 of 4"),
+        ("Memory errors", "ECC on, Corrected 0, Uncorrected 0"),
+        ("Memory errors", "Rows remapped (corrected) 1"),
+        ("Memory errors", "Remapping failed no"),
+        ("Identity", "PCI address 00000000:1B:00.0"),
+        ("Identity", "Persistence on"),
+        ("Identity", "Driver 570.86, CUDA 12.8"),
+    ):
+        assert part in told[title]
+
+
+def test_that_nothing_is_said_of_what_a_gpu_does_not_tell(watching: Watching) -> None:
+    bare = Gpu(uuid="GPU-a", name="A GPU", nvml_index=0)
+    told = opened(watching, bare, nvml=Nvml("ok"))
+    assert list(told) == ["Identity"]
+    assert "None" not in told["Identity"]
+    assert "Driver" not in told["Identity"]
+    detail = watching.page.gpus.detail
+    assert detail.anew.isHidden()
+    assert all(table.isHidden() for table in (detail.processes, detail.instances, detail.links, detail.xids))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "figure", "alarming"),
+    [
+        (full_gpu(), "uncorrected", False),
+        (full_gpu(ecc=Ecc(uncorrected=2)), "uncorrected", True),
+        (full_gpu(ecc=Ecc(corrected=2)), "corrected", False),
+        (full_gpu(retired=Retired(rows_failed=True)), "rows_failed", True),
+        (full_gpu(retired=Retired(rows_pending=True)), "rows_pending", True),
+        (full_gpu(temperature_c=88.0), "temperature_c", True),
+        (full_gpu(temperature_c=86.0), "temperature_c", False),
+    ],
+)
+def test_that_what_is_wrong_stands_out(gpu: Gpu, figure: str, alarming: bool) -> None:
+    figures = {f.id: f for group in groups(watched(gpu), now(gpu), None) for f in group.figures}
+    assert figures[figure].alarming is alarming
+
+
+def test_that_links_errors_and_processes_are_tables(watching: Watching) -> None:
+    process = GpuProcess(pid=4711, user="anna", command="python train.py", sm_percent=71.0, memory_used_bytes=2 * GIB)
+    gpu = full_gpu(processes=(process,), xids=(Xid(START - 60, 31), Xid(START - 5, 79)))
+    opened(watching, gpu)
+    detail = watching.page.gpus.detail
+    assert detail.links.rows()[0] == ["0", "active", "4", "3.00 GB/s", "1.00 GB/s", "0:2:0"]
+    assert detail.links.rows()[1][1] == "not active"
+    assert [row[0] for row in detail.xids.rows()] == [clock(START - 5), clock(START - 60)]
+    assert detail.xids.rows()[0][1] == "Xid 79: the GPU has fallen off the bus"
+    assert detail.processes.rows() == [["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71 %"]]
+    assert detail.instances.isHidden()
+
+
+def test_that_the_instances_of_a_gpu_are_rows_of_their_own_and_listed_with_it(watching: Watching) -> None:
+    whole = full_gpu(0, mig_enabled=True, utilization_percent=None)
+    parts = [
+        plain_gpu(
+            0, uuid=f"MIG-{n}", memory_total_bytes=16 * GIB, memory_used_bytes=n * GIB, utilization_percent=None,
+            mig=Mig(parent_uuid=whole.uuid, gpu_instance=7 + n, profile="1g.18gb"),
+        )
+        for n in range(2)
+    ]  # fmt: skip
+    watching.see(parts[1], whole, parts[0], full_gpu(1))
+    titles = [tile.title.text() for tile in watching.page.gpus.tiles.tiles.values()]
+    assert titles == ["GPU 0", "GPU 0 MIG 7", "GPU 0 MIG 8", "GPU 1"]
+    told = opened(watching, whole, *parts)
+    assert "MIG on" in told["Identity"]
+    assert watching.page.gpus.detail.instances.rows() == [
+        ["GPU 0 MIG 7", "1g.18gb", "0.0 of 16.0 GiB", ""],
+        ["GPU 0 MIG 8", "1g.18gb", "1.0 of 16.0 GiB", ""],
+    ]
+    watching.page.show_gpu("MIG-0")
+    assert "MIG profile 1g.18gb" in watching.page.gpus.detail.group_words()["Identity"]
+
+
+def test_that_the_detail_is_kept_up_to_date(watching: Watching) -> None:
+    opened(watching, full_gpu())
+    watching.see(full_gpu(power_w=333.0), at=1)
+    assert "Power 333 W" in watching.page.gpus.detail.group_words()["Power and heat"]
+
+
+def test_that_the_figures_read_the_crosshairs_place(watching: Watching, qtbot: QtBot) -> None:
+    for second in range(5):
+        watching.see(full_gpu(power_w=100.0 + second), at=second)
+    watching.page.show_gpu(full_gpu().uuid)
+    watching.page.group.set_cursor(2.0)
+    assert "Power 102 W" in watching.page.gpus.detail.group_words()["Power and heat"]
+    watching.page.group.set_cursor(None)
+    assert "Power 104 W" in watching.page.gpus.detail.group_words()["Power and heat"]
+
+
+def test_that_escape_leads_back_to_the_tile(watching: Watching, qtbot: QtBot) -> None:
+    watching.see(full_gpu(0), full_gpu(1))
+    watching.page.activateWindow()
+    tile = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
+    qtbot.waitUntil(tile.isVisible)
+    tile.setFocus()
+    qtbot.keyClick(tile.plot, Qt.Key.Key_Return)
+    detail = watching.page.gpus.detail
+    qtbot.waitUntil(detail.isVisible)
+    assert detail.key == full_gpu(1).uuid
+    assert watching.page.focusWidget() is detail.back
+    qtbot.keyClick(detail.back, Qt.Key.Key_Escape)
+    qtbot.waitUntil(tile.isVisible)
+    assert watching.page.focusWidget() is tile.plot
+
+
+def test_that_a_gpu_that_is_gone_leads_back_to_all(watching: Watching) -> None:
+    watching.see(full_gpu(0), full_gpu(1))
+    watching.page.show_gpu(full_gpu(1).uuid)
+    watching.see(full_gpu(0), at=1)
+    assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles
+
+
+def test_that_titles_of_quantities_are_not_repeated_as_meaning() -> None:
+    assert all(quantity.meaning != quantity.title for quantity in BY_ID.values())

@@ -1,0 +1,275 @@
+"""One GPU as a tile."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QColor, QContextMenuEvent
+from PySide6.QtWidgets import QAbstractButton, QApplication, QMenu
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import Gpu
+from gui.format import clock, energy
+from gui.monitor.gpus.energy import EnergyMarks
+from gui.monitor.gpus.gpu_fields import line_scale, lines_of
+from gui.monitor.gpus.tile import Tile
+from gui.monitor.gpus.watched_gpu import WatchedGpu, watched_gpus
+from gui.plots.group import PlotGroup
+from gui.sources.devices import device_format
+from gui.style import theme
+from tests.gui.monitor.watching import START, full_gpu, kept, plain_gpu, watched
+from tests.gui.sources.devices.snapshots import held_by, snapshot
+
+
+@pytest.fixture
+def group(qtbot: QtBot) -> PlotGroup:
+    return PlotGroup("clock", span=600.0)
+
+
+def tile_of(each: WatchedGpu, group: PlotGroup, qtbot: QtBot, *, width: int = 700, height: int = 400) -> Tile:
+    history = kept(each.gpu)
+    group.origin = history.origin
+    group.set_extent(0.0, 59.0)
+    tile = Tile(each, group, EnergyMarks())
+    qtbot.addWidget(tile)
+    tile.resize(width, height)
+    tile.show_gpu(each, history)
+    tile.show()
+    return tile
+
+
+def figures(tile: Tile) -> dict[str, str]:
+    return {figure.label: figure.text for figure in tile.figures.figures}
+
+
+def test_that_all_figures_have_units_and_limits(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
+    tile = tile_of(watched(full_gpu()), group, qtbot)
+    told = figures(tile)
+    assert told["Use"] == "87 %"
+    assert told["Power"] == "512 of 700 W"
+    assert told["Core"] == "61 °C"
+    assert told["SM clock"] == "1,755 of 1,980 MHz"
+    assert told["PCIe 4 ×16"] == "↓ 1.20 ↑ 0.40 GB/s"
+    assert told["NVLink ×3"] == "↓ 12.00 ↑ 4.00 GB/s"
+    assert told["SMs active"] == "64 %"
+    assert told["Fan"] == "35 %"
+    assert told["Memory"] == "41.0 of 141.0 GiB"
+    assert told["Memory temp."] == "70 °C"
+    assert "Power 512 of 700 W" in tile.accessibleDescription()
+
+
+def test_that_what_a_gpu_does_not_tell_has_no_figure_and_no_line(
+    styled: QApplication, group: PlotGroup, qtbot: QtBot
+) -> None:
+    gpu = plain_gpu(utilization_percent=None, power_w=None, memory_used_bytes=None, memory_total_bytes=None)
+    tile = tile_of(watched(gpu), group, qtbot)
+    assert figures(tile) == {"Core": "61 °C"}
+    qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription(), timeout=5000)
+    assert tile.plot.accessibleDescription() == "Latest: Temperature 61 °C"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "scales"),
+    [
+        (plain_gpu(), [1.0, 100 / (141 << 30), 100 / 700, 1.0]),
+        (plain_gpu(memory_total_bytes=None, power_limit_w=None), [1.0, None, None, 1.0]),
+    ],
+)
+def test_that_lines_are_shares_of_what_there_is(gpu: Gpu, scales: list[float | None]) -> None:
+    assert [line_scale(gpu, line) for line in lines_of(lambda _quantity: True)] == scales
+
+
+def test_that_activity_is_drawn_where_utilization_is_not_told(
+    styled: QApplication, group: PlotGroup, qtbot: QtBot
+) -> None:
+    tile = tile_of(watched(full_gpu(utilization_percent=None, power_w=None, temperature_c=None)), group, qtbot)
+    qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription(), timeout=5000)
+    assert tile.plot.accessibleDescription() == "Latest: Memory in use 41.0 GiB, SM activity 64 %"
+    (active,) = (figure for figure in tile.figures.figures if figure.id == "sm_active_percent")
+    assert active.color is not None
+    assert active.color() == theme.device_color(tile.key)
+
+
+def test_that_thresholds_are_drawn_into_the_graph(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
+    color = QColor(theme.colors().warning)
+
+    def pixels(tile: Tile) -> int:
+        image = tile.plot.grab().toImage()
+        return sum(image.pixelColor(x, y) == color for x in range(image.width()) for y in range(image.height()))
+
+    tile = tile_of(watched(full_gpu()), group, qtbot)
+    qtbot.waitUntil(lambda: pixels(tile) > 100, timeout=10_000)
+    plain = tile_of(watched(full_gpu(slowdown_c=None, shutdown_c=None)), group, qtbot)
+    qtbot.waitUntil(lambda: "Latest" in plain.plot.accessibleDescription(), timeout=5000)
+    assert pixels(plain) == 0
+
+
+def test_that_a_lost_gpu_is_greyed_and_says_since_when(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
+    tile = tile_of(watched(full_gpu(lost=True, lost_since=START)), group, qtbot)
+    assert tile.state.text() == f"⚠ Lost since {clock(START)}"
+    assert figures(tile)["Use"] == "87 %"
+    picture = tile.figures.grab().toImage()
+    text = QColor(theme.colors().text)
+    assert not any(
+        picture.pixelColor(x, y) == text
+        for x in range(picture.width())
+        for y in range(tile.figures.row_height // 2, tile.figures.row_height)
+    )
+
+
+def test_that_a_sleeping_gpu_says_that_it_is_not_woken(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
+    asleep = Gpu(uuid="GPU-a", name="NVIDIA RTX 4060 Laptop", nvml_index=0, asleep=True)
+    tile = tile_of(watched(asleep), group, qtbot)
+    assert tile.state.text() == "Asleep, not woken"
+    assert figures(tile) == {}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ([], "", ""),
+        ([], "flowers", "Run flowers"),
+        (["anna"], "", "Busy: anna, 12.0 GiB"),
+        (["me"], "", "In use by you, 12.0 GiB"),
+        (["me"], "flowers", "Run flowers, in use by you, 12.0 GiB"),
+        (["me", "anna"], "flowers", "⚠ Run flowers, also used by anna, 12.0 GiB"),
+    ],
+)
+def test_that_who_is_on_a_gpu_is_said_with_the_run_that_holds_it(
+    styled: QApplication,
+    group: PlotGroup,
+    qtbot: QtBot,
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[list[str], str, str],
+) -> None:
+    users, run, told = case
+    monkeypatch.setattr(device_format, "own_user", lambda: "me")
+    processes = tuple(process for user in users for process in held_by(user, 12 << 30))
+    tile = tile_of(watched(full_gpu(processes=processes), run=run), group, qtbot)
+    assert tile.who.text() == told
+    assert tile.who.isHidden() is not bool(told)
+    assert tile.who.objectName() == ("warning" if "also" in told else "")
+
+
+def test_that_figures_keep_their_places_where_the_crosshair_is_in_a_gap(
+    styled: QApplication, group: PlotGroup, qtbot: QtBot
+) -> None:
+    history = kept(full_gpu(), seconds=5)
+    history.add(snapshot(full_gpu(lost=True), time=START + 5))
+    each = watched(full_gpu())
+    tile = Tile(each, group, EnergyMarks())
+    qtbot.addWidget(tile)
+    tile.show_gpu(each, history)
+    ids = [figure.id for figure in tile.figures.figures]
+    group.set_cursor(5.0)
+    tile.show_gpu(each, history)
+    assert [figure.id for figure in tile.figures.figures] == ids
+    assert figures(tile)["Power"] == "– of 700 W"
+    assert figures(tile)["PCIe 4 ×16"] == "↓ – ↑ – GB/s"
+
+
+def test_that_figures_read_the_crosshairs_place(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
+    history = kept(full_gpu(utilization_percent=10.0), seconds=30)
+    history.add(snapshot(full_gpu(utilization_percent=90.0), time=START + 30))
+    each = watched(full_gpu(utilization_percent=90.0))
+    group.origin = history.origin
+    group.set_extent(0.0, 30.0)
+    tile = Tile(each, group, EnergyMarks())
+    qtbot.addWidget(tile)
+    tile.show_gpu(each, history)
+    assert figures(tile)["Use"] == "90 %"
+    group.set_cursor(12.2)
+    tile.show_gpu(each, history)
+    assert figures(tile)["Use"] == "10 %"
+    assert figures(tile)["SM clock"] == "1,755 of 1,980 MHz"
+    group.set_cursor(None)
+    tile.show_gpu(each, history)
+    assert figures(tile)["Use"] == "90 %"
+
+
+@pytest.mark.parametrize("key", [Qt.Key.Key_Return, Qt.Key.Key_Enter])
+def test_that_enter_opens_the_detail_and_the_arrows_move_the_crosshair(
+    styled: QApplication, group: PlotGroup, qtbot: QtBot, key: Qt.Key
+) -> None:
+    each = watched(full_gpu())
+    tile = tile_of(each, group, qtbot)
+    tile.setFocus()
+    assert tile.focusProxy() is tile.plot
+    with qtbot.waitSignal(tile.opened) as opened:
+        qtbot.keyClick(tile.plot, key)
+    assert opened.args == [each.key]
+    qtbot.keyClick(tile.plot, Qt.Key.Key_Left)
+    assert group.cursor is not None
+
+
+def test_that_a_double_click_or_the_arrow_at_the_top_opens_the_detail(
+    styled: QApplication, group: PlotGroup, qtbot: QtBot
+) -> None:
+    tile = tile_of(watched(full_gpu()), group, qtbot)
+    with qtbot.waitSignal(tile.opened):
+        qtbot.mouseDClick(tile.figures, Qt.MouseButton.LeftButton)
+    more = next(
+        button for button in tile.findChildren(QAbstractButton) if button.accessibleName() == "Details of GPU 0"
+    )
+    with qtbot.waitSignal(tile.opened):
+        more.click()
+
+
+def test_that_a_menu_leads_to_the_detail_and_begins_to_count_energy_anew(
+    styled: QApplication, group: PlotGroup, qtbot: QtBot
+) -> None:
+    tile = tile_of(watched(full_gpu()), group, qtbot)
+    where = QPoint(5, 5)
+    QApplication.sendEvent(
+        tile.figures, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, tile.mapToGlobal(where))
+    )
+    (menu,) = tile.findChildren(QMenu)
+    details, anew = menu.actions()
+    with qtbot.waitSignal(tile.opened):
+        details.trigger()
+    assert anew.isEnabled()
+    with qtbot.waitSignal(tile.count_anew) as wanted:
+        anew.trigger()
+    assert wanted.args == [tile.key]
+    menu.close()
+
+
+def test_that_energy_is_counted_from_a_mark_that_can_be_set_anew() -> None:
+    energy = EnergyMarks()
+    seen = watched(full_gpu(energy_j=1000.0))
+    later = watched(full_gpu(energy_j=4600.0), time=START + 60)
+    used = energy.used(seen)
+    assert used is not None
+    assert (used.joules, used.since) == (0.0, START)
+    used = energy.used(later)
+    assert used is not None
+    assert (used.joules, used.since) == (3600.0, START)
+    energy.start_anew(seen.key)
+    used = energy.used(later)
+    assert used is not None
+    assert (used.joules, used.since) == (0.0, START + 60)
+    # A driver that was loaded anew counts from 0.
+    used = energy.used(watched(full_gpu(energy_j=5.0), time=START + 90))
+    assert used is not None
+    assert (used.joules, used.since) == (0.0, START + 90)
+    assert energy.used(watched(plain_gpu())) is None
+
+
+@pytest.mark.parametrize(("joules", "told"), [(0.0, "0.0 kJ"), (41_234.0, "41.2 kJ"), (4_464_000.0, "1.24 kWh")])
+def test_that_energy_has_a_unit_of_its_size(joules: float, told: str) -> None:
+    assert energy(joules) == told
+
+
+def test_that_gpus_of_all_hosts_are_listed_and_silent_ones_are_marked() -> None:
+    here = snapshot(full_gpu(1), full_gpu(0), time=START)
+    there = snapshot(full_gpu(0), time=START)
+    stuck = snapshot(full_gpu(3), time=START, status="not_answering", message="NVML does not answer.")
+    found = watched_gpus(
+        {"ws2": there, "": here, "ws3": stuck}, {"ws2": "cannot be reached"}, {}, {here.gpus[0].uuid: "flowers"}
+    )
+    assert [each.key for each in found] == [
+        here.gpus[1].uuid, here.gpus[0].uuid, f"ws2/{there.gpus[0].uuid}", f"ws3/{stuck.gpus[0].uuid}",
+    ]  # fmt: skip
+    assert [each.run for each in found] == ["", "flowers", "", ""]
+    assert [each.faded for each in found] == [False, False, True, True]
+    assert found[2].states[0].text == f"no news since {clock(START)}"

@@ -1,0 +1,167 @@
+"""All GPUs at a glance, as tiles and as lines."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import Gpu
+from gui.monitor.gpus.compact import COLUMNS
+from gui.monitor.gpus.tile import LEAST_HEIGHT, LEAST_WIDTH
+from gui.monitor.gpus.tiles import columns_for
+from tests.gui.monitor.watching import Watching, full_gpu, plain_gpu
+
+
+def gpus(count: int, **changes: object) -> list[Gpu]:
+    return [full_gpu(n, **changes) for n in range(count)]
+
+
+@pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 1), (3, 2), (4, 2), (6, 2), (8, 3), (16, 4)])
+def test_that_tiles_are_laid_out_as_large_as_they_can_be(count: int, columns: int) -> None:
+    assert columns_for(count, 1420, 690) == columns
+
+
+def test_that_a_narrow_room_has_one_column() -> None:
+    assert columns_for(8, LEAST_WIDTH - 50, 2000) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
+def test_that_all_tiles_are_in_sight_without_scrolling(watching: Watching, qtbot: QtBot, count: int) -> None:
+    watching.see(*gpus(count))
+    view = watching.page.gpus.tiles
+    qtbot.waitUntil(lambda: len(view.tiles) == count and all(tile.isVisible() for tile in view.tiles.values()))
+    watching.page.grab()  # has the tiles laid out
+    assert view.verticalScrollBar().maximum() == 0
+    for tile in view.tiles.values():
+        assert tile.width() >= LEAST_WIDTH
+        assert tile.height() >= LEAST_HEIGHT
+        assert tile.plot.height() >= 50
+        assert len(tile.figures.shown) >= 4
+
+
+def test_that_eight_tiles_fit_between_the_side_panels(watching: Watching, qtbot: QtBot) -> None:
+    watching.page.resize(790, 780)
+    watching.see(*gpus(8))
+    view = watching.page.gpus.tiles
+    watching.page.grab()
+    qtbot.waitUntil(lambda: view.columns == 2)
+    assert view.verticalScrollBar().maximum() == 0
+
+
+def test_that_a_large_tile_tells_more_than_a_small_one(watching: Watching, qtbot: QtBot) -> None:
+    watching.see(*gpus(16))
+    watching.page.grab()
+    view = watching.page.gpus.tiles
+    few = min(len(tile.figures.shown) for tile in view.tiles.values())
+    watching.see(*gpus(1), at=1)
+    watching.page.grab()
+    (tile,) = view.tiles.values()
+    qtbot.waitUntil(lambda: len(tile.figures.shown) == len(tile.figures.figures))
+    assert len(tile.figures.shown) > few
+
+
+def test_that_tiles_come_and_go_with_their_gpus(watching: Watching) -> None:
+    view = watching.page.gpus.tiles
+    watching.see(*gpus(3))
+    assert list(view.tiles) == [gpu.uuid for gpu in gpus(3)]
+    watching.see(*gpus(2), at=1)
+    assert list(view.tiles) == [gpu.uuid for gpu in gpus(2)]
+
+
+def test_that_compact_shows_sixteen_gpus_a_line_each(watching: Watching, qtbot: QtBot) -> None:
+    watching.page.resize(790, 780)
+    watching.see(*gpus(16))
+    watching.page.bar.compact.click()
+    rows = watching.page.gpus.lines.rows
+    assert len(rows) == 16
+    watching.page.grab()
+    qtbot.waitUntil(lambda: watching.page.gpus.lines.verticalScrollBar().maximum() == 0)
+    first = next(iter(rows.values()))
+    assert first.accessibleName() == "GPU 0, NVIDIA H200"
+    for part in ("Use 87 %", "Memory 41.0 of 141.0 GiB", "Power 512 of 700 W", "Core 61 °C"):
+        assert part in first.accessibleDescription()
+    assert "held back by the power limit" in first.accessibleDescription().lower()
+
+
+def test_that_a_line_leaves_out_what_its_gpu_does_not_tell(watching: Watching) -> None:
+    watching.see(plain_gpu(utilization_percent=None, power_w=None))
+    watching.page.bar.compact.click()
+    (row,) = watching.page.gpus.lines.rows.values()
+    assert row.accessibleDescription() == "Memory 41.0 of 141.0 GiB, Core 61 °C"
+
+
+def test_that_a_narrow_line_tells_what_is_in_use_rather_than_half_of_what_there_is() -> None:
+    def told(most: int) -> list[str]:
+        return [column.fitting(full_gpu(), lambda text: len(text) <= most) for column in COLUMNS]
+
+    assert told(20) == ["87 %", "41.0 of 141.0 GiB", "512 of 700 W", "61 °C"]
+    assert told(9) == ["87 %", "41.0 GiB", "512 W", "61 °C"]
+
+
+def test_that_lines_are_walked_through_with_the_arrows_and_opened_with_enter(watching: Watching, qtbot: QtBot) -> None:
+    watching.page.bar.compact.click()
+    watching.see(*gpus(3))
+    watching.page.activateWindow()
+    rows = list(watching.page.gpus.lines.rows.values())
+    qtbot.waitUntil(rows[0].isVisible)
+    rows[0].setFocus()
+    qtbot.keyClick(rows[0], Qt.Key.Key_Down)
+    assert watching.page.focusWidget() is rows[1]
+    qtbot.keyClick(rows[1], Qt.Key.Key_Return)
+    assert watching.page.gpus.detail.key == rows[1].key
+    qtbot.keyClick(watching.page.gpus.detail, Qt.Key.Key_Escape)
+    assert watching.page.focusWidget() is rows[1]
+
+
+def test_that_the_busiest_come_first_where_that_is_asked_for(watching: Watching) -> None:
+    def load(first: float, second: float, at: float) -> None:
+        watching.see(full_gpu(0, utilization_percent=first), full_gpu(1, utilization_percent=second), at=at)
+
+    def order() -> list[str]:
+        return [watching.page.gpus.tiles.tiles[key].title.text() for key in watching.page.gpus.keys]
+
+    load(10, 90, 0)
+    assert order() == ["GPU 0", "GPU 1"]
+    watching.page.bar.load.click()
+    assert order() == ["GPU 1", "GPU 0"]
+    # A short peak changes nothing, and neither does anything within a few seconds.
+    load(100, 90, 1)
+    assert order() == ["GPU 1", "GPU 0"]
+    for second in range(2, 40):
+        load(100, 5, second)
+    assert order() == ["GPU 0", "GPU 1"]
+    watching.page.bar.load.click()
+    load(10, 90, 41)
+    assert order() == ["GPU 0", "GPU 1"]
+
+
+def test_that_lost_gpus_are_the_least_busy(watching: Watching) -> None:
+    watching.page.bar.load.click()
+    watching.see(full_gpu(0, lost=True), full_gpu(1, utilization_percent=0.0))
+    assert watching.page.gpus.keys == (full_gpu(1).uuid, full_gpu(0).uuid)
+
+
+def test_that_the_colour_of_a_tile_is_that_of_the_device(watching: Watching) -> None:
+    from gui.style import theme
+
+    watching.see(*gpus(2))
+    watching.page.grab()
+    for key, tile in watching.page.gpus.tiles.tiles.items():
+        color = tile.grab().toImage().pixelColor(1, tile.height() // 2)
+        assert color.name() == theme.device_color(key)
+
+
+def test_that_energy_is_counted_anew_for_one_or_for_all(watching: Watching) -> None:
+    def told() -> list[str]:
+        tiles = watching.page.gpus.tiles.tiles.values()
+        return [figure.text for tile in tiles for figure in tile.figures.figures if figure.id == "energy"]
+
+    watching.see(full_gpu(0, energy_j=0.0), full_gpu(1, energy_j=0.0))
+    watching.see(full_gpu(0, energy_j=7e4), full_gpu(1, energy_j=7e4), at=60)
+    assert told() == ["70.0 kJ", "70.0 kJ"]
+    tile = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
+    tile.count_anew.emit(tile.key)
+    assert told() == ["70.0 kJ", "0.0 kJ"]
+    watching.page.bar.count_anew.emit()
+    assert told() == ["0.0 kJ", "0.0 kJ"]

@@ -1,0 +1,92 @@
+"""Numbers with their labels, painted as one piece."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import QPoint
+from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
+from pytestqt.qtbot import QtBot
+
+from gui.monitor.gpus.value_grid import GAP, LabelledValue, ValueGrid, columns_for
+
+FEW = tuple(LabelledValue(f"f{n}", f"Label {n}", f"{n} W", f"Meaning {n}") for n in range(6))
+
+
+@pytest.fixture
+def place(styled: QApplication, qtbot: QtBot) -> QWidget:
+    made = QWidget()
+    QVBoxLayout(made)
+    qtbot.addWidget(made)
+    made.resize(500, 300)
+    made.show()
+    return made
+
+
+def put(figures: ValueGrid, place: QWidget) -> ValueGrid:
+    layout = place.layout()
+    assert layout is not None
+    layout.addWidget(figures)
+    layout.activate()
+    return figures
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"), [(1000, 4), (4 * 50 + 3 * GAP, 4), (4 * 50 + 3 * GAP - 1, 3), (60, 1), (10, 1)]
+)
+def test_that_there_are_as_many_columns_as_there_is_room_for(width: int, columns: int) -> None:
+    assert len(columns_for([50, 50, 50, 50], width)) == columns
+
+
+def test_that_a_column_is_as_wide_as_the_widest_in_it() -> None:
+    assert columns_for([10, 80, 90, 20], 90 + 80 + GAP) == [90, 80]
+
+
+def test_that_what_has_no_room_is_left_out_from_the_end(place: QWidget, qtbot: QtBot) -> None:
+    figures = put(ValueGrid(most_rows=1), place)
+    figures.show_figures(FEW)
+    place.resize(220, 300)
+    qtbot.waitUntil(lambda: figures.width() < 220)
+    assert 0 < len(figures.shown) < len(FEW)
+    assert figures.shown == FEW[: len(figures.shown)]
+    assert figures.height() == figures.row_height
+    assert "Label 5 5 W" in figures.words()
+
+
+def test_that_without_a_limit_all_are_shown_and_the_height_follows(place: QWidget, qtbot: QtBot) -> None:
+    figures = put(ValueGrid(), place)
+    figures.show_figures(FEW)
+    place.resize(150, 400)
+    assert figures.shown == FEW
+    qtbot.waitUntil(lambda: figures.height() > figures.row_height)
+
+
+def test_that_a_figure_keeps_the_room_of_its_longest_form(place: QWidget) -> None:
+    figures = put(ValueGrid(most_rows=1), place)
+    figures.show_figures([LabelledValue("a", "", "1,000 W"), LabelledValue("b", "", "5 W")])
+    figures.grab()
+    at = next(x for x in range(400) if (found := figures.figure_at(QPoint(x, 5))) is not None and found.id == "b")
+    figures.show_figures([LabelledValue("a", "", "1 W"), LabelledValue("b", "", "5 W")])
+    found = figures.figure_at(QPoint(at, 5))
+    assert found is not None
+    assert found.id == "b"
+    before = figures.figure_at(QPoint(at - 2, 5))
+    assert before is None or before.id == "a"
+
+
+def test_that_a_figure_that_comes_or_goes_moves_the_rest(place: QWidget) -> None:
+    figures = put(ValueGrid(most_rows=2), place)
+    figures.show_figures(FEW)
+    figures.show_figures(FEW[1:])
+    assert figures.shown == FEW[1:]
+    first = figures.figure_at(QPoint(1, 1))
+    assert first is not None
+    assert first.id == "f1"
+
+
+def test_that_no_figures_are_no_fault(place: QWidget) -> None:
+    figures = put(ValueGrid(most_rows=1), place)
+    figures.show_figures(FEW)
+    figures.show_figures(())
+    figures.grab()
+    assert figures.words() == ""
+    assert figures.figure_at(QPoint(1, 1)) is None

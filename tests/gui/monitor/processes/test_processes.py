@@ -1,0 +1,482 @@
+"""The processes on all GPUs: what belongs together, what is in sight, and what stays where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication, QLabel, QMenu
+from pytestqt.modeltest import ModelTester
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import GpuProcess, Mig, Snapshot
+from gui.monitor.processes.lines import lines_of, sharing
+from gui.monitor.processes.model import COLUMNS, SORT_ROLE, ProcessModel
+from gui.monitor.processes.view import ASKING_S, ProcessesView
+from gui.sources.devices.hosts import Hosts
+from gui.sources.run_intervals import RunInterval, RunIntervals
+from gui.sources.settings import Settings
+from tests.gui.monitor.machines import GIB, NOW, numbered, process, see
+from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
+from tests.support.nvml_profiles import FOREIGN, MACHINES
+from tests.support.nvml_stub import NvmlStub
+
+RUN = RunInterval("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0], UUIDS[1]), "running", NOW - 60, supervisor=700)
+Row = tuple[int, str]
+
+
+@pytest.fixture
+def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(Settings(tmp_path / "settings"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def marks(qtbot: QtBot) -> RunIntervals:
+    return RunIntervals()
+
+
+@pytest.fixture
+def view(styled: QApplication, qtbot: QtBot, hosts: Hosts, marks: RunIntervals) -> ProcessesView:
+    made = ProcessesView(hosts, marks)
+    qtbot.addWidget(made)
+    made.resize(1000, 500)
+    made.show()
+    return made
+
+
+def column(title: str) -> int:
+    return [each.title for each in COLUMNS].index(title)
+
+
+def rows(view: ProcessesView, parent: QModelIndex | None = None, depth: int = 0) -> list[Row]:
+    """What is in sight: how deep it stands, and its title."""
+    above = parent or QModelIndex()
+    found: list[Row] = []
+    for number in range(view.rows.rowCount(above)):
+        index = view.rows.index(number, 0, above)
+        found += [(depth, index.data()), *rows(view, index, depth + 1)]
+    return found
+
+
+def every_index(view: ProcessesView, parent: QModelIndex | None = None) -> list[QModelIndex]:
+    above = parent or QModelIndex()
+    own = [view.rows.index(row, 0, above) for row in range(view.rows.rowCount(above))]
+    return [found for index in own for found in (index, *every_index(view, index))]
+
+
+def cells(view: ProcessesView, title: str) -> list[str]:
+    return [view.rows.index(row, column(title)).data() for row in range(view.rows.rowCount())]
+
+
+def one_gpu(*processes: GpuProcess, time: float = NOW) -> Snapshot:
+    return snapshot(gpu(0, cuda_index=0, processes=processes), time=time)
+
+
+def said(view: ProcessesView) -> str:
+    return "\n".join(label.text() for label in view.findChildren(QLabel) if label.isVisible())
+
+
+def choose(view: ProcessesView, row: int) -> None:
+    view.tree.setCurrentIndex(view.rows.index(row, 0))
+
+
+# What belongs together
+
+
+def test_that_a_process_on_several_gpus_is_one_line_with_all_that_it_holds(hosts: Hosts, view: ProcessesView) -> None:
+    first = process(500, memory_used_bytes=3 * GIB, sm_percent=60.0)
+    second = process(500, memory_used_bytes=5 * GIB, sm_percent=20.0, kind="graphics")
+    see(hosts, snapshot(numbered(0, processes=(first,)), numbered(1, processes=(second,))))
+    told = {
+        title: cells(view, title)
+        for title in ("PID", "GPU", "Type", "GPU memory", "SM", "CPU", "Host memory", "Running")
+    }
+    assert told == {
+        "PID": ["500"], "GPU": ["GPU 0, 1"], "Type": ["Both"], "GPU memory": ["8.0 GiB"], "SM": ["40 %"],
+        "CPU": ["100 %"], "Host memory": ["2.0 GiB"], "Running": ["1:00:00 h"],
+    }  # fmt: skip
+
+
+def test_that_the_tree_puts_processes_under_their_run_their_starter_and_each_other() -> None:
+    ranks = (process(701, ancestors=(700, 9, 1)), process(702, ancestors=(700, 9, 1)))
+    launched = (process(811, ancestors=(810, 1)), process(812, ancestors=(810, 1)))
+    parent, child = process(900, ancestors=(1,)), process(901, ancestors=(900, 1))
+    alone = process(950, ancestors=(940, 1))
+    seen = snapshot(gpu(0, processes=(*ranks, *launched, parent, child, alone)))
+    lines = lines_of("", seen, [RUN], {810: "torchrun"}.get)
+    titles = {line.key: line.title for line in lines}
+    assert {line.pid: titles.get(line.parent or ()) for line in lines if not line.group} == {
+        701: "Run flowers (2)",
+        702: "Run flowers (2)",
+        811: "torchrun (2)",
+        812: "torchrun (2)",
+        900: None,
+        901: "python3",
+        950: None,
+    }
+    (run,) = [line for line in lines if line.group and line.run is not None]
+    assert (run.pid, run.memory_used_bytes, run.sm_percent, run.cpu_percent) == (700, 2 * GIB, 80.0, 200.0)
+
+
+def test_that_a_runs_share_is_the_mean_over_its_gpus() -> None:
+    ranks = [process(701 + n, ancestors=(700,), sm_percent=30.0 + 20.0 * n) for n in range(2)]
+    seen = snapshot(*(numbered(n, processes=(ranks[n],)) for n in range(2)))
+    (group,) = [line for line in lines_of("", seen, [RUN], lambda pid: None) if line.group]
+    assert group.gpus == ("GPU 0", "GPU 1")
+    assert group.sm_percent == 40.0
+
+
+def test_that_pids_of_other_hosts_and_of_containers_are_no_run_of_this_machine() -> None:
+    seen = one_gpu(process(701, ancestors=(700, 1)))
+    assert all(line.run is None for line in lines_of("ws2", seen, [RUN], lambda pid: None))
+    inside = msgspec.structs.replace(seen, foreign_pids=True)
+    assert all(line.run is None for line in lines_of("", inside, [RUN], lambda pid: None))
+    assert all(line.run is RUN for line in lines_of("", seen, [RUN], lambda pid: None))
+
+
+def test_that_processes_that_name_each_other_as_ancestors_are_all_shown(hosts: Hosts, view: ProcessesView) -> None:
+    see(hosts, one_gpu(process(5, ancestors=(6, 1)), process(6, ancestors=(5, 1)), process(7, ancestors=(7, 1))))
+    assert sorted(cells(view, "PID")) == ["5", "6", "7"]
+
+
+def test_that_processes_of_a_lost_gpu_are_left_out(hosts: Hosts, view: ProcessesView) -> None:
+    see(hosts, snapshot(numbered(0, processes=(process(1),), lost=True), numbered(1, processes=(process(2),))))
+    assert cells(view, "PID") == ["2"]
+
+
+def test_that_a_mig_instance_names_itself(hosts: Hosts, view: ProcessesView) -> None:
+    instance = Mig(parent_uuid=UUIDS[0], gpu_instance=3, profile="1g.18gb")
+    see(hosts, snapshot(numbered(0), numbered(1, nvml_index=0, mig=instance, processes=(process(2),))))
+    assert cells(view, "GPU") == ["GPU 0 MIG 3"]
+
+
+# Who else is there
+
+
+def test_that_somebody_else_on_the_gpu_of_a_run_is_told_at_a_glance(
+    hosts: Hosts, view: ProcessesView, marks: RunIntervals
+) -> None:
+    marks.marks = (RUN,)
+    mine = process(701, ancestors=(700, 1), memory_used_bytes=3 * GIB)
+    other = process(44, user="alice", name="jupyter", memory_used_bytes=2 * GIB)
+    desktop = process(45, user="root", name="Xorg", kind="graphics")
+    see(hosts, one_gpu(mine, other, desktop))
+    assert "GPU 0, held by run flowers, is also used by alice." in said(view)
+    assert rows(view) == [
+        (0, "Run flowers (1) · also used by alice"),
+        (1, "python3 · also used by alice"),
+        (0, "jupyter · on GPU 0, held by run flowers"),
+        (0, "Xorg"),
+    ]
+    see(hosts, one_gpu(mine, desktop))
+    assert "also used" not in said(view)
+
+
+def test_that_all_who_share_a_run_are_named_once() -> None:
+    strangers = [process(40 + n, user=user) for n, user in enumerate(("alice", "bob", "alice", "carol"))]
+    seen = snapshot(
+        numbered(0, uuid=UUIDS[0], processes=(strangers[0], strangers[2])),
+        numbered(1, uuid=UUIDS[1], processes=strangers),
+    )
+    sentence = sharing(lines_of("", seen, [RUN], lambda pid: None), [RUN])
+    assert sentence == "GPU 0, 1, held by run flowers, are also used by alice, bob and carol."
+
+
+# Sorting, filtering, staying
+
+
+def test_that_columns_sort_by_what_they_mean_and_unknown_comes_last(hosts: Hosts, view: ProcessesView) -> None:
+    held = {1: 9 * GIB, 2: 80 * GIB, 3: None, 4: 10 * GIB}
+    see(hosts, one_gpu(*(process(pid, memory_used_bytes=memory) for pid, memory in held.items())))
+    assert cells(view, "PID") == ["2", "4", "1", "3"]
+    view.tree.sortByColumn(column("PID"), Qt.SortOrder.AscendingOrder)
+    assert cells(view, "GPU memory") == ["9.0 GiB", "80.0 GiB", "–", "10.0 GiB"]
+
+
+def test_that_the_filter_looks_at_all_that_a_line_says_and_at_what_it_stands_under(
+    hosts: Hosts, view: ProcessesView, marks: RunIntervals
+) -> None:
+    marks.marks = (RUN,)
+    desktop = process(88, user="Alice", kind="graphics", command="serve llama")
+    see(hosts, one_gpu(process(701, ancestors=(700, 1)), desktop, process(99)))
+    every = rows(view)
+    for text, pids in (
+        ("alice", ["88"]), ("LLAMA serve", ["88"]), ("99", ["99"]), ("flowers", ["701"]), ("nothing of it", [])
+    ):  # fmt: skip
+        view.filter.setText(text)
+        found = [view.rows.line(index) for index in every_index(view)]
+        assert [str(line.pid) for line in found if line is not None and not line.group] == pids
+    assert "No process is as the filter asks" in said(view)
+    view.filter.clear()
+    assert sorted(rows(view)) == sorted(every)
+
+
+def test_that_only_mine_and_one_gpu_narrow_the_list(hosts: Hosts, view: ProcessesView) -> None:
+    first = numbered(0, processes=(process(1), process(2, user="alice")))
+    see(hosts, snapshot(first, numbered(1, processes=(process(3), process(4, user="alice")))))
+    view.only_mine.setChecked(True)
+    assert sorted(cells(view, "PID")) == ["1", "3"]
+    view.gpus.setCurrentIndex(view.gpus.findText("GPU 1"))
+    assert cells(view, "PID") == ["3"]
+    view.only_mine.setChecked(False)
+    assert sorted(cells(view, "PID")) == ["3", "4"]
+    see(hosts, snapshot(first))
+    assert view.gpus.currentText() == "All GPUs"
+    assert sorted(cells(view, "PID")) == ["1", "2"]
+
+
+def test_that_the_tree_can_be_a_table_that_names_the_run_in_each_line(
+    hosts: Hosts, view: ProcessesView, marks: RunIntervals
+) -> None:
+    marks.marks = (RUN,)
+    see(hosts, one_gpu(process(701, ancestors=(700, 1)), process(5, memory_used_bytes=1)))
+    view.as_tree.setChecked(False)
+    assert rows(view) == [(0, "python3 · run flowers"), (0, "python3")]
+    view.as_tree.setChecked(True)
+    assert rows(view) == [(0, "Run flowers (1)"), (1, "python3"), (0, "python3")]
+
+
+def test_that_selection_and_scroll_stay_while_figures_change(hosts: Hosts, view: ProcessesView) -> None:
+    see(hosts, one_gpu(*(process(pid, memory_used_bytes=(90 - pid) * GIB) for pid in range(2, 62))))
+    row = cells(view, "PID").index("40")
+    choose(view, row)
+    view.tree.scrollTo(view.rows.index(row, 0), view.tree.ScrollHint.PositionAtTop)
+    scrolled = view.tree.verticalScrollBar().value()
+    assert scrolled > 0
+    for second in range(1, 4):
+        kept = (
+            process(pid, memory_used_bytes=(90 - pid) * GIB, sm_percent=second) for pid in range(2, 62) if pid != 50
+        )
+        see(hosts, one_gpu(*kept, process(70 + second, memory_used_bytes=0), time=NOW + second))
+        chosen = view.selected()
+        assert chosen is not None
+        assert (chosen.pid, chosen.running_s) == (40, 3600 + second)
+        assert view.tree.verticalScrollBar().value() == scrolled
+
+
+def test_that_a_line_that_comes_to_stand_under_another_stays_chosen(hosts: Hosts, view: ProcessesView) -> None:
+    first = process(811, ancestors=(2, 1))
+    see(hosts, one_gpu(first))
+    choose(view, 0)
+    see(hosts, one_gpu(first, process(812, ancestors=(2, 1))))
+    assert [depth for depth, _ in rows(view)] == [0, 1, 1]
+    chosen = view.selected()
+    assert chosen is not None
+    assert chosen.pid == 811
+    assert all(view.tree.isExpanded(index) for index in every_index(view) if view.rows.hasChildren(index))
+
+
+def test_that_no_other_is_chosen_in_place_of_one_that_has_ended(hosts: Hosts, view: ProcessesView) -> None:
+    see(hosts, one_gpu(process(5), process(6), process(7)))
+    choose(view, 1)
+    chosen = view.selected()
+    assert chosen is not None
+    see(hosts, one_gpu(*(process(pid) for pid in (5, 6, 7) if pid != chosen.pid)))
+    assert view.selected() is None
+    assert not view.end.isEnabled()
+
+
+def test_that_a_pid_used_again_is_another_line(hosts: Hosts, view: ProcessesView) -> None:
+    see(hosts, one_gpu(process(5)))
+    choose(view, 0)
+    see(hosts, one_gpu(process(5, started=NOW - 1)))
+    assert view.selected() is None
+
+
+def test_that_the_model_keeps_qts_rules(styled: QApplication, qtmodeltester: ModelTester) -> None:
+    def shown(*processes: GpuProcess) -> None:
+        model.show_lines(lines_of("", one_gpu(*processes), [RUN], lambda pid: None))
+        qtmodeltester.check(model)
+
+    model = ProcessModel()
+    qtmodeltester.check(model)
+    shown(process(701, ancestors=(700, 1)), process(703, ancestors=(701, 700, 1)), process(5, ancestors=(4, 1)))
+    kept = QPersistentModelIndex(model.find(("process", "", 5, str(NOW - 3600))))
+    shown(process(5, ancestors=(4, 1)), process(6, ancestors=(1,)), process(701, ancestors=(700, 1)))
+    assert kept.isValid()
+    assert kept.data() == "python3"
+    shown(process(5, ancestors=(4, 1)), process(7, ancestors=(4, 1)))
+    assert not kept.isValid()
+    shown()
+    assert model.rowCount() == 0
+
+
+def test_that_an_index_kept_too_long_leads_to_nothing(styled: QApplication) -> None:
+    model = ProcessModel()
+    model.show_lines(lines_of("", one_gpu(process(5)), [], lambda pid: None))
+    stale = model.index(0, 0)
+    model.show_lines([])
+    assert model.line(stale) is None
+    assert model.data(stale) is None
+
+
+# What is told and what is not
+
+
+def test_that_columns_of_which_nothing_was_ever_told_are_hidden(hosts: Hosts, view: ProcessesView) -> None:
+    bare = GpuProcess(5)
+    see(hosts, one_gpu(bare))
+    hidden = {each.title for number, each in enumerate(COLUMNS) if view.tree.isColumnHidden(number)}
+    assert hidden == {"Host", "User", "GPU memory", "SM", "CPU", "Host memory", "Running", "Command"}
+    see(hosts, one_gpu(process(5, sm_percent=None)))
+    hidden = {each.title for number, each in enumerate(COLUMNS) if view.tree.isColumnHidden(number)}
+    assert hidden == {"Host", "SM"}
+    see(hosts, one_gpu(bare))
+    assert {each.title for number, each in enumerate(COLUMNS) if view.tree.isColumnHidden(number)} == hidden
+
+
+def test_that_hosts_are_told_apart_where_there_are_several(hosts: Hosts, view: ProcessesView) -> None:
+    hosts.add("ws2")
+    see(hosts, one_gpu(process(5)))
+    see(hosts, msgspec.structs.replace(one_gpu(process(5)), host="workstation 2"), host="ws2")
+    assert not view.tree.isColumnHidden(column("Host"))
+    assert sorted(cells(view, "Host")) == ["here", "workstation 2"]
+    assert view.gpus.findText("workstation 2 · GPU 0") > 0
+    hosts.remove("ws2")
+    assert view.tree.isColumnHidden(column("Host"))
+    assert cells(view, "PID") == ["5"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (snapshot(message="NVIDIA's driver is not loaded.", status="no_driver"), "driver is not loaded"),
+        (snapshot(), "no NVIDIA GPU here"),
+        (snapshot(gpu(0)), "No process holds a GPU"),
+        (snapshot(gpu(0), status="not_answering", message="NVML is silent."), "held a GPU when NVML last answered"),
+        (snapshot(gpu(0, processes=None)), "Asking who is on the GPUs"),
+        (snapshot(gpu(0, processes=None, asleep=True)), "asleep and is not woken"),
+    ],
+)
+def test_that_an_empty_list_says_why(hosts: Hosts, view: ProcessesView, seen: Snapshot, words: str) -> None:
+    assert "Looking for devices" in said(view)
+    see(hosts, seen)
+    assert words in said(view)
+
+
+def test_that_a_driver_that_does_not_tell_is_waited_for_and_then_named(hosts: Hosts, view: ProcessesView) -> None:
+    for second, words in ((0.0, "Asking"), (ASKING_S - 1, "Asking"), (ASKING_S, "driver does not tell")):
+        see(hosts, snapshot(gpu(0, processes=None), time=NOW + second))
+        assert words in said(view)
+
+
+def test_that_nothing_is_redone_while_the_view_is_out_of_sight(hosts: Hosts, view: ProcessesView) -> None:
+    view.hide()
+    see(hosts, one_gpu(process(5)))
+    assert view.rows.rowCount() == 0
+    view.show()
+    assert cells(view, "PID") == ["5"]
+
+
+def test_that_lines_are_copied_as_a_table_in_the_order_of_the_screen(
+    hosts: Hosts, view: ProcessesView, qtbot: QtBot
+) -> None:
+    see(hosts, one_gpu(process(5, user="anna"), process(6, user="alice", memory_used_bytes=2 * GIB)))
+    view.tree.setFocus()
+    choose(view, 1)
+    view.tree.selectionModel().select(
+        view.rows.index(0, 0), QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
+    )
+    qtbot.keyClick(view.tree, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    lines = [line.split("\t") for line in QGuiApplication.clipboard().text().splitlines()]
+    assert [line[:3] for line in lines] == [
+        ["Process", "PID", "User"],
+        ["python3", "6", "alice"],
+        ["python3", "5", "anna"],
+    ]
+    assert lines[0][-1] == "Command"
+    assert lines[1][-1] == "python3 train.py --number 6"
+
+
+def test_that_the_filter_is_a_key_away(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
+    see(hosts, one_gpu(process(5)))
+    qtbot.waitActive(view)
+    view.tree.setFocus()
+    qtbot.keyClick(view.tree, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+    assert view.filter.hasFocus()
+
+
+def test_that_the_menu_sorts_as_the_headers_do(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
+    see(hosts, one_gpu(process(5, user="ben"), process(7, user="anna"), process(6, user="carl")))
+
+    qtbot.waitActive(view)
+    view.tree.setFocus()
+
+    def sort_by(title: str) -> None:
+        qtbot.keyClick(view.tree, Qt.Key.Key_F10, Qt.KeyboardModifier.ShiftModifier)
+        sorting = [menu for menu in view.findChildren(QMenu) if menu.title() == "Sort by"][-1]
+        next(action for action in sorting.actions() if action.text() == title).trigger()
+        QApplication.activePopupWidget().close()
+
+    sort_by("PID")
+    assert cells(view, "PID") == ["7", "6", "5"]
+    sort_by("PID")
+    assert cells(view, "PID") == ["5", "6", "7"]
+    sort_by("User")
+    assert cells(view, "User") == ["anna", "ben", "carl"]
+    sort_by("User")
+    assert cells(view, "User") == ["carl", "ben", "anna"]
+
+
+# Through the real sampler
+
+Follow = Callable[[str], None]
+
+
+@pytest.fixture
+def follow(hosts: Hosts, nvml_stub: NvmlStub, view: ProcessesView, qtbot: QtBot) -> Follow:
+    """Runs the sampler on one of the stub's machines until its processes are in sight."""
+
+    def run(machine: str) -> None:
+        MACHINES[machine].write(nvml_stub)
+        hosts.start()
+        qtbot.waitUntil(lambda: view.rows.rowCount() > 0, timeout=60_000)
+
+    return run
+
+
+def test_that_without_memory_per_process_the_column_is_left_out(follow: Follow, view: ProcessesView) -> None:
+    follow("wddm")
+    assert view.tree.isColumnHidden(column("GPU memory"))
+    assert view.tree.isColumnHidden(column("SM"))
+    assert dict(zip(cells(view, "PID"), cells(view, "Type"), strict=True)) == {
+        str(FOREIGN[0]): "Both", str(FOREIGN[1]): "Graphics",
+    }  # fmt: skip
+
+
+def test_that_an_old_driver_tells_who_holds_how_much(
+    follow: Follow, old_nvml_stub: NvmlStub, view: ProcessesView
+) -> None:
+    follow("old_driver")
+    assert cells(view, "PID") == [str(FOREIGN[0])]
+    assert cells(view, "GPU memory") == ["1.0 GiB"]
+    assert cells(view, "Type") == ["Compute"]
+
+
+def test_that_processes_of_mig_instances_are_told_with_their_instance(follow: Follow, view: ProcessesView) -> None:
+    follow("mig")
+    held = zip(cells(view, "PID"), cells(view, "GPU"), cells(view, "GPU memory"), strict=True)
+    assert {(pid, memory) for pid, _, memory in held} == {(str(FOREIGN[0]), "1.0 GiB"), (str(FOREIGN[1]), "2.0 GiB")}
+    assert all(title.startswith("GPU 0 MIG") for title in cells(view, "GPU"))
+    assert view.tree.isColumnHidden(column("SM"))
+
+
+def test_that_garbage_from_the_driver_is_no_figure(follow: Follow, view: ProcessesView) -> None:
+    follow("garbage")
+    assert cells(view, "PID") == [str(FOREIGN[0])]
+    assert view.tree.isColumnHidden(column("GPU memory"))
+    assert view.tree.isColumnHidden(column("SM"))
+
+
+def test_that_all_is_told_of_a_gpu_that_tells_all(follow: Follow, view: ProcessesView, qtbot: QtBot) -> None:
+    follow("everything")
+    qtbot.waitUntil(lambda: not view.tree.isColumnHidden(column("SM")), timeout=60_000)
+    assert cells(view, "GPU") == ["GPU 0–7", "GPU 0–7"]
+    assert cells(view, "GPU memory") == ["640.0 GiB", "80.0 GiB"]
+    assert [view.rows.index(row, column("SM")).data(SORT_ROLE) for row in range(2)] == [71.0, 9.0]

@@ -1,0 +1,264 @@
+"""Ending processes, with real ones: asking first, own ones only, never another by mistake."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import GpuProcess
+from gui.monitor.processes import termination
+from gui.monitor.processes.lines import Line, lines_of
+from gui.monitor.processes.termination import CannotEnd, EndingBar, end, why_not
+from gui.monitor.processes.view import ProcessesView
+from gui.sources.devices.hosts import Hosts
+from gui.sources.run_intervals import RunInterval, RunIntervals
+from gui.sources.settings import Settings
+from tests.gui.monitor.machines import NOW, process, see
+from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
+from tests.support.nvml_stub import NvmlStub, gpu_profile
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="ends processes with signals")
+
+POLITE = "import sys, time; print('ready', flush=True); time.sleep(600)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+)
+Start = Callable[[str], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts children that say when they are ready."""
+    children = []
+
+    def run(program: str) -> subprocess.Popen[str]:
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        children.append(child)
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        return child
+
+    yield run
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(Settings(tmp_path / "settings"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def view(styled: QApplication, qtbot: QtBot, hosts: Hosts) -> ProcessesView:
+    made = ProcessesView(hosts, RunIntervals())
+    made.bar.patience_s = 0.3
+    qtbot.addWidget(made)
+    made.resize(1000, 500)
+    made.show()
+    qtbot.waitActive(made)
+    return made
+
+
+def held_by(child: subprocess.Popen[str], **changes: object) -> GpuProcess:
+    return process(child.pid, **({"started": psutil.Process(child.pid).create_time()} | changes))
+
+
+def show(hosts: Hosts, view: ProcessesView, *processes: GpuProcess) -> None:
+    """Has them seen on GPU 0, and the first one chosen."""
+    see(hosts, snapshot(gpu(0, cuda_index=0, processes=processes)))
+    view.tree.setCurrentIndex(view.rows.index(0, 0))
+    view.tree.setFocus()
+
+
+def a_line(**changes: object) -> Line:
+    (line,) = lines_of("", snapshot(gpu(0, processes=(process(5, **changes),))), [], lambda pid: None)
+    return line
+
+
+def test_that_a_process_is_ended_only_after_asking(
+    start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot
+) -> None:
+    child = start(POLITE)
+    show(hosts, view, held_by(child, command="python3 train.py"))
+    qtbot.keyClick(view.tree, Qt.Key.Key_Delete)
+    for part in ("End python3 (pid ", "1.0 GiB of GPU 0", "SIGTERM", "python3 train.py"):
+        assert part in view.bar.text.text()
+    assert view.bar.no.hasFocus()
+    qtbot.keyClick(view.bar.no, Qt.Key.Key_Escape)
+    assert not view.bar.isVisible()
+    assert view.tree.hasFocus()
+    assert child.poll() is None
+    view.end.click()
+    view.bar.yes.click()
+    qtbot.waitUntil(lambda: "has ended" in view.bar.text.text(), timeout=10_000)
+    assert child.wait(10) == -15
+    assert not view.bar.yes.isVisible()
+    view.bar.no.click()
+    assert not view.bar.isVisible()
+
+
+def test_that_a_process_that_ignores_it_is_killed_only_if_that_is_wanted_too(
+    start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot
+) -> None:
+    child = start(STUBBORN)
+    show(hosts, view, held_by(child))
+    view.end.click()
+    view.bar.yes.click()
+    assert "was asked to end" in view.bar.text.text()
+    qtbot.waitUntil(lambda: "still there after 0.3 s" in view.bar.text.text(), timeout=10_000)
+    assert (view.bar.yes.text(), view.bar.no.text()) == ("Kill it", "Leave it")
+    assert child.poll() is None
+    view.bar.yes.click()
+    qtbot.waitUntil(lambda: "has ended" in view.bar.text.text(), timeout=10_000)
+    assert child.wait(10) == -9
+
+
+def test_that_a_stubborn_process_can_be_left_alone(
+    start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot
+) -> None:
+    child = start(STUBBORN)
+    show(hosts, view, held_by(child))
+    view.end.click()
+    view.bar.yes.click()
+    qtbot.waitUntil(view.bar.yes.isVisible, timeout=10_000)
+    view.bar.no.click()
+    assert child.poll() is None
+    view.end.click()
+    assert view.bar.yes.text() == "End process"
+
+
+def test_that_one_that_ends_by_itself_while_asked_about_is_told(
+    start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot
+) -> None:
+    child = start(POLITE)
+    show(hosts, view, held_by(child))
+    view.end.click()
+    child.kill()
+    child.wait()
+    view.bar.yes.click()
+    assert view.bar.text.text() == f"Process {child.pid} has ended already."
+
+
+def test_that_another_process_with_the_same_pid_is_never_hit(start: Start, hosts: Hosts, view: ProcessesView) -> None:
+    child = start(POLITE)
+    show(hosts, view, held_by(child, started=psutil.Process(child.pid).create_time() - 100))
+    view.end.click()
+    view.bar.yes.click()
+    assert "has ended already" in view.bar.text.text()
+    assert child.poll() is None
+    with pytest.raises(CannotEnd, match="has ended already"):
+        end(child.pid, 1.0, kill=True)
+    assert child.poll() is None
+
+
+def test_that_what_the_system_forbids_is_told(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = start(POLITE)
+
+    def refuse(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "terminate", refuse)
+    with pytest.raises(CannotEnd, match="does not allow"):
+        end(child.pid, psutil.Process(child.pid).create_time())
+
+
+@pytest.mark.parametrize(
+    ("line", "foreign", "words"),
+    [
+        (None, False, "Choose a process"),
+        (None, True, "container"),
+        (a_line(), False, ""),
+        (a_line(), True, "container"),
+        (a_line(started=None), False, "When it was started is not known"),
+        (a_line(user="alice"), False, "Belongs to alice"),
+        (a_line(user=None), False, "a user who is not known"),
+    ],
+)
+def test_that_it_is_said_why_a_process_cannot_be_ended(
+    monkeypatch: pytest.MonkeyPatch, line: Line | None, foreign: bool, words: str
+) -> None:
+    monkeypatch.setattr(termination, "privileged", lambda: False)
+    why = why_not(line, foreign)
+    assert words in why
+    assert bool(why) == bool(words)
+
+
+def test_that_an_administrator_may_end_everybodys_but_not_this_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(termination, "privileged", lambda: True)
+    assert why_not(a_line(user="alice"), False) == ""
+    (own,) = lines_of("", snapshot(gpu(0, processes=(process(os.getpid()),))), [], lambda pid: None)
+    assert "own window" in why_not(own, False)
+    assert "container" in why_not(a_line(), True)
+
+
+def test_that_processes_of_other_hosts_are_out_of_reach(hosts: Hosts, view: ProcessesView) -> None:
+    hosts.add("ws2")
+    see(hosts, snapshot(gpu(0, processes=(process(5),))), host="ws2")
+    view.tree.setCurrentIndex(view.rows.index(0, 0))
+    assert not view.end.isEnabled()
+    assert "only processes of this machine" in view.end.toolTip()
+    assert "only processes of this machine" in view.end.accessibleDescription()
+
+
+def test_that_a_run_is_stopped_rather_than_its_processes_ended(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
+    run = RunInterval("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0],), "running", NOW - 60, supervisor=700)
+    view._marks.marks = (run,)
+    show(hosts, view, process(701, ancestors=(700, 1)))
+    for line in (view.rows.index(0, 0), view.rows.index(0, 0, view.rows.index(0, 0))):
+        view.tree.setCurrentIndex(line)
+        assert view.end.text().replace("&", "") == "Stop the run …"
+        view.end.click()
+        assert "Stop the run flowers?" in view.bar.text.text()
+        with qtbot.waitSignal(view.stop_run) as stopped:
+            view.bar.yes.click()
+        assert stopped.args == [run.run_id]
+        assert not view.bar.isVisible()
+
+
+def test_that_what_killing_does_not_end_is_explained(
+    start: Start, styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = start(STUBBORN)
+    monkeypatch.setattr(psutil.Process, "kill", lambda process: None)  # as if it were deep in the driver
+    bar = EndingBar()
+    bar.patience_s = 0.2
+    qtbot.addWidget(bar)
+    lines = lines_of("", snapshot(gpu(0, processes=(held_by(child),))), [], lambda pid: None)
+    bar.ask(lines[0])
+    bar.yes.click()
+    qtbot.waitUntil(lambda: bar.yes.text() == "Kill it", timeout=10_000)
+    bar.yes.click()
+    qtbot.waitUntil(lambda: "waits for the driver" in bar.text.text(), timeout=10_000)
+    bar.no.click()
+
+
+def test_that_a_process_that_the_real_sampler_found_can_be_ended(
+    start: Start, hosts: Hosts, view: ProcessesView, nvml_stub: NvmlStub, qtbot: QtBot
+) -> None:
+    child = start(POLITE)
+    nvml_stub.write([gpu_profile(0, process=[f"{child.pid}:{3 << 30}"])])
+    hosts.start()
+    qtbot.waitUntil(lambda: view.rows.rowCount() == 1, timeout=60_000)
+    if hosts.latest[""].foreign_pids:
+        pytest.skip("in a container NVML's pids are the host's")
+    view.tree.setCurrentIndex(view.rows.index(0, 0))
+    chosen = view.selected()
+    assert chosen is not None
+    assert (chosen.pid, chosen.mine, chosen.memory_used_bytes) == (child.pid, True, 3 << 30)
+    assert POLITE[:20] in chosen.command
+    view.end.click()
+    view.bar.yes.click()
+    qtbot.waitUntil(lambda: "has ended" in view.bar.text.text(), timeout=10_000)
+    assert child.wait(10) == -15

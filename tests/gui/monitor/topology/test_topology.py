@@ -1,0 +1,292 @@
+"""How the GPUs reach each other: in words, in cells, and what it means for strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QApplication, QLabel
+from pytestqt.modeltest import ModelTester
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import GpuPair, Mig, Snapshot, Topology
+from gui.monitor.topology import connections
+from gui.monitor.topology.view import Matrix, TopologyView, fill
+from gui.sources.devices.hosts import Hosts
+from gui.sources.settings import Settings
+from gui.style import fills, theme
+from gui.titles import gpu_names
+from tests.gui.monitor.machines import joined, numbered, see, within
+from tests.gui.sources.devices.snapshots import UUIDS, snapshot
+from tests.support.nvml_profiles import MACHINES
+from tests.support.nvml_stub import NvmlStub
+
+HALVES = within(range(4), range(4, 8))
+
+
+@pytest.fixture
+def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(Settings(tmp_path / "settings"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def view(styled: QApplication, qtbot: QtBot, hosts: Hosts) -> TopologyView:
+    made = TopologyView(hosts)
+    qtbot.addWidget(made)
+    made.resize(1100, 600)
+    made.show()
+    return made
+
+
+def machine(count: int, topology: Topology | None) -> Snapshot:
+    return msgspec.structs.replace(snapshot(*(numbered(n) for n in range(count))), topology=topology)
+
+
+def told(count: int, topology: Topology) -> str:
+    return connections.advice(connections.site([numbered(n) for n in range(count)], topology))
+
+
+def said(view: TopologyView) -> str:
+    return "\n".join(label.text() for label in view.findChildren(QLabel) if label.isVisible())
+
+
+def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.DisplayRole) -> str:
+    return view.model.index(row, column).data(role)
+
+
+# What it means
+
+
+@pytest.mark.parametrize(
+    ("count", "topology", "expected"),
+    [
+        (8, joined(8, nvlinks=18), ["All 8 GPUs talk over 18 NVLinks between any two", "every strategy runs well", "(FSDP) too"]),
+        (2, joined(2, nvlinks=4), ["The two GPUs talk over 4 NVLinks:"]),
+        (
+            8,
+            joined(8, nvlinks=dict.fromkeys(HALVES, 4)),
+            [
+                "GPU 0–3 and GPU 4–7 each talk over NVLink; between the groups data goes through the processors",
+                "FSDP x DDP", "DDP x pipeline", "one replica in each group",
+            ],
+        ),
+        (
+            3,
+            joined(3, nvlinks={(0, 1): 4}, path="PHB"),
+            ["GPU 0, 1 talk over NVLink, GPU 2 stands apart", "through the processor:", "train on GPU 0, 1 alone"],
+        ),
+        (4, joined(4, nvlinks={(0, 1): 2, (1, 2): 2, (2, 3): 2}), ["joined by NVLink, though not each with each"]),
+        (4, joined(4, path="PIX"), ["All 4 GPUs share PCIe switches", "half as much again"]),
+        (8, joined(8, path=dict.fromkeys(HALVES, "PXB")), ["GPU 0–3 and GPU 4–7 each share PCIe switches", "through the processors"]),
+        (8, joined(8, path=dict.fromkeys(HALVES, "NODE")), ["GPU 0–3 and GPU 4–7 each are at one processor"]),
+        (2, joined(2, path="PHB"), ["The two GPUs talk through the processor:", "Pipeline or DistributedDataParallel"]),
+        (2, joined(2, path="SYS"), ["The two GPUs talk through the processors:"]),
+        (2, Topology((GpuPair(one=0, other=1),), ()), ["What stands between the GPUs is not known."]),
+    ],
+)  # fmt: skip
+def test_that_one_sentence_says_what_the_ways_mean_for_strategies(
+    count: int, topology: Topology, expected: list[str]
+) -> None:
+    sentence = told(count, topology)
+    for part in expected:
+        assert part in sentence
+
+
+@pytest.mark.parametrize(
+    ("peers", "expected"),
+    [
+        (True, "Each can read the others' memory directly."),
+        (False, "None can read another's memory directly"),
+        (None, ""),
+    ],
+)
+def test_that_peer_access_is_told_where_it_is_known(peers: bool | None, expected: str) -> None:
+    sentence = told(4, joined(4, path="PIX", peers=peers))
+    assert expected in sentence
+    assert ("memory directly" in sentence) == bool(expected)
+
+
+def test_that_pairs_without_peer_access_are_counted() -> None:
+    near = joined(4, path="PIX", peers=True)
+    mixed = Topology((msgspec.structs.replace(near.pairs[0], peer_access=False), *near.pairs[1:]), ())
+    assert "1 of 6 pairs cannot read each other's memory directly" in told(4, mixed)
+
+
+@pytest.mark.parametrize(
+    ("titles", "expected"),
+    [
+        (["GPU 0"], "GPU 0"),
+        (["GPU 1", "GPU 0"], "GPU 0, 1"),
+        (["GPU 0", "GPU 1", "GPU 2", "GPU 5", "GPU 7", "GPU 8"], "GPU 0–2, 5, 7, 8"),
+        (["GPU 0 MIG 1", "GPU 2"], "GPU 0 MIG 1, GPU 2"),
+        ([], ""),
+    ],
+)
+def test_that_gpus_in_a_row_are_written_short(titles: list[str], expected: str) -> None:
+    assert gpu_names(titles) == expected
+
+
+# The matrix
+
+
+def test_that_each_pair_has_its_code_and_its_words_on_hover(hosts: Hosts, view: TopologyView) -> None:
+    topology = joined(4, nvlinks={(0, 1): 18}, path={(2, 3): "PIX"}, peers=True)
+    see(hosts, machine(4, topology))
+    assert cell(view, 0, 1) == cell(view, 1, 0) == "NV18\n18 NVLinks"
+    assert cell(view, 3, 2) == "PIX\none switch"
+    assert cell(view, 0, 2) == "SYS\nprocessors"
+    assert cell(view, 2, 2) == ""
+    for role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole):
+        assert cell(view, 0, 1, role) == (
+            "GPU 0 and GPU 1: they talk over 18 NVLinks. Each can read the other's memory directly."
+        )
+        assert "the link between them" in cell(view, 0, 2, role)
+
+
+def test_that_the_matrix_stands_in_the_order_of_the_cards(hosts: Hosts, view: TopologyView) -> None:
+    gpus = [numbered(n, cuda_index=2 - n) for n in range(3)]
+    seen = msgspec.structs.replace(snapshot(*gpus), topology=joined(3, nvlinks={(0, 1): 4}))
+    see(hosts, seen)
+    titles = [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(3)]
+    assert titles == ["GPU 0", "GPU 1", "GPU 2"]
+    assert cell(view, 1, 2).startswith("NV4")
+    assert cell(view, 0, 1).startswith("SYS")
+    assert [cell(view, row, 4) for row in range(3)] == ["16-23", "8-15", "0-7"], "the cores are those of the GPU"
+
+
+def test_that_missing_peer_access_is_marked_and_explained(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
+    see(hosts, machine(2, joined(2, path="PHB", peers=False)))
+    assert cell(view, 0, 1).startswith("PHB ✕")
+    assert "Neither can read the other's memory directly" in cell(view, 0, 1, Qt.ItemDataRole.ToolTipRole)
+    qtbot.waitUntil(lambda: "neither can read" in said(view))
+
+
+def test_that_numa_nodes_and_cores_are_told_where_they_are_known(hosts: Hosts, view: TopologyView) -> None:
+    see(hosts, machine(5, joined(5)))
+    extra = [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(5, view.model.columnCount())]
+    assert extra == ["NUMA", "Cores"]
+    assert [cell(view, row, 5) for row in range(5)] == ["0", "0", "0", "0", "1"]
+    assert cell(view, 1, 6) == "8-15"
+    bare = Topology(joined(5).pairs, ())
+    see(hosts, machine(5, bare))
+    assert view.model.columnCount() == 5
+
+
+def test_that_a_gpu_that_was_not_asked_has_cells_without_a_claim(hosts: Hosts, view: TopologyView) -> None:
+    see(hosts, machine(3, joined(2, nvlinks=4)))
+    assert cell(view, 0, 2) == "–"
+    assert "not known" in cell(view, 0, 2, Qt.ItemDataRole.ToolTipRole)
+
+
+def test_that_only_codes_that_occur_are_explained(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
+    see(hosts, machine(3, joined(3, nvlinks={(0, 1): 18}, path="NODE")))
+    qtbot.waitUntil(lambda: "over so many NVLinks" in said(view))
+    assert "several PCIe bridges of one processor" in said(view)
+    assert "through one PCIe switch" not in said(view)
+    see(hosts, machine(2, joined(2, path="PIX")))
+    qtbot.waitUntil(lambda: "through one PCIe switch" in said(view))
+    assert "over so many NVLinks" not in said(view)
+
+
+def test_that_instances_are_left_out(hosts: Hosts, view: TopologyView) -> None:
+    instance = numbered(1, nvml_index=0, mig=Mig(parent_uuid=UUIDS[0], gpu_instance=1))
+    see(hosts, msgspec.structs.replace(snapshot(numbered(0), instance), topology=joined(1)))
+    assert "There is one GPU" in said(view)
+
+
+def test_that_a_lost_gpu_is_left_out_and_the_others_are_judged_by_themselves(hosts: Hosts, view: TopologyView) -> None:
+    gpus = [numbered(n, lost=n == 1) for n in range(3)]
+    pairs = (GpuPair(one=0, other=2, nvlinks=18),)
+    see(hosts, msgspec.structs.replace(snapshot(*gpus), topology=Topology(pairs, ())))
+    assert [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(2)] == ["GPU 0", "GPU 2"]
+    assert view.advice.text().startswith("The two GPUs talk over 18 NVLinks")
+    assert view.advice.text().endswith("GPU 1 is lost and left out here.")
+    see(hosts, snapshot(gpus[1], numbered(2)))
+    assert "There is one GPU" in said(view)
+    assert "GPU 1 is lost" in said(view)
+    see(hosts, snapshot(gpus[1]))
+    assert "GPU 1 is lost" in said(view)
+
+
+def test_that_sixteen_gpus_have_cells_with_the_code_alone(hosts: Hosts, view: TopologyView) -> None:
+    see(hosts, machine(16, joined(16, nvlinks=18)))
+    assert cell(view, 0, 15) == "NV18"
+    view.resize(2400, 900)
+    assert cell(view, 0, 15) == "NV18\n18 NVLinks"
+
+
+def test_that_the_model_keeps_qts_rules(styled: QApplication, qtmodeltester: ModelTester) -> None:
+    model = Matrix()
+    qtmodeltester.check(model)
+    for count in (2, 8):
+        topology = joined(count)
+        model.show_site(
+            connections.site([numbered(n) for n in range(count)], topology), {p.index: p for p in topology.places}
+        )
+        qtmodeltester.check(model)
+
+
+def test_that_texts_can_be_read_on_every_fill(styled: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
+    for dark, scheme in ((False, theme.LIGHT), (True, theme.DARK)):
+        monkeypatch.setattr(theme, "is_dark", lambda dark=dark: dark)
+        grounds = [fill(kind) for kind in ("nvlink", "switch", "bridge", "nodes", "unknown")]
+        assert all(fills.contrast(QColor(scheme.text), ground) >= 4.5 for ground in grounds)
+        assert len({ground.name() for ground in grounds}) == 5
+
+
+# Where there is no matrix
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (snapshot(), "no NVIDIA GPU here"),
+        (snapshot(status="no_driver", message="NVIDIA's driver is not loaded."), "driver is not loaded"),
+        (machine(1, joined(1)), "There is one GPU, the NVIDIA H200: nothing stands between GPUs.\n\nThe processor's cores near it are 0-7, of NUMA node 0."),
+        (msgspec.structs.replace(snapshot(numbered(1, cuda_index=0)), topology=joined(2)), "cores near it are 8-15"),
+        (machine(1, None), "There is one GPU"),
+        (machine(2, None), "does not tell how the 2 GPUs are joined"),
+    ],
+)  # fmt: skip
+def test_that_without_a_matrix_it_is_said_why(hosts: Hosts, view: TopologyView, seen: Snapshot, expected: str) -> None:
+    assert "Looking for devices" in said(view)
+    see(hosts, seen)
+    assert expected in said(view)
+    assert not view.table.isVisible()
+
+
+def test_that_another_host_can_be_chosen(hosts: Hosts, view: TopologyView) -> None:
+    hosts.add("ws2")
+    see(hosts, machine(2, joined(2, nvlinks=4)))
+    assert not view.host.isVisible()
+    see(hosts, msgspec.structs.replace(machine(4, joined(4, path="PIX")), host="workstation 2"), host="ws2")
+    assert view.model.rowCount() == 2
+    view.host.setCurrentIndex(view.host.findText("workstation 2"))
+    assert view.model.rowCount() == 4
+    hosts.remove("ws2")
+    assert view.model.rowCount() == 2
+    assert not view.host.isVisible()
+
+
+def test_that_nothing_is_redone_while_nothing_changes(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
+    see(hosts, machine(2, joined(2)))
+    with qtbot.assertNotEmitted(view.model.modelReset):
+        see(hosts, machine(2, joined(2)))
+    with qtbot.waitSignal(view.model.modelReset):
+        see(hosts, machine(2, joined(2, nvlinks=2)))
+
+
+def test_that_the_topology_comes_from_the_real_sampler(
+    hosts: Hosts, view: TopologyView, nvml_stub: NvmlStub, qtbot: QtBot
+) -> None:
+    MACHINES["eight"].write(nvml_stub)
+    hosts.start()
+    qtbot.waitUntil(lambda: view.model.rowCount() == 8, timeout=60_000)
+    assert "All 8 GPUs" in said(view)
+    assert cell(view, 0, 7).split("\n")[0] == connections.code(hosts.latest[""].topology.pairs[6])  # type: ignore[union-attr]

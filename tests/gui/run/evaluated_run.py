@@ -1,0 +1,80 @@
+"""A run that tells of its classes and keeps predictions, as the engine writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import structs
+from PySide6.QtGui import QColor, QImage
+
+from engine.contract.events import AnyEvent, ClassMeasures, Planned, Predicted, PredictedSample, StepMetrics, Validation
+from engine.contract.job import Job
+from engine.contract.legend import LegendEntry
+from engine.runs.folder import RunFolder, create_run
+from tests.gui.sources.written_runs import job, story, write
+
+CLASSES = ("ash", "birch", "cedar")
+LEGEND = tuple(LegendEntry(name, colour) for name, colour in zip(CLASSES, ("", "#ff0000", "#00ff00"), strict=True))
+SAMPLES = 3
+CONFUSION = ((6, 2, 0), (1, 9, 0), (0, 0, 0))
+
+
+def iou(epoch: int) -> tuple[float | None, ...]:
+    return (0.1 * epoch, 0.2 * epoch, None)
+
+
+def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
+    """What a validation tells besides its measures."""
+    epoch, step, time = validation.epoch, validation.step, validation.time
+    shown = tuple(
+        PredictedSample(
+            name=f"val/{place}.png",
+            truth_png=f"predictions/truth/{place:03}.png",
+            prediction_png=f"predictions/{step:06}/{place:03}.png",
+            truth_words="ash",
+            prediction_words=f"birch {epoch} %",
+            legend=(place,),
+        )
+        for place in range(samples)
+    )
+    return (
+        ClassMeasures(
+            time=time, epoch=epoch, step=step, measures={"IoU": iou(epoch), "F1": iou(epoch)}, confusion=CONFUSION
+        ),
+        Predicted(time=time, epoch=epoch, step=step, samples=shown, legend=LEGEND),
+    )
+
+
+def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: bool = True) -> Iterator[AnyEvent]:
+    """What the run says; without `measures` its validations tell the loss alone."""
+    for event in story(chosen, steps, "completed"):
+        if isinstance(event, Planned):
+            yield structs.replace(event, classes=CLASSES)
+        elif isinstance(event, StepMetrics) and not accuracy:
+            yield structs.replace(event, accuracy=None)
+        elif isinstance(event, Validation):
+            yield event if measures else structs.replace(event, measures={"loss": event.measures["loss"]})
+            yield from looks(event)
+        else:
+            yield event
+
+
+def a_looked_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
+    """Pictures are of 8 x 6 pixels; the truth is green, predictions are red."""
+    chosen = job(**changes)
+    run = create_run(chosen)
+    told = list(events(chosen, accuracy=accuracy, measures=measures))
+    write(run.events_file, told)
+    for event in told:
+        for sample in event.samples if isinstance(event, Predicted) else ():
+            draw(run.path / sample.truth_png, "#00ff00")
+            draw(run.path / sample.prediction_png, "#ff0000")
+    return run
+
+
+def draw(path: Path, color: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = QImage(8, 6, QImage.Format.Format_RGB32)
+    image.fill(QColor(color))
+    assert image.save(str(path))

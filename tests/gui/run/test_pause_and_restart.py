@@ -1,0 +1,331 @@
+"""Runs that wait, start again after a fault, are paused and go on: what is kept of them, and what is said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from itertools import count
+
+import numpy as np
+import pytest
+
+from engine.contract.events import (
+    AnyEvent,
+    CommandReceived,
+    DevicesFree,
+    Failed,
+    LogLine,
+    PhaseChanged,
+    Planned,
+    Restarting,
+    RunFinished,
+    StepMetrics,
+    Waiting,
+    Warned,
+)
+from gui.run.remarks import remarks
+from gui.sources.run_data import RunData
+from gui.sources.run_status import status_of
+from tests.gui.run.strategy.steps import timed, trace
+from tests.gui.sources.written_runs import STEP_S, job, story
+
+BEGUN = 1_790_000_000.0
+NIGHT_S = 9 * 3600.0
+KILLED = "Rank 1 was killed by signal 9 (SIGKILL). Its last words, in worker-1.log: …"
+STEPS = 40
+
+
+def told(*parts: Iterable[AnyEvent]) -> RunData:
+    """A run that has said all of these, read in one go."""
+    data = RunData()
+    data.apply_all(list(numbered(*parts)))
+    return data
+
+
+def numbered(*parts: Iterable[AnyEvent]) -> Iterable[AnyEvent]:
+    numbers = count(1)
+    for part in parts:
+        for event in part:
+            event.n = next(numbers)
+            yield event
+
+
+def first(until: int = STEPS, **changes: object) -> list[AnyEvent]:
+    """The first execution up to the step `until`, cut off there."""
+    events = list(story(job(**changes), STEPS, "completed", begun=BEGUN))
+    return events[: _after(events, until)]
+
+
+def second(
+    from_step: int, until: int | None = None, begun: float = BEGUN + NIGHT_S, **changes: object
+) -> list[AnyEvent]:
+    """The next execution, after `from_step` of the first's steps."""
+    events = list(story(job(**changes), STEPS, "completed", begun=begun, from_step=from_step, execution=2))
+    return events if until is None else events[: _after(events, until)]
+
+
+def _after(events: list[AnyEvent], step: int) -> int:
+    return next(i for i, event in enumerate(events) if isinstance(event, StepMetrics) and event.step == step) + 1
+
+
+def restarted(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
+    """What a run says that starts again, until it trains."""
+    values = {"cause": KILLED, "rank": 1, "attempt": 1, "most": 3, "time": at}
+    return [
+        Restarting(**(values | changes)),  # type: ignore[arg-type]
+        PhaseChanged(time=at, phase="starting"),
+        PhaseChanged(time=at, phase="preparing"),
+        Planned(
+            time=at + 1, epochs=4, from_step=from_step, steps_per_epoch=10, train_pictures=320, val_pictures=20,
+            classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
+        ),
+        PhaseChanged(time=at + 1, phase="training"),
+    ]  # fmt: skip
+
+
+def steps(numbers: Iterable[int], begun: float, loss: float = 9.0) -> list[AnyEvent]:
+    return [
+        StepMetrics(
+            time=begun + place * STEP_S, epoch=(step - 1) // 10 + 1, step=step, loss=loss, learning_rate=0.01,
+            images_per_second=100.0, data_wait_s=0.0, compute_s=0.1,
+        )
+        for place, step in enumerate(numbers, 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("from_step", [0, 10, 24, 25, 40])
+def test_that_steps_made_again_count_once_and_as_they_were_in_the_end(from_step: int) -> None:
+    data = told(first(25), second(from_step))
+    kept = min(from_step, 25)
+    assert data.steps.step.values.tolist() == [*range(1, kept + 1), *range(from_step + 1, STEPS + 1)]
+    assert (np.diff(data.steps.seconds.values) > 0).all()
+    assert len({len(column) for column in vars(data.steps).values()}) == 1
+    assert (data.cuts == 1) == (from_step < 25)
+
+
+def test_that_validations_of_void_steps_are_dropped_with_all_their_measures() -> None:
+    data = told(first(25), second(15))
+    assert data.validations.step.values.tolist() == [10, 20, 30, 40]
+    assert data.validations.measures["top1"].values.tolist() == [0.8] * 4
+    assert data.validations.epoch.values.tolist() == [1, 2, 3, 4]
+    only_validated = told(first(30), [event for event in second(25, 26) if not isinstance(event, StepMetrics)])
+    assert only_validated.validations.step.values.tolist() == [10, 20]
+
+
+def test_that_what_devices_did_stays_over_time_and_over_steps_goes_back() -> None:
+    data = told(first(25), second(15))
+    device = data.devices["cpu"]
+    assert device.step.values.tolist() == [10, 15, 20, 30, 40]
+    assert (np.diff(device.seconds.values) > 0).all()
+
+
+def test_that_events_read_together_say_what_they_say_one_by_one() -> None:
+    events = list(numbered(first(25), [Waiting(time=BEGUN + 3, place=2)], second(15)))
+    together, one_by_one = RunData(), RunData()
+    together.apply_all(events)
+    for event in events:
+        one_by_one.apply(event)
+    for name, column in vars(together.steps).items():
+        np.testing.assert_array_equal(column.values, getattr(one_by_one.steps, name).values, err_msg=name)
+    for name in ("seconds", "step"):
+        assert (
+            getattr(together.devices["cpu"], name).values.tolist()
+            == getattr(one_by_one.devices["cpu"], name).values.tolist()
+        )
+    assert together.lines == one_by_one.lines
+
+
+def test_that_a_view_that_a_plot_holds_is_not_written_over_by_steps_made_again() -> None:
+    data = told(first(25))
+    held = data.steps.loss.values
+    before = held.copy()
+    for n, event in enumerate(second(10), 1000):
+        event.n = n
+        data.apply(event)
+    np.testing.assert_array_equal(held, before)
+
+
+def test_that_a_night_between_executions_is_no_part_of_the_time() -> None:
+    data = told(first(25), second(25, 30))
+    assert data.steps.seconds.values[-1] == pytest.approx(30 * STEP_S)
+    assert data.steps.seconds.values[24:26] == pytest.approx([25 * STEP_S, 26 * STEP_S])
+    status = status_of(data, "running")
+    assert status.seconds_left == pytest.approx(10 * STEP_S, rel=1e-3)
+    assert status.images_per_second == 830
+    assert "goes on with one worker, after 8:59:58 h" in data.lines[-1 - _lines_since(data, "goes on")].text
+
+
+def _lines_since(data: RunData, words: str) -> int:
+    return next(i for i, line in enumerate(reversed(data.lines)) if words in line.text)
+
+
+def test_that_a_clock_that_was_put_back_meanwhile_does_no_harm() -> None:
+    data = told(first(25), second(25, 30, begun=BEGUN - NIGHT_S))
+    assert data.steps.seconds.values[-1] == pytest.approx(30 * STEP_S)
+
+
+def test_that_a_night_in_line_is_no_part_of_the_time() -> None:
+    started, *rest = second(0, 10, begun=BEGUN + NIGHT_S)
+    started.time = BEGUN
+    in_line: list[AnyEvent] = [
+        Waiting(time=BEGUN + 1, place=2, behind=("a", "b")),
+        LogLine(time=BEGUN + 60, text="still there"),
+        Waiting(time=BEGUN + 3600, place=1, behind=("b",)),
+    ]
+    waiting = told([started], in_line)
+    assert waiting.waiting is not None
+    assert status_of(waiting, "waiting").text == "Waiting · in line for its devices"
+    data = told([started], in_line, rest)
+    assert data.waiting is None
+    assert data.steps.seconds.values[0] == pytest.approx(1 + STEP_S)
+    assert status_of(data, "waiting").word == "Running"
+
+
+def test_that_a_run_killed_in_line_leaves_out_the_time_once() -> None:
+    started, *_ = first()
+    data = told([started, Waiting(time=BEGUN + 2, place=1)], second(0, 10))
+    assert data.steps.seconds.values[-1] == pytest.approx(2 + 10 * STEP_S)
+
+
+def test_that_a_restart_goes_on_with_the_curves_and_is_no_failure() -> None:
+    at = BEGUN + 26 * STEP_S
+    begins = restarted(20, at)
+    starting = told(first(25), begins[:2])
+    status = status_of(starting, "running")
+    assert (status.word, status.active, status.seconds_left, status.images_per_second) == (
+        "Restarting",
+        True,
+        None,
+        None,
+    )
+    assert status.text == "Restarting · attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"
+    line = starting.lines[-2 if starting.lines[-1].text == "Starting" else -1]
+    assert (line.kind, line.text) == ("warning", f"Starting again from the last checkpoint (attempt 1 of 3): {KILLED}")
+    data = told(first(25), begins, steps(range(21, 31), at + 1))
+    assert data.failure is None
+    assert data.steps.step.values.tolist() == list(range(1, 31))
+    assert data.steps.loss.values[20:].tolist() == [9.0] * 10
+    after = status_of(data, "running")
+    assert (after.word, after.step, after.images_per_second) == ("Running", 30, 100.0)
+    assert after.seconds_left == pytest.approx(10 * STEP_S)
+    assert after.text == "Running · epoch 3 of 4"
+
+
+def test_that_the_speed_and_the_time_left_of_the_workers_before_are_not_told() -> None:
+    begins = restarted(20, BEGUN + 3)
+    data = told(first(25), begins, steps([21], BEGUN + 4))
+    assert status_of(data, "running").seconds_left is None
+    before_the_first = status_of(told(first(25), begins), "running")
+    assert (before_the_first.step, before_the_first.fraction) == (20, 0.5)
+    assert before_the_first.images_per_second is None
+    assert status_of(told(first(25), second(20)[:2]), "running").images_per_second is None
+
+
+def test_that_a_run_that_fails_in_spite_of_a_restart_says_of_what() -> None:
+    data = told(first(25), restarted(20, BEGUN + 3)[:2], [Failed(time=BEGUN + 4, cause="Rank 0 was killed")])
+    assert status_of(data, "running").text == "Stopping: Rank 0 was killed"
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "asked", "text"),
+    [
+        ([CommandReceived(command="pause")], "running", "", "Pausing after 25 steps"),
+        ([PhaseChanged(phase="pausing")], "running", "", "Pausing after 25 steps"),
+        ([], "running", "pause", "Pausing after 25 steps"),
+        ([CommandReceived(command="pause"), CommandReceived(command="stop")], "running", "", "Stopping after 25 steps"),
+        ([CommandReceived(command="pause")], "running", "stop", "Stopping after 25 steps"),
+        (
+            [DevicesFree(seconds=1.0, verified=True), RunFinished(outcome="paused")],
+            "paused", "", "Paused after 25 steps · devices are free",
+        ),
+    ],
+)  # fmt: skip
+def test_that_a_run_that_is_paused_says_so(said: list[AnyEvent], state: str, asked: str, text: str) -> None:
+    for event in said:
+        event.time = BEGUN + 3
+    status = status_of(told(first(25), said), state, asked)  # type: ignore[arg-type]
+    assert status.text.startswith(text)
+    assert status.resumable == (state == "paused")
+    assert bool(status.why_no_pause) == (status.word != "Running")
+    assert bool(status.why_no_stop) == (status.word in ("Stopping", "Paused"))
+
+
+def test_that_of_what_was_said_before_nothing_is_held_against_a_run_that_goes_on() -> None:
+    over: list[AnyEvent] = [
+        CommandReceived(time=BEGUN + 3, command="stop"),
+        PhaseChanged(time=BEGUN + 3, phase="stopping"),
+        Failed(time=BEGUN + 3, cause="a fault"),
+        RunFinished(time=BEGUN + 3, outcome="failed", cause="a fault"),
+    ]
+    assert status_of(told(first(25), over), "starting").word == "Starting"
+    begun = told(first(25), over, second(20, devices=("cpu", "cpu"), strategy="ddp")[:1])
+    status = status_of(begun, "running")
+    assert (status.word, begun.failure, begun.asked, begun.finished) == ("Starting", None, "", None)
+    assert begun.started is not None
+    assert begun.started.job.devices == ("cpu", "cpu")
+    assert status_of(told(first(25), over, second(20, 30)), "running").text == "Running · epoch 3 of 4"
+
+
+def test_that_pictures_of_what_the_workers_before_did_are_gone_with_them() -> None:
+    spoke = [trace(time=BEGUN + 3), timed()]
+    spoke[1].time = BEGUN + 3
+    assert told(first(25), spoke).trace is not None
+    data = told(first(25), spoke, second(20, 30))
+    assert (data.trace, data.rank_times, data.time_spent) == (None, None, None)
+
+
+def remarked(*parts: Iterable[AnyEvent]) -> list[str]:
+    return [remark.text for remark in remarks(told(*parts))]
+
+
+def quiet(events: list[AnyEvent]) -> list[AnyEvent]:
+    return [event for event in events if not isinstance(event, Warned)]
+
+
+def test_that_a_run_says_when_and_on_what_it_went_on() -> None:
+    there, now, long_ago = quiet(first(25)), time.time(), time.mktime((2026, 1, 5, 21, 40, 0, 0, 0, -1))
+    assert remarked(there) == []
+    clock = time.strftime("%H:%M", time.localtime(now))
+    on_two = quiet(second(20, begun=now, devices=("cpu", "cpu")))
+    assert remarked(there, on_two) == [f"Went on at {clock} on 2 CPU workers"]
+    again = quiet(second(30, begun=long_ago))
+    assert remarked(there, on_two, again) == ["Went on 2 times, last at 2026-01-05 21:40 on CPU"]
+
+
+def test_that_restarts_are_told_with_their_step_and_cause() -> None:
+    once = restarted(20, BEGUN + 3)
+    assert remarked(quiet(first(25)), once) == [
+        "Restarted once at step 25: Rank 1 was killed by signal 9 (SIGKILL)"
+    ]  # fmt: skip
+    smaller = restarted(
+        20, BEGUN + 5, kind="out_of_memory", cause="Out of memory on GPU 1.", step=23, changes={"accumulation": 2}
+    )
+    assert remarked(quiet(first(25)), once, smaller) == [
+        "Restarted 2 times, last at step 23 (gradient accumulation 2 from then on): Out of memory on GPU 1"
+    ]
+
+
+def test_that_the_newest_kinds_of_warnings_are_told_and_counted() -> None:
+    def warned(code: str, message: str) -> Warned:
+        return Warned(time=BEGUN + 3, code=code, message=message)
+
+    said = [
+        warned("no_blocks", "The model has no blocks."),
+        warned("step_skipped", "Step 12 was skipped."),
+        warned("out_of_memory", "Out of memory at step 3: parts of 8 pictures from now on."),
+        warned("step_skipped", "Step 30 was skipped."),
+        warned("unreadable", "b.jpg is left out."),
+    ]
+    data = told(quiet(first(25)), said)
+    assert [remark.kind for remark in remarks(data)] == ["warning"] * 3
+    assert remarked(quiet(first(25)), said) == [
+        "Step 30 was skipped (2 times)",
+        "Out of memory at step 3: parts of 8 pictures from now on",
+        "b.jpg is left out",
+    ]
+
+
+def test_that_a_fork_begins_where_the_other_run_was() -> None:
+    data = told(second(20)[:4])
+    assert (data.step, data.cuts, len(data.steps.step)) == (20, 0, 0)
+    assert status_of(data, "running").fraction == 0.5

@@ -1,0 +1,49 @@
+"""What state a GPU is in, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.contract.devices import Ecc, Gpu, Retired, Xid
+from gui.sources.devices.gpu_states import State, joined, states
+from tests.gui.monitor.watching import START, full_gpu, plain_gpu
+
+
+@pytest.mark.parametrize(
+    ("gpu", "told"),
+    [
+        (plain_gpu(), ""),
+        (plain_gpu(throttled=()), ""),
+        (plain_gpu(throttled=("power_cap",)), "Held back by the power limit"),
+        (plain_gpu(throttled=("thermal",)), "⚠ Held back by heat"),
+        (
+            plain_gpu(throttled=("power_cap", "hardware_thermal")),
+            "⚠ Slowed down by the hardware: too hot · held back by the power limit",
+        ),
+        (plain_gpu(asleep=True), "Asleep, not woken"),
+        (plain_gpu(ecc=Ecc(corrected=2, uncorrected=0)), "2 corrected memory errors"),
+        (plain_gpu(ecc=Ecc(uncorrected=1)), "⚠ 1 uncorrected memory error since the driver was loaded"),
+        (plain_gpu(retired=Retired(rows_failed=True)), "⚠ Faulty memory could not be replaced"),
+        (plain_gpu(retired=Retired(pages_pending=True)), "⚠ Faulty memory is taken out of use at the next reset"),
+        (plain_gpu(retired=Retired(rows_corrected=4, rows_pending=False)), ""),
+    ],
+)
+def test_that_a_state_is_told_in_plain_words(gpu: Gpu, told: str) -> None:
+    assert joined(states(gpu, START)) == told
+
+
+def test_that_a_recent_xid_is_part_of_the_state_and_an_old_one_is_not() -> None:
+    gpu = full_gpu(throttled=(), xids=(Xid(START - 10, 31), Xid(START - 5, 79)))
+    (state,) = states(gpu, START)
+    assert state.alarming
+    assert state.text.startswith("Xid 79: the GPU has fallen off the bus (")
+    assert states(gpu, START + 3601) == ()
+
+
+def test_that_a_programs_own_mistake_does_not_alarm() -> None:
+    (state,) = states(full_gpu(throttled=(), xids=(Xid(START, 31),)), START)
+    assert not state.alarming
+
+
+def test_that_a_lost_gpu_says_only_that() -> None:
+    assert states(full_gpu(lost=True), START) == (State("lost", True),)

@@ -1,0 +1,132 @@
+"""The devices' last day."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.contract.devices import CPU, Gpu, NvLink, Pcie
+from engine.gpus.quantities import QUANTITIES
+from gui.sources.devices.history import BUDGET_BYTES, DeviceHistory, device_key
+from gui.sources.devices.timeline import FIRST_ROOM
+from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
+
+MIB = 1 << 20
+
+
+def telling_all(uuid: str, number: int = 0, nvlinks: tuple[NvLink, ...] = ()) -> Gpu:
+    """A GPU that tells every quantity, NVLink's where it has some."""
+    percents = {q.id: 50.0 for q in QUANTITIES if q.id.endswith("_percent")}
+    return gpu(
+        0, uuid=uuid, nvml_index=number, cuda_index=number, memory_temperature_c=70.0, sm_clock_mhz=1980.0,
+        memory_clock_mhz=3201.0, pcie=Pcie(received_bytes_per_s=1e9, sent_bytes_per_s=2e9), nvlinks=nvlinks, **percents,
+    )  # fmt: skip
+
+
+def test_that_everything_a_gpu_tells_is_kept() -> None:
+    history = DeviceHistory()
+    told = telling_all(UUIDS[0])
+    history.add(snapshot(told))
+    for quantity in QUANTITIES:
+        value = quantity.read(told)
+        assert history.tells(UUIDS[0], quantity.id) == (value is not None)
+        assert history.values(UUIDS[0], quantity.id).tolist() == pytest.approx([value or np.nan], nan_ok=True)
+    assert history.gpu(UUIDS[0]) is told
+    assert history.gpu(CPU) is None
+
+
+def test_that_the_processors_load_counts_as_its_utilization() -> None:
+    history = DeviceHistory()
+    history.add(snapshot(load=37.0))
+    assert history.values(CPU, "utilization_percent").tolist() == [37]
+    assert history.values(CPU, "memory_used_bytes").tolist() == [8 << 30]
+    assert not history.tells(CPU, "power_w")
+    assert history.cpu(CPU) is not None
+
+
+def test_that_what_a_device_cannot_tell_is_a_gap_and_not_zero() -> None:
+    history = DeviceHistory()
+    history.add(snapshot(gpu(power_w=None)))
+    assert np.isnan(history.values(UUIDS[0], "power_w")).all()
+    assert np.isnan(history.values(CPU, "power_w")).all()
+
+
+def test_that_a_lost_or_absent_gpu_leaves_a_gap_and_keeps_its_past() -> None:
+    history = DeviceHistory()
+    history.add(snapshot(gpu(0), gpu(1), time=1.0))
+    history.add(snapshot(gpu(0, lost=True), time=2.0))
+    history.add(snapshot(gpu(0), gpu(1), time=3.0))
+    for uuid in UUIDS[:2]:
+        assert np.isnan(history.values(uuid, "memory_used_bytes")).tolist() == [False, True, False]
+        assert history.times(uuid).tolist() == [1.0, 2.0, 3.0]
+        assert history.places(uuid).tolist() == [0.0, 1.0, 2.0]
+
+
+def test_that_devices_stand_in_the_order_of_cuda_with_the_cpu_last() -> None:
+    history = DeviceHistory()
+    history.add(snapshot(gpu(0), gpu(1)))
+    assert history.devices == (UUIDS[1], UUIDS[0], CPU)
+    assert [history.titles[device] for device in history.devices] == ["GPU 0", "GPU 1", "CPU"]
+
+
+def test_that_devices_that_come_and_go_are_forgotten_once_nothing_is_left_of_them() -> None:
+    history = DeviceHistory(budget_bytes=1)
+    for hour in range(300):
+        history.add(snapshot(gpu(0), gpu(1, uuid=f"MIG-{hour}"), time=1000.0 + 3600 * hour))
+    assert 24 <= len(history.devices) < 100
+    assert "MIG-299" in history.devices
+    assert "MIG-0" not in history.devices
+    assert history.gpu("MIG-0") is None
+
+
+def test_that_another_hosts_devices_are_kept_apart_and_come_after_this_machines() -> None:
+    history = DeviceHistory()
+    history.add(snapshot(gpu(0, utilization_percent=5.0), time=100.0), host="ws2")
+    history.add(snapshot(gpu(0), time=90.0))
+    key = device_key("ws2", UUIDS[0])
+    assert history.devices == (UUIDS[0], CPU, key, device_key("ws2", CPU))
+    assert history.titles[key] == "ws2 GPU 1"
+    assert history.values(key, "utilization_percent").tolist() == [5]
+    assert history.values(UUIDS[0], "utilization_percent").tolist() == [87]
+    assert (history.times(key).tolist(), history.times(UUIDS[0]).tolist()) == ([100.0], [90.0])
+    assert (history.host(key), history.host(CPU)) == ("ws2", "")
+
+
+def test_that_a_host_no_longer_watched_is_forgotten() -> None:
+    history = DeviceHistory()
+    history.add(snapshot(gpu(0)), host="ws2")
+    history.add(snapshot(gpu(1)))
+    history.forget("ws2")
+    history.forget("never known")
+    assert history.devices == (UUIDS[1], CPU)
+    assert history.gpu(device_key("ws2", UUIDS[0])) is None
+    history.add(snapshot(gpu(0)), host="ws2")
+    assert len(history.times(device_key("ws2", UUIDS[0]))) == 1
+
+
+def test_that_eight_gpus_that_tell_everything_need_no_thinning_at_one_a_second() -> None:
+    history = DeviceHistory()
+    links = (NvLink(link=0, received_bytes_per_s=1.0, sent_bytes_per_s=1.0),)
+    history.add(snapshot(*(telling_all(uuid, n, nvlinks=links) for n, uuid in enumerate(UUIDS))))
+    assert all(history.tells(uuid, quantity.id) for uuid in UUIDS for quantity in QUANTITIES)
+    per_row = history.allocated_bytes // FIRST_ROOM
+    assert history.allocated_bytes == per_row * FIRST_ROOM  # all the room that a day at full rate wants
+    assert history.allocated_bytes <= BUDGET_BYTES
+
+
+@pytest.mark.long
+def test_that_more_devices_than_the_budget_holds_lose_detail_of_the_past_but_no_peak() -> None:
+    history = DeviceHistory(budget_bytes=MIB)
+    uuids = [f"GPU-{number}" for number in range(16)]
+    hot = {700, 5000, 9000}
+    for second in range(10_000):
+        heat = 99.0 if second in hot else 50.0
+        gpus = [gpu(0, uuid=uuid, temperature_c=heat) for uuid in uuids]
+        history.add(snapshot(*gpus, time=1000.0 + second), host="ws2" if second % 2 else "")
+        assert history.allocated_bytes <= MIB
+    for uuid in uuids:
+        times, heat = history.times(uuid), history.values(uuid, "temperature_c")
+        assert times[0] == 1000
+        assert times[-1] == 10_998
+        assert heat.max() == 99
+        assert abs(times[heat.argmax()] - 1700) < 600

@@ -1,0 +1,169 @@
+"""This machine and others over ssh, with real samplers before the NVML stub."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import Shown, Snapshot
+from gui.sources.devices.hosts import Hosts
+from gui.sources.settings import Settings
+from tests.gui.conftest import FakeSsh
+from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh is a shell script")
+
+PATIENCE_MS = 60_000
+Open = Callable[[], Hosts]
+
+
+@pytest.fixture
+def open_hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Open]:
+    """Makes what watches hosts, with the same settings each time, and ends it."""
+    made: list[Hosts] = []
+
+    def make() -> Hosts:
+        hosts = Hosts(Settings(tmp_path / "settings"))
+        made.append(hosts)
+        return hosts
+
+    yield make
+    for hosts in made:
+        hosts.stop()
+
+
+def test_that_a_host_added_by_name_is_watched_beside_this_machine(
+    open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot
+) -> None:
+    nvml_stub.write([gpu_profile(0, utilization=33)])
+    hosts = open_hosts()
+    heard: list[tuple[str, Snapshot]] = []
+    hosts.snapshot.connect(lambda host, seen: heard.append((host, seen)))
+    hosts.start()
+    with qtbot.waitSignal(hosts.changed):
+        hosts.add("anna@ws2")
+    for host in ("", "anna@ws2"):
+        qtbot.waitUntil(lambda host=host: host in hosts.latest and bool(hosts.latest[host].gpus), timeout=PATIENCE_MS)  # type: ignore[misc]
+        assert hosts.latest[host].gpus[0].uuid == uuid_of(0)
+        assert hosts.latest[host].gpus[0].utilization_percent == 33
+    assert {host for host, _ in heard} == {"", "anna@ws2"}
+    assert hosts.troubles == {}
+    assert ssh.calls == [
+        "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=2 "
+        "anna@ws2 footplate gpus --json --watch"
+    ]
+
+
+def test_that_a_broken_connection_is_told_in_plain_words_and_comes_back(
+    open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot
+) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    hosts = open_hosts()
+    told: list[tuple[str, str]] = []
+    hosts.trouble.connect(lambda host, words: told.append((host, words)))
+    hosts.add("ws2")
+    hosts.start()
+    qtbot.waitUntil(lambda: "ws2" in hosts.latest, timeout=PATIENCE_MS)
+    ssh.fails("ws2", "ssh: connect to host ws2 port 22: No route to host")
+    os.kill(ssh.pid("ws2"), signal.SIGKILL)
+    qtbot.waitUntil(lambda: "no route" in hosts.troubles.get("ws2", ""), timeout=PATIENCE_MS)
+    assert "" not in hosts.troubles
+    ssh.recovers("ws2")
+    qtbot.waitUntil(lambda: hosts.troubles == {}, timeout=PATIENCE_MS)
+    assert told[-1] == ("ws2", "")
+    words = [text for _, text in told[:-1]]
+    assert "has ended. The next try comes in 0.5 s." in words[0]
+    assert words[1].endswith("The next try comes in 1 s.")
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (("ssh: Could not resolve hostname ws2: Name or service not known", 255), "ws2 is not known"),
+        (("anna@ws2: Permission denied (publickey).", 255), "ssh-copy-id"),
+        (("bash: line 1: footplate: command not found", 127), "Install it there"),
+    ],
+)
+def test_that_a_host_that_cannot_be_watched_says_why(
+    open_hosts: Open, ssh: FakeSsh, qtbot: QtBot, end: tuple[str, int], words: str
+) -> None:
+    ssh.fails("ws2", *end)
+    hosts = open_hosts()
+    hosts.add("ws2")
+    hosts.start()
+    qtbot.waitUntil(lambda: words in hosts.troubles.get("ws2", ""), timeout=PATIENCE_MS)
+    assert "ws2" not in hosts.latest
+
+
+def test_that_a_machine_without_ssh_says_so(
+    open_hosts: Open, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    hosts = open_hosts()
+    hosts.add("ws2")
+    hosts.start()
+    qtbot.waitUntil(lambda: "no program “ssh”" in hosts.troubles.get("ws2", ""), timeout=PATIENCE_MS)
+
+
+def test_that_hosts_are_remembered_until_they_are_removed(open_hosts: Open, ssh: FakeSsh, qtbot: QtBot) -> None:
+    first = open_hosts()
+    for name in ("ws2", "anna@ws3", "2001:db8::7"):
+        first.add(name)
+    again = open_hosts()
+    assert again.names == ("ws2", "anna@ws3", "2001:db8::7")
+    with qtbot.waitSignal(again.removed) as removed:
+        again.remove("anna@ws3")
+    assert removed.args == ["anna@ws3"]
+    assert open_hosts().names == ("ws2", "2001:db8::7")
+
+
+def test_that_a_host_removed_is_watched_no_longer(
+    open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot
+) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    hosts = open_hosts()
+    hosts.start()
+    hosts.add("ws2")
+    qtbot.waitUntil(lambda: "ws2" in hosts.latest, timeout=PATIENCE_MS)
+    pid = ssh.pid("ws2")
+    hosts.remove("ws2")
+    assert not psutil.pid_exists(pid)
+    assert hosts.names == ()
+    assert "ws2" not in hosts.latest
+    qtbot.waitUntil(lambda: "" in hosts.latest, timeout=PATIENCE_MS)
+
+
+def test_that_a_name_is_checked_before_it_is_watched(open_hosts: Open) -> None:
+    hosts = open_hosts()
+    hosts.add("ws2")
+    assert hosts.problem("ws2") == "ws2 is watched already."
+    assert hosts.problem("ws3") == ""
+    with pytest.raises(ValueError, match="begin with a dash"):
+        hosts.add("-oProxyCommand=reboot")
+    with pytest.raises(KeyError):
+        hosts.remove("ws3")
+    assert hosts.names == ("ws2",)
+
+
+def test_that_names_that_somebody_wrote_into_the_settings_are_checked_too(open_hosts: Open, tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "settings")
+    settings.set("hosts", "ws2 -oProxyCommand=reboot a;b")
+    assert open_hosts().names == ("ws2",)
+
+
+def test_that_what_is_on_screen_is_told_to_this_machines_sampler(
+    open_hosts: Open, nvml_stub: NvmlStub, qtbot: QtBot
+) -> None:
+    nvml_stub.write([gpu_profile(0, process=[f"{os.getpid()}:{1 << 30}"])])
+    hosts = open_hosts()
+    hosts.start()
+    qtbot.waitUntil(lambda: "" in hosts.latest and bool(hosts.latest[""].gpus), timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: bool(hosts.latest[""].gpus[0].processes), timeout=PATIENCE_MS)
+    hosts.show(Shown(processes=False))
+    qtbot.waitUntil(lambda: not hosts.latest[""].gpus[0].processes, timeout=PATIENCE_MS)

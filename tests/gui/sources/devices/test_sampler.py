@@ -1,0 +1,167 @@
+"""The window's end of the sampler, with real child processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import Shown, Snapshot
+from engine.system import paths
+from gui.sources.devices.sampler import SamplerProcess
+
+
+def test_that_the_real_sampler_says_what_the_cpu_does(qtbot: QtBot) -> None:
+    sampler = SamplerProcess(interval_s=0.2)
+    try:
+        for _ in range(2):
+            with qtbot.waitSignal(sampler.snapshot, timeout=20_000) as heard:
+                sampler.start()
+            snapshot: Snapshot = heard.args[0]
+            assert len(snapshot.cpu.core_load_percent) == psutil.cpu_count()
+    finally:
+        pid = sampler.pid
+        sampler.stop()
+    assert pid is not None
+    assert not psutil.pid_exists(pid)
+    assert not sampler.running
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_that_a_killed_sampler_is_started_again_and_the_trouble_is_told(qtbot: QtBot) -> None:
+    sampler = SamplerProcess(interval_s=0.2)
+    told: list[str] = []
+    sampler.trouble.connect(told.append)
+    try:
+        with qtbot.waitSignal(sampler.snapshot, timeout=20_000):
+            sampler.start()
+        first = sampler.pid
+        assert first is not None
+        with qtbot.waitSignal(sampler.trouble, timeout=10_000):
+            os.kill(first, signal.SIGKILL)
+        with qtbot.waitSignal(sampler.snapshot, timeout=20_000):
+            pass
+        assert sampler.pid != first
+    finally:
+        sampler.stop()
+    assert "next try" in told[0]
+    assert told[-1] == ""
+
+
+def test_that_a_sampler_that_always_ends_is_started_ever_more_slowly(qtbot: QtBot) -> None:
+    sampler = SamplerProcess(arguments=["-c", "raise SystemExit('a fault of mine')"])
+    told: list[str] = []
+    sampler.trouble.connect(told.append)
+    try:
+        sampler.start()
+        qtbot.waitUntil(lambda: len(told) >= 3, timeout=20_000)
+    finally:
+        sampler.stop()
+    assert "a fault of mine" in (paths.home() / "logs" / "sampler.log").read_text()
+    assert ["0.5 s" in told[0], "1 s" in told[1], "2 s" in told[2]] == [True, True, True]
+
+
+def test_that_a_silent_sampler_is_ended_and_started_again(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gui.sources.devices.sampler.SILENCE_S", 0.3)
+    sampler = SamplerProcess(interval_s=0.05, arguments=["-c", "import time; time.sleep(600)"])
+    try:
+        sampler.start()
+        first = sampler.pid
+        with qtbot.waitSignal(sampler.trouble, timeout=10_000) as told:
+            pass
+        assert "not answered" in told.args[0]
+        qtbot.waitUntil(lambda: sampler.pid not in (None, first), timeout=10_000)
+    finally:
+        sampler.stop()
+
+
+def test_that_what_is_not_a_snapshot_is_told_and_does_no_harm(qtbot: QtBot, tmp_path: Path) -> None:
+    sampler = SamplerProcess(arguments=["-c", "print('hello', flush=True); import time; time.sleep(600)"])
+    try:
+        with qtbot.waitSignal(sampler.trouble, timeout=10_000) as told:
+            sampler.start()
+        assert "does not understand" in told.args[0]
+        assert sampler.running
+    finally:
+        sampler.stop()
+
+
+ECHO = """
+import json, sys, time
+from engine.contract.devices import Cpu, Nvml, Snapshot
+import msgspec
+for line in sys.stdin:
+    cpu = Cpu(name=line.strip(), core_load_percent=(), load_percent=0, memory_used_bytes=0, memory_total_bytes=1)
+    seen = Snapshot(time=time.time(), host="here", nvml=Nvml("ok"), cpu=cpu)
+    print(msgspec.json.encode(seen).decode(), flush=True)
+"""
+"""A sampler that says, as the processor's name, what it was told."""
+
+
+def test_that_the_sampler_is_told_what_is_on_screen_and_again_after_a_restart(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = SamplerProcess()
+    monkeypatch.setattr(sampler, "_arguments", ["-c", ECHO])
+    heard: list[str] = []
+    sampler.snapshot.connect(lambda seen: heard.append(seen.cpu.name))
+    try:
+        sampler.show(Shown(processes=False))
+        sampler.start()
+        qtbot.waitUntil(lambda: heard == ['{"processes":false}'], timeout=20_000)
+        sampler.show(Shown(processes=False))
+        sampler.show(Shown(activity=False))
+        qtbot.waitUntil(lambda: len(heard) == 2, timeout=20_000)
+        assert sampler.pid is not None
+        os.kill(sampler.pid, signal.SIGTERM)
+        qtbot.waitUntil(lambda: len(heard) == 3, timeout=20_000)
+    finally:
+        sampler.stop()
+    assert heard[1:] == ['{"activity":false}', '{"activity":false}']
+
+
+def test_that_a_program_that_is_not_there_is_told(qtbot: QtBot) -> None:
+    sampler = SamplerProcess(program="no-such-program", arguments=[], who="The sampler on ws2")
+    try:
+        with qtbot.waitSignal(sampler.trouble, timeout=10_000) as told:
+            sampler.start()
+    finally:
+        sampler.stop()
+    assert "no program “no-such-program”" in told.args[0]
+
+
+def test_that_the_end_of_another_program_is_explained_by_its_last_words(qtbot: QtBot) -> None:
+    script = "import sys; sys.stderr.write('first\\n' * 5000 + 'last words'); sys.exit(7)"
+    sampler = SamplerProcess(
+        arguments=["-c", script], explain=lambda code, said: f"It ended with {code} after {said.splitlines()[-1]}."
+    )
+    try:
+        with qtbot.waitSignal(sampler.trouble, timeout=10_000) as told:
+            sampler.start()
+    finally:
+        sampler.stop()
+    assert told.args[0].startswith("It ended with 7 after last words.")
+
+
+def test_that_a_line_without_end_does_not_fill_the_memory(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gui.sources.devices.sampler.LINE_LIMIT_BYTES", 1000)
+    sampler = SamplerProcess(arguments=["-c", "print('x' * 5000, end='', flush=True); import time; time.sleep(600)"])
+    try:
+        with qtbot.waitSignal(sampler.trouble, timeout=10_000) as told:
+            sampler.start()
+        assert "does not understand" in told.args[0]
+    finally:
+        sampler.stop()
+
+
+def test_that_stopping_twice_or_before_the_start_is_no_fault(qtbot: QtBot) -> None:
+    sampler = SamplerProcess()
+    sampler.stop()
+    sampler.start()
+    sampler.stop()
+    sampler.stop()
+    assert not sampler.running

@@ -1,0 +1,62 @@
+"""Which names may be handed to ssh, and what its failures are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from gui.sources.devices.ssh_errors import problem_with, why_it_ended
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ws2", "anna@ws2", "gpu-07.lab.example.org", "10.0.0.7", "my_alias", "fe80::1", "anna@2001:db8::7", "a.b@c"],
+)
+def test_that_what_ssh_takes_as_a_host_may_be_added(name: str) -> None:
+    assert problem_with(name) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "Give a host's name"),
+        ("-oProxyCommand=touch /tmp/x", "begin with a dash"),
+        ("anna@-oProxyCommand=x", "letters, digits"),
+        ("ws2:2222", "port"),
+        ("ws2 rm", "no spaces"),
+        ("ws2\n", "no spaces"),
+        ("ws2;reboot", "letters, digits"),
+        ("$(reboot)", "letters, digits"),
+        ("ws2/x", "letters, digits"),
+        ("a@b@c", "letters, digits"),
+        ("fe80::1%eth0;x", "port"),
+        ("x" * 254, "letters, digits"),
+        ("wörk", "letters, digits"),
+    ],
+)
+def test_that_what_could_be_taken_for_something_else_is_refused_with_the_reason(name: str, why: str) -> None:
+    assert why in problem_with(name)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "words"),
+    [
+        (255, "ssh: Could not resolve hostname ws2: Name or service not known", "ws2 is not known"),
+        (255, "ssh: connect to host ws2 port 22: Connection refused", "no ssh server listens"),
+        (255, "ssh: connect to host ws2 port 22: Connection timed out", "does not answer"),
+        (255, "ssh: connect to host ws2 port 22: No route to host", "no route"),
+        (255, "anna@ws2: Permission denied (publickey,password).", "ssh-copy-id ws2"),
+        (255, "@@@@\nsome banner\nHost key verification failed.", "`ssh ws2` once"),
+        (255, "Timeout, server ws2 not responding.", "does not answer any more"),
+        (255, "Connection to ws2 closed by remote host.", "closed the connection"),
+        (255, "client_loop: send disconnect: Broken pipe", "the connection broke"),
+        (255, "something new", "The connection to ws2 broke: something new."),
+        (255, "", "The connection to ws2 broke."),
+        (127, "bash: line 1: footplate: command not found", "Footplate is not found on ws2"),
+        (127, "sh: 1: footplate: not found", "ssh ws2 footplate --version"),
+        (2, "footplate: error: unrecognized arguments: --watch", "older than this one"),
+        (1, "Traceback\nValueError: a fault", "has ended: ValueError: a fault."),
+        (0, "", "Footplate on ws2 has ended."),
+    ],
+)
+def test_that_each_failure_has_plain_words(code: int, said: str, words: str) -> None:
+    assert words in why_it_ended("ws2", code, said)

@@ -1,0 +1,123 @@
+"""A day of numbers within a given room."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gui.sources.devices.timeline import FIRST_ROOM, KEPT_S, Timeline
+
+
+def filled(rows: int, allowed: int, step_s: float = 1.0) -> Timeline:
+    """`rows` rows in which "up" counts, "peak" is 1 at every thousandth and 0 else, and "gap" lacks every third."""
+    timeline = Timeline()
+    timeline.allow(allowed)
+    for n in range(rows):
+        timeline.append(
+            n * step_s, {"up": float(n), "peak": float(n % 1000 == 500), "gap": None if n % 3 == 0 else 1.0}
+        )
+    return timeline
+
+
+def column(timeline: Timeline, key: str) -> np.ndarray:
+    found = timeline.column(key)
+    assert found is not None
+    return found
+
+
+def test_that_a_day_is_kept_at_full_rate_and_no_more() -> None:
+    timeline = Timeline()
+    for second in range(int(1.5 * KEPT_S)):
+        timeline.append(float(second), {"up": float(second)})
+    assert len(timeline) == KEPT_S + 1
+    assert (np.diff(timeline.places) == 1).all()
+    assert np.array_equal(column(timeline, "up"), timeline.places)
+    assert timeline.allocated_bytes == 12 * FIRST_ROOM
+
+
+@settings(deadline=None)
+@given(st.integers(1, 1200), st.integers(64, 400))
+def test_that_room_is_never_exceeded_and_no_peak_is_lost(rows: int, allowed: int) -> None:
+    timeline = filled(rows, allowed)
+    assert timeline.allocated_bytes <= (8 + 4 * 3) * allowed
+    places, up, peak = timeline.places, column(timeline, "up"), column(timeline, "peak")
+    assert (np.diff(places) > 0).all()
+    assert (places[0], places[-1]) == (0, rows - 1)
+    assert (up.min(), up.max()) == (0, rows - 1)
+    assert peak.max() == (rows > 500)
+    assert places.flags.c_contiguous
+    assert peak.flags.c_contiguous
+
+
+def test_that_the_newest_stays_at_full_rate_while_the_past_grows_coarse() -> None:
+    timeline = filled(5000, 400)
+    steps = np.diff(timeline.places)
+    assert (steps[-100:] == 1).all()
+    assert steps[0] > 10
+    # Every peak of the 5000 rows is still there, within the two rows that its part has become.
+    peaks = timeline.places[column(timeline, "peak") == 1]
+    for place in range(500, 5000, 1000):
+        assert np.abs(peaks - place).min() <= steps.max()
+
+
+def test_that_what_is_missing_stays_missing_and_is_never_zero() -> None:
+    timeline = filled(30, 400)
+    assert np.isnan(column(timeline, "gap")).tolist() == [n % 3 == 0 for n in range(30)]
+    timeline.append(30.0, {})
+    assert np.isnan(column(timeline, "up")[-1])
+
+
+def test_that_a_column_begins_with_its_first_number() -> None:
+    timeline = Timeline()
+    timeline.append(0.0, {"never": None})
+    timeline.append(1.0, {"late": 5.0, "never": None})
+    assert timeline.column("never") is None
+    assert timeline.row_bytes == 8 + 4
+    assert np.isnan(column(timeline, "late")).tolist() == [True, False]
+
+
+def test_that_a_column_that_told_nothing_for_a_day_takes_no_room() -> None:
+    timeline = Timeline()
+    timeline.append(0.0, {"gone": 1.0, "there": 1.0})
+    for n in range(FIRST_ROOM + 1):
+        timeline.append(1.0 + n, {"there": 1.0})
+    assert timeline.column("gone") is None
+    assert len(column(timeline, "there")) == len(timeline)
+
+
+def test_that_a_view_keeps_its_numbers_when_everything_moves() -> None:
+    timeline = filled(63, 64)
+    places, up = timeline.places, column(timeline, "up")
+    before = places.copy(), up.copy()
+    for n in range(63, 500):
+        timeline.append(float(n), {"up": float(n)})
+    assert np.array_equal(places, before[0])
+    assert np.array_equal(up, before[1])
+
+
+def test_that_a_silence_is_a_gap_that_thinning_does_not_close() -> None:
+    timeline = filled(100, 250)
+    for n in range(120):
+        timeline.append(5000.0 + n, {"up": 1.0})
+    assert len(timeline) < 250
+    assert timeline.places[1] > 1  # the past has been thinned
+    silent = (timeline.places > 200) & (timeline.places < 4900)
+    assert silent.sum() >= 8
+    assert np.isnan(column(timeline, "up")[silent]).all()
+
+
+def test_that_a_slower_sampler_is_no_gap_after_its_first_pause() -> None:
+    timeline = filled(10, 1000)
+    for n in range(1, 6):
+        timeline.append(10.0 + 60 * n, {"up": 1.0})
+    assert np.isfinite(column(timeline, "up")[-5:]).all()
+    assert np.diff(timeline.places[-4:]).tolist() == [60, 60, 60]
+
+
+def test_that_a_clock_set_back_takes_the_past_with_it() -> None:
+    timeline = filled(10, 1000)
+    timeline.append(-3600.0, {"up": 10.0})
+    assert np.diff(timeline.places).tolist() == [1.0] * 10
+    assert timeline.places[-1] == -3600
+    assert column(timeline, "up").tolist() == list(range(11))

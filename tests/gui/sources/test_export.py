@@ -1,0 +1,142 @@
+"""What is on screen, as files."""
+
+from __future__ import annotations
+
+import csv
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QObject
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QApplication, QLabel, QWidget
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import CPU
+from gui.sources.devices.history import DeviceHistory, device_key
+from gui.sources.export import ExportError, excerpt, export_csv, export_png, write_csv, written
+from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
+
+BEGIN = 1_700_000_000.0
+WANTED = ("utilization_percent", "memory_used_bytes", "power_w", "fan_percent")
+FULL = Path("/dev/full")
+
+
+@pytest.fixture
+def history() -> DeviceHistory:
+    """Ten seconds of a GPU here, whose power is known every other second, and of another host."""
+    made = DeviceHistory()
+    for second in range(10):
+        power = 300.25 + second if second % 2 else None
+        made.add(snapshot(gpu(0, power_w=power), time=BEGIN + second))
+        made.add(snapshot(gpu(1), time=BEGIN + second + 0.5), host="ws2")
+    return made
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_that_what_is_on_screen_is_written_at_full_rate_with_times_and_units(
+    history: DeviceHistory, tmp_path: Path
+) -> None:
+    other = device_key("ws2", UUIDS[1])
+    rows = read(write_csv(tmp_path / "a.csv", excerpt(history, [UUIDS[0], other], WANTED, BEGIN + 2, BEGIN + 5)))
+    here, there = [row for row in rows if not row["host"]], [row for row in rows if row["host"] == "ws2"]
+    assert [float(row["time_s"]) for row in here] == [BEGIN + n for n in (2, 3, 4, 5)]
+    assert [float(row["time_s"]) for row in there] == [BEGIN + n + 0.5 for n in (2, 3, 4)]
+    assert datetime.fromisoformat(here[0]["time"]) == datetime.fromtimestamp(BEGIN + 2, UTC)
+    assert [row["power_w"] for row in here] == ["", "303.25", "", "305.25"]
+    assert {(row["device"], row["name"], row["utilization_percent"]) for row in here} == {(UUIDS[0], "GPU 1", "87")}
+    assert {(row["device"], row["name"]) for row in there} == {(UUIDS[1], "ws2 GPU 0")}
+    assert {row["memory_used_bytes"] for row in rows} == {str(41 << 30)}
+    assert "fan_percent" not in rows[0]
+
+
+def test_that_a_name_with_commas_and_quotes_is_quoted(history: DeviceHistory, tmp_path: Path) -> None:
+    history.titles[CPU] = 'CPU, "big"'
+    rows = read(write_csv(tmp_path / "a.csv", excerpt(history, [CPU], WANTED, BEGIN, BEGIN)))
+    assert [row["name"] for row in rows] == ['CPU, "big"']
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (float("nan"), ""),
+        (0.0, "0"),
+        (87.0, "87"),
+        (float(np.float32(61.7)), "61.7"),
+        (float(141 << 30), "151397597184"),
+    ],
+)
+def test_that_numbers_are_written_plainly(value: float, text: str) -> None:
+    assert written(value) == text
+
+
+def test_that_the_table_is_written_beside_the_window(history: DeviceHistory, tmp_path: Path, qtbot: QtBot) -> None:
+    parent, done, failed = QObject(), list[Path](), list[str]()
+    target = tmp_path / "b.csv"
+    work = export_csv(
+        target,
+        history,
+        [UUIDS[0]],
+        WANTED,
+        low=BEGIN,
+        high=BEGIN + 99,
+        parent=parent,
+        done=done.append,
+        failed=failed.append,
+    )
+    history.add(snapshot(gpu(0), time=BEGIN + 50))  # after what was on screen
+    qtbot.waitUntil(lambda: done == [target], timeout=10_000)
+    assert failed == []
+    assert len(read(target)) == 10
+    work.finish()
+
+
+def test_that_a_file_is_whole_or_not_there_and_the_reason_is_told(
+    history: DeviceHistory, tmp_path: Path, qtbot: QtBot
+) -> None:
+    parent, done, failed = QObject(), list[Path](), list[str]()
+    target = tmp_path / "no such folder" / "c.csv"
+    export_csv(
+        target, history, [CPU], WANTED, low=0, high=2 * BEGIN, parent=parent, done=done.append, failed=failed.append
+    )
+    qtbot.waitUntil(lambda: len(failed) == 1, timeout=10_000)
+    assert done == []
+    assert "No such file or directory" in failed[0]
+    assert "Choose another place" in failed[0]
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+def test_that_a_full_disk_is_told_and_the_old_file_stays(
+    history: DeviceHistory, tmp_path: Path, styled: QApplication, qtbot: QtBot
+) -> None:
+    target = tmp_path / "d"
+    target.write_text("as it was")
+    (tmp_path / ".d.part").symlink_to(FULL)
+    part = excerpt(history, [UUIDS[0]], WANTED, BEGIN, BEGIN + 9)
+    with pytest.raises(ExportError, match="No space left on device"):
+        write_csv(target, part)
+    assert target.read_text() == "as it was"
+    assert os.listdir(tmp_path).count(".d.part") == 0
+    (tmp_path / ".d.part").symlink_to(FULL)
+    label = QLabel("picture")
+    qtbot.addWidget(label)
+    with pytest.raises(ExportError, match="No space left on device"):
+        export_png(target, label.grab())
+    assert target.read_text() == "as it was"
+
+
+def test_that_the_picture_shows_the_widget(tmp_path: Path, styled: QApplication, qtbot: QtBot) -> None:
+    widget = QWidget()
+    widget.setStyleSheet("background: #123456")
+    widget.resize(320, 200)
+    qtbot.addWidget(widget)
+    picture = QImage(str(export_png(tmp_path / "e.png", widget.grab())))
+    ratio = widget.devicePixelRatioF()
+    assert (picture.width(), picture.height()) == (320 * ratio, 200 * ratio)
+    assert picture.pixelColor(100, 100).name() == "#123456"

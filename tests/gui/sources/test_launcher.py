@@ -1,0 +1,88 @@
+"""Having a run go on: what keeps it from that, and where that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.runs.folder import create_run
+from engine.runs.notes import change_notes, read_notes
+from gui.main_window import RUNS, MainWindow
+from gui.sources.launcher import Launcher, _job_written
+from gui.sources.prefill import Prefill
+from gui.sources.settings import Settings
+from tests.gui.sources.written_runs import a_run, job
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        ({}, "epochs", "all of its 4 epochs are behind it"),
+        ({"epochs": 9, "seed": 3}, "seed", "another training"),
+        ({"epochs": 0}, "epochs", "out of range"),
+    ],
+)
+def test_that_what_keeps_a_run_from_going_on_is_told_and_its_job_stays(
+    qtbot: QtBot, changes: dict[str, Any], field: str, said: str
+) -> None:
+    launcher = Launcher()
+    run = a_run(8)
+    before = run.job_file.read_bytes()
+    with qtbot.waitSignal(launcher.failed) as failed, qtbot.assertNotEmitted(launcher.started):
+        launcher.go_on(run, changes)
+        assert launcher.busy
+    assert failed.args is not None
+    (problem,) = failed.args[0]
+    assert problem.field == field
+    assert said in str(problem)
+    assert not launcher.busy
+    assert run.job_file.read_bytes() == before
+
+
+def test_that_a_run_that_goes_on_does_not_go_on_a_second_time(qtbot: QtBot) -> None:
+    launcher = Launcher()
+    with qtbot.waitSignal(launcher.failed) as failed:
+        launcher.go_on(create_run(job()), {})
+    assert failed.args is not None
+    assert "has not ended" in str(failed.args[0][0])
+
+
+def test_that_a_run_that_goes_on_is_news_again_should_it_be_interrupted() -> None:
+    run = a_run(8, "paused")
+    change_notes(run.path, set_aside=True, tags=("paper",))
+    _job_written(run, {"epochs": 9})
+    assert read_notes(run.path).set_aside is False
+    assert read_notes(run.path).tags == ("paper",)
+    assert run.job() == job(epochs=9)
+
+
+def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
+    open_window: Callable[[], MainWindow], qtbot: QtBot, pictures: Path
+) -> None:
+    run = a_run(8, "paused", dataset=str(pictures), epochs=9)
+    window = open_window()
+    assert window.workspace is not None
+    runs = window.workspace.runs
+    window.header.show_page(RUNS)
+    qtbot.waitUntil(lambda: runs.model.rowCount() == 1)
+    runs.table.selectRow(0)
+    window.header.job.setChecked(False)
+    runs.acts.change.trigger()
+    qtbot.waitUntil(lambda: window.form.prefill_mode.guest is not None)
+    guest = window.form.prefill_mode.guest
+    assert isinstance(guest, Prefill)
+    assert guest.job.epochs == 9
+    assert window.form.isVisible()
+    assert window.form.rows["dataset"].value() == str(pictures)
+    run.job_file.write_text("no = [ job")
+    runs.acts.resume.trigger()
+    qtbot.waitUntil(lambda: "job.toml" in window.message.text())
+    assert window.form.prefill_mode.guest is guest
+    window.close()
+    kept = Settings().last_job()
+    assert kept is not None
+    assert (kept.epochs, kept.dataset) == (60, window.form.prefill_mode.own_job.dataset)  # type: ignore[union-attr]

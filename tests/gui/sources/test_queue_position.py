@@ -1,0 +1,68 @@
+"""What a run in line waits for, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.contract.events import Waiting
+from engine.runs.folder import create_run
+from engine.runs.notes import change_notes
+from gui.sources.queue_position import RunNames, in_line_words
+from tests.gui.sources.devices.snapshots import UUIDS
+from tests.gui.sources.written_runs import job
+
+TITLES = {UUIDS[0]: "GPU 0", UUIDS[1]: "GPU 1"}
+NAMES = {"a": "ResNet-50 on flowers", "b": "birds", "c": "cars"}
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [(1, "next"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (21, "21st"), (113, "113th")],
+)
+def test_that_places_are_written_as_they_are_read(place: int, words: str) -> None:
+    assert in_line_words(Waiting(place=place), ["cpu"], {}, NAMES.__getitem__) == f"{words} in line for the CPU"
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ((UUIDS[0],), "GPU 0"),
+        ((UUIDS[0], UUIDS[1]), "GPU 0, 1"),
+        (("cpu", "cpu"), "the CPU"),
+        (("GPU-unknown",), "its GPU"),
+        ((UUIDS[0], "GPU-unknown"), "its 2 GPUs"),
+    ],
+)
+def test_that_devices_are_called_as_everywhere(devices: tuple[str, ...], words: str) -> None:
+    assert in_line_words(Waiting(place=1), devices, TITLES, NAMES.__getitem__) == f"next in line for {words}"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "why"),
+    [
+        (Waiting(place=2, behind=("a",)), "2nd in line for GPU 0, behind ResNet-50 on flowers"),
+        (Waiting(place=3, behind=("b", "c")), "3rd in line for GPU 0, behind birds and cars"),
+        (Waiting(place=4, behind=("b", "c", "a")), "4th in line for GPU 0, behind birds and 2 more runs"),
+        (
+            Waiting(place=1, others=("python of anna is on GPU 0",)),
+            "next in line for GPU 0, python of anna is on GPU 0",
+        ),
+        (Waiting(place=2, behind=("a",), held=True), "2nd in line for GPU 0, held back until it is released"),
+    ],
+)
+def test_that_it_says_whom_it_waits_for(waiting: Waiting, why: str) -> None:
+    assert in_line_words(waiting, UUIDS[:1], TITLES, NAMES.__getitem__) == why
+
+
+def test_that_runs_are_called_by_their_names_else_by_model_and_dataset() -> None:
+    unnamed, *named = create_run(job()), *(create_run(job(name="first try")) for _ in range(3))
+    change_notes(named[1].path, name="second try")
+    change_notes(named[2].path, name="")
+    names = RunNames()
+    assert [names(run.run_id) for run in (unnamed, *named)] == [
+        "ResNet-18 on flowers",
+        "first try",
+        "second try",
+        "ResNet-18 on flowers",
+    ]
+    assert names("20990101-000000-gone-abcd") == "20990101-000000-gone-abcd"

@@ -1,0 +1,67 @@
+"""What validations told of classes and predictions, kept in order of their steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.contract.events import ClassMeasures, Planned, Predicted
+from gui.sources.run_data import RunData
+from tests.gui.run.evaluated_run import CLASSES, CONFUSION, a_looked_run, events, iou
+from tests.gui.sources.written_runs import job
+
+
+def taken_in() -> RunData:
+    data = RunData()
+    for n, event in enumerate(events(job()), 1):
+        event.n = n
+        data.apply(event)
+    return data
+
+
+def plan(from_step: int) -> Planned:
+    return Planned(
+        epochs=4, from_step=from_step, steps_per_epoch=10, train_pictures=1, val_pictures=1, classes=CLASSES, image_size=8,
+        parameters=1, trainable_parameters=1,
+    )  # fmt: skip
+
+
+def test_that_every_validation_is_kept_with_gaps_where_a_class_does_not_occur() -> None:
+    looks = taken_in().looks
+    assert [figures.step for figures in looks.classes] == [10, 20, 30, 40]
+    assert [told.step for told in looks.predicted] == [10, 20, 30, 40]
+    first, second, third = looks.classes[1].measures["IoU"]
+    assert (first, second) == iou(2)[:2]
+    assert np.isnan(third)
+    assert looks.classes[1].confusion is not None
+    assert looks.classes[1].confusion.tolist() == [list(row) for row in CONFUSION]
+
+
+def test_that_what_was_told_after_the_checkpoint_gone_back_to_is_void() -> None:
+    data = taken_in()
+    cuts = data.cuts
+    data.apply(_numbered(plan(20), data))
+    assert [figures.step for figures in data.looks.classes] == [10, 20]
+    assert [told.step for told in data.looks.predicted] == [10, 20]
+    assert data.cuts == cuts + 1
+
+
+def test_that_a_validation_made_again_stands_for_the_one_before() -> None:
+    data = taken_in()
+    data.apply(_numbered(ClassMeasures(epoch=4, step=40, measures={"IoU": (0.5, 0.5, 0.5)}), data))
+    data.apply(_numbered(Predicted(epoch=4, step=40, samples=()), data))
+    assert [figures.step for figures in data.looks.classes] == [10, 20, 30, 40]
+    assert data.looks.classes[-1].measures["IoU"].tolist() == [0.5] * 3
+    assert data.looks.classes[-1].confusion is None
+    assert [len(told.samples) for told in data.looks.predicted] == [3, 3, 3, 0]
+
+
+def test_that_a_past_run_tells_the_same_from_its_log() -> None:
+    data = RunData()
+    data.apply_all(list(a_looked_run().events()))
+    assert [told.samples for told in data.looks.predicted] == [told.samples for told in taken_in().looks.predicted]
+    assert [figures.step for figures in data.looks.classes] == [10, 20, 30, 40]
+
+
+def _numbered(event: ClassMeasures | Predicted | Planned, data: RunData) -> ClassMeasures | Predicted | Planned:
+    event.n = data.last_n + 1
+    return event

@@ -1,0 +1,385 @@
+"""The store against real files and real supervisors."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QTimer
+from pytestqt.qtbot import QtBot
+
+from engine.contract.events import ENCODE, StepMetrics
+from engine.contract.job import Job
+from engine.runs.folder import RunFolder, create_run
+from gui.sources.run_session import RunSession
+from tests.engine.supervisor.supervised import Supervised, wait_until
+from tests.gui.sources.written_runs import a_run, job, story, write
+
+
+@pytest.fixture
+def store(qtbot: QtBot) -> Iterator[RunSession]:
+    made = RunSession()
+    yield made
+    made.finish()  # as the window does: no thread is to answer to what is gone
+    made.close()
+
+
+@pytest.fixture
+def supervise() -> Iterator[list[Supervised]]:
+    """Supervisors put in here are killed at the end, if they still run."""
+    started: list[Supervised] = []
+    yield started
+    for one in started:
+        supervisor = one.run.supervisor()
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait()
+        if supervisor is not None:
+            # A supervisor that is killed cannot take its socket away.
+            Path(supervisor.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
+
+
+def begin(started: list[Supervised], behaviour: str, world_size: int = 1) -> Supervised:
+    started.append(Supervised(behaviour, world_size))
+    return started[-1]
+
+
+def loaded(store: RunSession, qtbot: QtBot, run: RunFolder) -> None:
+    store.open(run)
+    qtbot.waitUntil(lambda: not store.loading, timeout=20_000)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word"),
+    [("completed", "Completed"), ("stopped", "Stopped"), ("failed", "Failed"), (None, "Interrupted")],
+)
+def test_that_a_past_run_opens_with_its_full_curves(
+    store: RunSession, qtbot: QtBot, outcome: str | None, word: str
+) -> None:
+    run = a_run(500, outcome)  # type: ignore[arg-type]
+    os.utime(run.job_file, (0, 0))
+    with qtbot.assertNotEmitted(store.finished):
+        loaded(store, qtbot, run)
+    assert store.status.word == word
+    assert store.status.text.startswith(word)
+    assert len(store.data.steps.loss) == 500
+    assert not store.active
+
+
+def test_that_all_of_a_log_is_told_as_soon_as_it_has_been_read(store: RunSession, qtbot: QtBot) -> None:
+    run = a_run(20_000, None)
+    shown: list[int] = []
+    store.changed.connect(lambda: shown.append(len(store.data.steps.step)))
+    loaded(store, qtbot, run)
+    assert shown[-1] == 20_000
+    assert shown == sorted(shown)
+
+
+def test_that_opening_another_run_shows_nothing_of_the_one_before(store: RunSession, qtbot: QtBot) -> None:
+    loaded(store, qtbot, a_run(100))
+    with qtbot.waitSignal(store.opened):
+        store.open(a_run(7))
+    assert len(store.data.steps.loss) == 0
+    qtbot.waitUntil(lambda: not store.loading, timeout=5000)
+    assert len(store.data.steps.loss) == 7
+
+
+def test_that_lines_of_a_newer_footplate_and_a_torn_end_are_passed_over(store: RunSession, qtbot: QtBot) -> None:
+    run = a_run(20, None)
+    with run.events_file.open("ab") as stream:
+        stream.write(b'{"type":"from the future","n":900}\n{"type":"log","n":901,"te')
+    os.utime(run.job_file, (0, 0))
+    loaded(store, qtbot, run)
+    assert len(store.data.steps.loss) == 20
+    assert store.status.word == "Interrupted"
+
+
+def test_that_a_long_log_never_holds_up_the_window(store: RunSession, qtbot: QtBot) -> None:
+    run = create_run(job())
+    step = StepMetrics(
+        n=1,
+        time=1.0,
+        epoch=1,
+        step=1,
+        loss=1.0,
+        learning_rate=0.1,
+        images_per_second=1.0,
+        data_wait_s=0.0,
+        compute_s=0.0,
+    )
+    with run.events_file.open("wb") as stream:
+        for n in range(1, 200_001):
+            step.n = step.step = n
+            stream.write(ENCODE.encode(step) + b"\n")
+    os.utime(run.job_file, (0, 0))
+    beats: list[float] = []
+    timer = QTimer(interval=0)
+    timer.timeout.connect(lambda: beats.append(time.perf_counter()))
+    timer.start()
+    loaded(store, qtbot, run)
+    timer.stop()
+    assert len(store.data.steps.loss) == 200_000
+    gaps = sorted(after - before for before, after in pairwise(beats))
+    assert len(gaps) > 10
+    # The median, since other programs take their turns on the same cores.
+    assert gaps[len(gaps) // 2] < 0.05
+
+
+def test_that_a_run_is_followed_live_and_stops_when_told(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    one = begin(supervise, "forever")
+    store.open(one.run)
+    assert store.status.word == "Starting"
+    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.steps.loss) > 5, timeout=20_000)
+    assert store.active
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        store.stop()
+        assert store.status.word == "Stopping"
+    assert ended.args == ["stopped"]
+    assert store.status.text.startswith("Stopped after")
+    assert store.status.devices_free
+    assert one.process.wait(20) is not None
+    assert len(store.data.steps.loss) == sum(isinstance(event, StepMetrics) for event in one.run.events())
+
+
+def test_that_a_run_is_asked_to_read_with_more_loader_workers(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    store.open(begin(supervise, "forever").run)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0, timeout=20_000)
+    store.use_loader_workers(5)
+    qtbot.waitUntil(lambda: "Asked to use 5 loader workers" in [line.text for line in store.data.lines], timeout=20_000)
+    with qtbot.waitSignal(store.finished, timeout=20_000):
+        store.stop()
+
+
+@pytest.mark.parametrize(("asked", "outcome"), [("stop", "stopped"), ("pause", "paused")])
+def test_that_a_run_asked_before_it_can_be_reached_does_as_it_was_asked(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised], asked: str, outcome: str
+) -> None:
+    one = begin(supervise, "forever")
+    store.open(one.run)
+    with qtbot.waitSignal(store.finished, timeout=30_000) as ended:
+        getattr(store, asked)()
+    assert ended.args == [outcome]
+
+
+def test_that_a_supervisor_that_is_killed_leaves_an_interrupted_run(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    one = begin(supervise, "forever")
+    store.open(one.run)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2, timeout=20_000)
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        one.process.send_signal(signal.SIGKILL)
+        one.process.wait()
+    assert ended.args == ["interrupted"]
+    assert store.status.text.startswith("Interrupted after")
+
+
+def test_that_a_failing_run_tells_its_cause(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
+    one = begin(supervise, "raise")
+    store.open(one.run)
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        pass
+    assert ended.args == ["failed"]
+    assert "a fault of mine" in store.status.text
+
+
+def test_that_two_stores_see_the_same_run_and_one_that_comes_late_sees_it_all(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    one = begin(supervise, "forever")
+    store.open(one.run)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 10, timeout=20_000)
+    late = RunSession()
+    try:
+        late.open(one.run)
+        qtbot.waitUntil(lambda: len(late.data.steps.loss) > 10, timeout=20_000)
+        assert late.data.steps.step.values[0] == 1
+        store.close()
+        with qtbot.waitSignal(late.finished, timeout=20_000):
+            late.stop()
+    finally:
+        late.finish()
+        late.close()
+
+
+def test_that_letting_go_of_a_run_leaves_it_running(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    one = begin(supervise, "forever")
+    store.open(one.run)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2, timeout=20_000)
+    store.close()
+    assert store.status.word == "Idle"
+    assert one.run.state() == "running"
+
+
+def test_that_a_flood_arrives_whole_though_the_window_reads_slowly(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    """The supervisor spares a slow reader some step metrics; the file has them."""
+    one = begin(supervise, "flood 60000")
+    store.open(one.run)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 100, timeout=20_000)
+    # A window that does not get to its socket for a while. Other events may follow the last line of the flood.
+    wait_until(lambda: b"after step 60000" in one.run.events_file.read_bytes(), "the flood")
+    with qtbot.waitSignal(store.finished, timeout=60_000):
+        store.stop()
+    assert store.data.steps.step.values.tolist() == list(range(1, 60_001))
+
+
+def test_that_changes_are_told_at_most_ten_times_a_second(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    one = begin(supervise, "forever")
+    told: list[float] = []
+    store.changed.connect(lambda: told.append(time.monotonic()))
+    store.open(one.run)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 60, timeout=20_000)
+    store.close()
+    gaps = [after - before for before, after in pairwise(told[1:-1])]
+    assert min(gaps) > 0.09
+
+
+def test_that_a_run_without_a_reachable_supervisor_is_followed_through_its_file(
+    store: RunSession, qtbot: QtBot
+) -> None:
+    events = list(story(job(), 12, "completed"))
+    run = create_run(Job(dataset="/data/flowers"))
+    write(run.events_file, events[:10])
+    store.open(run)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0, timeout=5000)
+    assert store.active
+    with qtbot.waitSignal(store.finished, timeout=10_000) as ended:
+        write(run.events_file, events[10:], first_n=11)
+    assert ended.args == ["completed"]
+    assert len(store.data.steps.loss) == 12
+
+
+def test_that_a_run_that_somebody_goes_on_with_is_followed_on_by_itself(store: RunSession, qtbot: QtBot) -> None:
+    run = a_run(20, "stopped")
+    loaded(store, qtbot, run)
+    last = store.data.last_n
+    ended: list[str] = []
+    store.finished.connect(ended.append)
+    with qtbot.assertNotEmitted(store.opened):
+        write(run.events_file, story(job(), 30, "completed", from_step=15, execution=2), first_n=last + 1)
+        qtbot.waitUntil(lambda: store.status.word == "Completed", timeout=10_000)
+    assert store.data.steps.step.values.tolist() == list(range(1, 31))
+    assert (store.data.steps.seconds.values >= 0).all()
+    assert store.data.executions == 2
+
+
+def test_that_the_run_that_is_shown_already_is_not_opened_anew(store: RunSession, qtbot: QtBot) -> None:
+    run = a_run(20, "stopped")
+    loaded(store, qtbot, run)
+    data = store.data
+    with qtbot.assertNotEmitted(store.opened):
+        store.open(RunFolder(run.path))
+    assert store.data is data
+
+
+def test_that_a_run_that_has_just_been_started_is_starting_until_it_has_a_supervisor(
+    store: RunSession, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(20, "paused")
+    loaded(store, qtbot, run)
+    assert store.status.word == "Paused"
+    last = store.data.last_n
+    store.expect()
+    qtbot.waitUntil(lambda: store.status.word == "Starting", timeout=5000)
+    assert store.active
+    write(run.events_file, story(job(), 30, "failed", from_step=15, execution=2, cause="a fault"), first_n=last + 1)
+    qtbot.waitUntil(lambda: store.status.text == "Failed: a fault", timeout=4000)  # sooner than it is given up
+    monkeypatch.setattr("gui.sources.run_session._EXPECTED_S", 0.3)
+    store.expect()
+    qtbot.waitUntil(lambda: store.status.word == "Starting", timeout=4000)
+    qtbot.waitUntil(lambda: store.status.text == "Failed: a fault", timeout=4000)
+
+
+def test_that_a_run_that_is_taken_away_stays_on_screen_as_it_was(store: RunSession, qtbot: QtBot) -> None:
+    run = a_run(20, "completed")
+    loaded(store, qtbot, run)
+    qtbot.waitUntil(store._watch.isActive, timeout=5000)
+    shutil.rmtree(run.path)
+    with qtbot.waitSignal(store._watch.timeout, timeout=5000):
+        pass
+    store.remind()
+    with qtbot.waitSignal(store.changed, timeout=5000):
+        pass
+    assert store.status.word == "Completed"
+
+
+def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = begin(supervise, "forever")
+    store.open(one.run)
+    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.steps.loss) > 5, timeout=20_000)
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        store.pause()
+        assert store.status.word == "Pausing"
+    assert ended.args == ["paused"]
+    assert (store.status.word, store.status.devices_free, store.status.resumable) == ("Paused", True, True)
+    one.process.wait(20)
+    one.process = one.start()
+    qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.word == "Running", timeout=20_000)
+    assert store.active
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        one.process.send_signal(signal.SIGSTOP)  # so that it has not paused before it hears that it is to stop
+        store.pause()
+        store.stop()
+        monkeypatch.setattr("gui.sources.run_session._PARTING_S", 0.1)
+        store.finish()
+        one.process.send_signal(signal.SIGCONT)
+        assert store.status.word == "Stopping"
+    assert ended.args == ["stopped"]
+    told = [event for event in one.run.events() if isinstance(event, StepMetrics)]
+    assert store.data.steps.seconds.values[-1] < told[-1].time - told[0].time + 60
+    assert store.data.last_n == sum(1 for _ in one.run.events())
+
+
+def test_that_a_run_in_line_says_whom_it_waits_for_and_leaves_the_line_when_stopped(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    ahead = begin(supervise, "forever")
+    qtbot.waitUntil(lambda: ahead.run.state() == "running", timeout=20_000)
+    one = begin(supervise, "forever 2")
+    store.open(one.run)
+    qtbot.waitUntil(lambda: store.status.word == "Waiting", timeout=20_000)
+    assert store.status.text == "Waiting · next in line for the CPU, behind forever"
+    assert store.status.devices_free
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        store.stop()
+    assert ended.args == ["stopped"]
+    assert ahead.run.state() == "running"
+
+
+def test_that_a_run_in_line_trains_once_its_devices_are_free(
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+) -> None:
+    ahead = begin(supervise, "forever")
+    qtbot.waitUntil(lambda: ahead.run.state() == "running", timeout=20_000)
+    store.open(begin(supervise, "train 40").run)
+    qtbot.waitUntil(lambda: store.status.word == "Waiting", timeout=20_000)
+    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+        ahead.process.terminate()
+    assert ended.args == ["completed"]
+    assert len(store.data.steps.step) == 40
+
+
+def test_that_stopping_a_past_run_or_none_does_nothing(store: RunSession, qtbot: QtBot) -> None:
+    store.stop()
+    assert store.status.word == "Idle"
+    loaded(store, qtbot, a_run(8))
+    store.stop()
+    assert store.status.word == "Completed"

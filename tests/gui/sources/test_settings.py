@@ -1,0 +1,61 @@
+"""What the window remembers, and that nothing in its file is a program."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QByteArray
+
+from gui.sources.settings import Settings
+
+
+class Bomb:
+    """Unpickled, it would make a file."""
+
+    def __init__(self, planted: Path) -> None:
+        self.planted = planted
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return open, (str(self.planted), "w")
+
+
+def test_that_everything_is_remembered_beside_what_another_window_keeps(tmp_path: Path) -> None:
+    one, other = Settings(tmp_path / "home"), Settings(tmp_path / "home")
+    state = QByteArray(b"\0\xff\x01 state")
+    one.set("geometry", state)
+    other.set("compact", True)
+    one.set("names", "a é “b”")
+    again = Settings(tmp_path / "home")
+    assert again.bytes("geometry") == state
+    assert again.flag("compact", False) is True
+    assert again.text("names") == "a é “b”"
+    assert again.bytes("unknown") is None
+    assert again.flag("names", True) is True
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "home").iterdir()] == [0o600]
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 50, b'{"geometry": 5}', b'{"geometry": "\xff"}', b"[]"])
+def test_that_a_file_that_cannot_be_read_counts_as_never_written(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "window.json").write_bytes(content)
+    settings = Settings(tmp_path)
+    assert settings.bytes("geometry") is None
+    settings.set("compact", True)
+    assert settings.flag("compact", False) is True
+
+
+def test_that_an_object_in_a_settings_file_does_not_run(tmp_path: Path) -> None:
+    """As PySide keeps Python's objects in the files of QSettings, which is how the window once kept its own."""
+    planted = tmp_path / "planted"
+    escaped = "".join(f"\\x{byte:x}" for byte in pickle.dumps(Bomb(planted)))
+    name = "PySide::PyObjectWrapper"
+    text = rf"[General]{chr(10)}geometry=@Variant(\0\0\0\x7f\0\0\0\x18{name}\0\0\0\0\x{len(pickle.dumps(Bomb(planted))):x}{escaped})"
+    for file in ("window.ini", "window.json"):
+        (tmp_path / file).write_text(text + "\n")
+    settings = Settings(tmp_path)
+    assert settings.bytes("geometry") is None
+    assert settings.text("geometry") == ""
+    settings.set("geometry", QByteArray(b"x"))
+    assert not planted.exists()

@@ -1,0 +1,72 @@
+"""What the bar at the bottom offers for a run, and why not."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from gui.sources.run_status import RunStatus, StatusWord
+from gui.status_bar import StatusBar
+
+HALF = {"fraction": 0.5, "images_per_second": 1840.0, "seconds_left": 192.0}
+
+
+@pytest.fixture
+def bar(styled: QApplication, qtbot: QtBot) -> StatusBar:
+    made = StatusBar()
+    qtbot.addWidget(made)
+    made.resize(1280, 40)
+    made.show()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("word", "pause", "stop", "resume"),
+    [
+        ("Idle", False, False, False),
+        ("Starting", True, True, False),
+        ("Fetching", False, True, False),
+        ("Waiting", False, True, False),
+        ("Running", True, True, False),
+        ("Restarting", True, True, False),
+        ("Pausing", False, True, False),
+        ("Stopping", False, False, False),
+        ("Completed", False, False, False),
+        ("Paused", False, False, True),
+        ("Stopped", False, False, True),
+        ("Failed", False, False, True),
+        ("Interrupted", False, False, True),
+    ],
+)
+def test_that_what_can_be_done_is_offered_and_what_cannot_says_why(
+    bar: StatusBar, word: StatusWord, pause: bool, stop: bool, resume: bool
+) -> None:
+    bar.show_run(RunStatus(word=word, text=word))
+    assert (bar.pause.isEnabled() and bar.pause.isVisible(), bar.stop.isEnabled()) == (pause, stop)
+    assert bar.resume.isVisible() == resume
+    assert bar.pause.isVisible() != resume
+    for button, shortcut in ((bar.pause, "Ctrl+P"), (bar.stop, "Ctrl+.")):
+        assert (shortcut in button.toolTip()) == button.isEnabled()
+        assert button.accessibleDescription() == button.toolTip() != ""
+
+
+def test_that_a_run_in_line_shows_no_progress_and_stop_takes_it_out_of_the_line(bar: StatusBar) -> None:
+    bar.show_run(RunStatus(word="Running", text="Running", **HALF))
+    assert bar.progress.isVisible()
+    assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["50 %", "1,840 images/s", "3:12 left"]
+    bar.show_run(RunStatus(word="Waiting", text="Waiting · next in line for GPU 0", **HALF))
+    assert not bar.progress.isVisible()
+    assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["", "", ""]
+    assert "out of the line" in bar.stop.toolTip()
+
+
+def test_that_the_buttons_ask_for_what_they_say(bar: StatusBar, qtbot: QtBot) -> None:
+    bar.show_run(RunStatus(word="Running", text="Running"))
+    with qtbot.waitSignal(bar.pause_requested):
+        bar.pause.click()
+    with qtbot.waitSignal(bar.stop_requested):
+        bar.stop.click()
+    bar.show_run(RunStatus(word="Paused", text="Paused"))
+    with qtbot.waitSignal(bar.resume_requested):
+        bar.resume.click()

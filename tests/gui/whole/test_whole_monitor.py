@@ -1,0 +1,157 @@
+"""The real window before the real sampler, while NVIDIA's library hangs, crashes and loses GPUs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from gui.header import PAGES
+from gui.main_window import MONITOR, MainWindow
+from gui.monitor.page import MonitorPage
+from gui.monitor.toolbar import VIEWS
+from tests.gui.monitor.watching import texts
+from tests.support.nvml_profiles import MACHINES
+from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
+from tests.support.pulse import Pulse
+
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+]
+
+PATIENCE_MS = 60_000
+LONGEST_STALL_S = 0.5
+"""A window that takes longer to answer counts as frozen, for whatever reason but that others have the cores."""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
+    return compile_stub(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def nvml(compiled: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
+    """The stub, which all that the window starts takes for the driver."""
+    stub = NvmlStub(compiled.folder, tmp_path / "profile")
+    for name, value in stub.environment.items():
+        monkeypatch.setenv(name, value)
+    return stub
+
+
+@pytest.fixture
+def monitor(open_window: Callable[[], MainWindow], nvml: NvmlStub) -> Callable[[], tuple[MainWindow, MonitorPage]]:
+    """Opens the window on its second page."""
+
+    def show() -> tuple[MainWindow, MonitorPage]:
+        window = open_window()
+        assert PAGES[MONITOR] == "Monitor"
+        window.header.show_page(MONITOR)
+        assert window.workspace is not None
+        return window, window.workspace.monitor
+
+    return show
+
+
+def test_that_the_whole_window_can_be_pictured_on_every_view(
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, qtbot: QtBot
+) -> None:
+    MACHINES["eight"].write(nvml)
+    window, page = monitor()
+    qtbot.waitUntil(lambda: len(page.gpus.tiles.tiles) == 8, timeout=PATIENCE_MS)
+    pictures = []
+    for view in range(len(VIEWS)):
+        page.show_view(view)
+        pictures.append(window.grab().toImage())  # at once, before the view was ever painted
+    assert {(picture.width(), picture.height()) for picture in pictures} == {(window.width(), window.height())}
+    assert all(one != other for one, other in pairwise(pictures))
+
+
+def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, tmp_path: Path, qtbot: QtBot
+) -> None:
+    hanging = tmp_path / "hanging"
+    nvml.write([gpu_profile(0), gpu_profile(1)], hang_file=hanging)
+    window, page = monitor()
+    tiles = page.gpus.tiles.tiles
+    qtbot.waitUntil(lambda: len(tiles) == 2, timeout=PATIENCE_MS)
+    pulse = Pulse()
+    hanging.touch()
+    qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.troubles), timeout=PATIENCE_MS)
+    assert "old numbers" in tiles[uuid_of(0)].state.text()
+    assert window.workspace is not None
+    assert "NVML is not answering" in texts(window.workspace.devices)
+    hanging.unlink()
+    qtbot.waitUntil(lambda: not page.troubles.isVisible(), timeout=PATIENCE_MS)
+    pulse.stop()
+    assert "old numbers" not in tiles[uuid_of(0)].state.text()
+    assert pulse.longest_s < LONGEST_STALL_S
+
+
+@pytest.mark.long
+def test_that_a_library_that_hangs_for_thirty_seconds_is_told_of_all_along_and_back_at_once(
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, tmp_path: Path, qtbot: QtBot
+) -> None:
+    hanging = tmp_path / "hanging"
+    nvml.write([gpu_profile(0, wave=1)], hang_file=hanging)
+    window, page = monitor()
+    tiles = page.gpus.tiles.tiles
+    qtbot.waitUntil(lambda: len(tiles) == 1, timeout=PATIENCE_MS)
+    pulse = Pulse()
+    hanging.touch()
+    begun = time.monotonic()
+    qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.troubles), timeout=10_000)
+    silent_s: list[int] = []
+
+    def is_over() -> bool:
+        assert page.troubles.isVisible()
+        silent_s.extend(map(int, re.findall(r"for (\d+) s", page.troubles.text())))
+        return time.monotonic() - begun > 30
+
+    qtbot.waitUntil(is_over, timeout=PATIENCE_MS)
+    assert silent_s == sorted(silent_s)
+    assert silent_s[-1] >= 25
+    assert window.workspace is not None
+    assert "NVML is not answering" in texts(window.workspace.devices)
+    last = tiles[uuid_of(0)].figures.words()
+    hanging.unlink()
+    qtbot.waitUntil(lambda: not page.troubles.isVisible(), timeout=10_000)
+    qtbot.waitUntil(lambda: tiles[uuid_of(0)].figures.words() != last, timeout=10_000)
+    pulse.stop()
+    assert pulse.longest_s < LONGEST_STALL_S
+
+
+def test_that_a_library_that_crashes_is_told_of_and_asked_again(
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, tmp_path: Path, qtbot: QtBot
+) -> None:
+    crashing = tmp_path / "crashing"
+    nvml.write([gpu_profile(0)], abort_file=crashing)
+    _, page = monitor()
+    tiles = page.gpus.tiles.tiles
+    qtbot.waitUntil(lambda: len(tiles) == 1, timeout=PATIENCE_MS)
+    crashing.touch()
+    qtbot.waitUntil(lambda: "NVML crashed (SIGABRT)" in texts(page.troubles), timeout=PATIENCE_MS)
+    assert "Use" in tiles[uuid_of(0)].figures.words()
+    crashing.unlink()
+    qtbot.waitUntil(lambda: not page.troubles.isVisible(), timeout=PATIENCE_MS)
+
+
+def test_that_a_lost_gpu_keeps_its_tile_and_raises_an_alert(
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, tmp_path: Path, qtbot: QtBot
+) -> None:
+    fallen = tmp_path / "fallen"
+    nvml.write([gpu_profile(0), gpu_profile(1, lost_file=fallen)])
+    window, page = monitor()
+    tiles = page.gpus.tiles.tiles
+    qtbot.waitUntil(lambda: len(tiles) == 2, timeout=PATIENCE_MS)
+    assert not page.alert_banner.isVisible()
+    fallen.touch()
+    qtbot.waitUntil(lambda: "Lost since" in tiles[uuid_of(1)].state.text(), timeout=PATIENCE_MS)
+    assert "Use" in tiles[uuid_of(1)].figures.words()
+    qtbot.waitUntil(page.alert_banner.isVisible, timeout=PATIENCE_MS)
+    assert window.workspace is not None
+    assert [alert.kind for alert in window.workspace.alerts.in_force] == ["lost"]

@@ -1,0 +1,238 @@
+"""From a click to a trained model: the real window, the real engine, real pictures, on the CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import PySide6
+import pytest
+from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication
+from PySide6.QtWidgets import QApplication, QLineEdit, QTableView
+from pytestqt.qtbot import QtBot
+
+from engine.contract.events import StepMetrics
+from engine.runs.folder import RunFolder, list_runs
+from engine.system import paths
+from gui.main_window import MainWindow
+from gui.run.header import CLASSES, PREDICTIONS
+
+SOON_MS = 60_000
+OpenWindow = Callable[[], MainWindow]
+
+
+def ready(window: MainWindow, qtbot: QtBot) -> MainWindow:
+    """Waits until Train can be pressed."""
+    qtbot.waitUntil(window.form.train.isEnabled, timeout=SOON_MS)
+    return window
+
+
+def status(window: MainWindow) -> str:
+    return window.status.status.text()
+
+
+def press_train(window: MainWindow, qtbot: QtBot, epochs: int) -> RunFolder:
+    """Presses Train as a user does, and answers the run that this started."""
+    window.form.rows["epochs"].set_value(epochs)
+    ready(window, qtbot)
+    assert window.workspace is not None
+    with qtbot.waitSignal(window.workspace.launcher.started, timeout=SOON_MS, raising=False) as started:
+        qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
+    assert started.args is not None, f"{status(window)}; {window.form.foot.reason.text()}"
+    return started.args[0]
+
+
+def points(window: MainWindow) -> int:
+    assert window.workspace is not None
+    return len(window.workspace.store.data.steps.step)
+
+
+def wait_for_status(window: MainWindow, word: str, qtbot: QtBot) -> None:
+    qtbot.waitUntil(lambda: status(window).startswith(word), timeout=SOON_MS)
+
+
+def look_at_its_views(window: MainWindow) -> None:
+    """What a run tells of its classes and predicts is on screen after it."""
+    assert window.workspace is not None
+    page = window.workspace.run
+    page.header.tabs.setCurrentIndex(CLASSES)
+    assert page.classes.table.rows.rowCount() == 10
+    assert page.classes.matrix.isVisible()
+    assert len(window.workspace.store.data.looks.predicted) == 2
+    page.header.tabs.setCurrentIndex(PREDICTIONS)
+    assert page.predictions.strip.count() == 8
+    for step in (0, -1):
+        page.predictions.moments.go(step)
+        assert (page.predictions.truth.trouble, page.predictions.prediction.trouble) == ("", "")
+        assert page.predictions.prediction_words.text()
+
+
+@pytest.mark.usefixtures("warm_parent")
+def test_that_pressing_train_in_a_fresh_home_trains_the_sample(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = ready(open_window(), qtbot)
+    assert status(window).startswith("Idle")
+    assert window.form.rows["dataset"].value() == str(paths.sample_dataset())
+    assert window.form.rows["model"].value() == "mnist_cnn"
+    assert "10 classes, 450 pictures" in window.form.card.text()
+    run = press_train(window, qtbot, epochs=2)
+    qtbot.waitUntil(lambda: points(window) > 0, timeout=SOON_MS)
+    wait_for_status(window, "Completed", qtbot)
+    assert (run.checkpoints / "best.pt").is_file()
+    assert not window.status.stop.isEnabled()
+    look_at_its_views(window)
+    window.header.show_page(2)
+    table = next(t for t in window.findChildren(QTableView) if t.accessibleName() == "Runs")
+    qtbot.waitUntil(lambda: table.model().rowCount() == 1)
+
+
+@pytest.mark.long
+def test_that_stop_ends_the_run_and_says_when_the_devices_are_free(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = ready(open_window(), qtbot)
+    run = press_train(window, qtbot, epochs=1000)
+    qtbot.waitUntil(lambda: points(window) > 0, timeout=SOON_MS)
+    assert status(window).startswith("Running")
+    qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
+    wait_for_status(window, "Stopped", qtbot)
+    assert "free" in status(window)
+    supervisor = run.supervisor()
+    assert supervisor is not None
+    qtbot.waitUntil(lambda: not supervisor.alive(), timeout=SOON_MS)
+    assert run.state() == "stopped"
+
+
+def test_that_a_run_goes_on_without_the_window_and_is_shown_whole_in_the_next(
+    open_window: OpenWindow, qtbot: QtBot
+) -> None:
+    first = ready(open_window(), qtbot)
+    run = press_train(first, qtbot, epochs=2)
+    qtbot.waitUntil(lambda: points(first) > 0, timeout=SOON_MS)
+    closing_at = time.time()
+    first.close()
+    second = open_window()
+    assert second.form.rows["epochs"].value() == 2
+    wait_for_status(second, "Completed", qtbot)
+    assert [other.run_id for other in list_runs()] == [run.run_id]
+    last = run.last_event()
+    assert last is not None
+    assert last.time > closing_at
+    written = sum(isinstance(event, StepMetrics) for event in run.events())
+    assert points(second) == written > 0
+
+
+@pytest.mark.long
+def test_that_a_job_can_be_made_and_started_by_keyboard_alone(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = ready(open_window(), qtbot)
+    qtbot.waitActive(window)
+    visited: list[str] = []
+    _tab_to(window, "Epochs", visited, qtbot)
+    qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClicks(QApplication.focusWidget(), "1")
+    _tab_to(window, "Train", visited, qtbot)
+    ready(window, qtbot)
+    qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Space)
+    wait_for_status(window, "Running", qtbot)
+    wait_for_status(window, "Completed", qtbot)
+    _tab_round(window, visited)
+    for name in ("Dataset folder", "Task", "Model", "Strategy", "Batch size", "Learning rate", "CPU", "CPU workers"):
+        assert any(seen.startswith(name) for seen in visited), f"Tab does not reach {name}"
+
+
+def _tab_to(window: MainWindow, name: str, visited: list[str], qtbot: QtBot) -> None:
+    for _press in range(200):
+        widget = QApplication.focusWidget() or window
+        qtbot.keyClick(widget, Qt.Key.Key_Tab)
+        focused = QApplication.focusWidget()
+        assert focused is not None
+        visited.append(focused.accessibleName())
+        if focused.accessibleName() == name:
+            return
+    pytest.fail(f"Tab does not reach {name}; it reached {visited}")
+
+
+def _tab_round(window: MainWindow, visited: list[str]) -> None:
+    first = QApplication.focusWidget()
+    for _press in range(200):
+        window.focusNextChild()
+        focused = QApplication.focusWidget()
+        if focused is None or focused is first:
+            return
+        visited.append(focused.accessibleName())
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("warm_parent")
+def test_that_a_window_closed_right_after_train_leaves_a_run_that_goes_on(
+    open_window: OpenWindow, qtbot: QtBot
+) -> None:
+    window = ready(open_window(), qtbot)
+    window.form.rows["epochs"].set_value(1)
+    ready(window, qtbot)
+    window.form.start()
+    window.close()
+    (run,) = list_runs()
+    qtbot.waitUntil(lambda: run.state() == "completed", timeout=SOON_MS)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("warm_parent")
+def test_that_shortcuts_start_and_stop_a_run(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = ready(open_window(), qtbot)
+    window.form.rows["epochs"].set_value(1000)
+    qtbot.waitActive(window)
+    qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: points(window) > 0, timeout=SOON_MS)
+    qtbot.keyClick(window, Qt.Key.Key_Period, Qt.KeyboardModifier.ControlModifier)
+    wait_for_status(window, "Stopped", qtbot)
+
+
+def test_that_a_run_that_cannot_be_made_is_explained_in_the_form(
+    open_window: OpenWindow, qtbot: QtBot, own_home: Path
+) -> None:
+    window = ready(open_window(), qtbot)
+    (own_home / "runs").write_text("in the way")
+    qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "FOOTPLATE_HOME" in window.form.reason.text())
+    assert str(own_home / "runs") in window.form.reason.text()
+    assert status(window).startswith("Idle")
+
+
+def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
+    open_window: OpenWindow, qtbot: QtBot, pictures: Path
+) -> None:
+    window = open_window()
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(pictures))])
+    middle = window.rect().center()
+    buttons, keys = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    # From 6.12 on Qt takes the place of a drag as floats, as it does that of a drop, and deprecates whole numbers.
+    place = middle.toPointF() if PySide6.__version_info__ >= (6, 12) else QPoint(middle)
+    enter = QDragEnterEvent(place, Qt.DropAction.CopyAction, data, buttons, keys)  # type: ignore[call-overload]
+    QApplication.sendEvent(window, enter)
+    assert enter.isAccepted()
+    QApplication.sendEvent(window, QDropEvent(middle.toPointF(), Qt.DropAction.CopyAction, data, buttons, keys))
+    qtbot.waitUntil(lambda: window.form.rows["dataset"].value() == str(pictures))
+    wait_for_status(window, "Checking", qtbot)
+    qtbot.waitUntil(lambda: not window.form.train.isEnabled() and not window.form.checking, timeout=SOON_MS)
+    assert window.form.rows["dataset"].problem_label.text()
+    assert not any(line.acceptDrops() for line in window.form.findChildren(QLineEdit))
+
+
+def test_that_sizes_and_hidden_panels_are_remembered(open_window: OpenWindow, qtbot: QtBot) -> None:
+    first = open_window()
+    first.header.devices.click()
+    assert first.devices_place.isHidden()
+    first.close()
+    second = open_window()
+    assert second.devices_place.isHidden()
+    second.header.devices.click()
+    assert second.devices_place.isVisible()
+
+
+def test_that_the_command_on_the_clipboard_is_the_job_on_screen(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = ready(open_window(), qtbot)
+    window.form.copy.click()
+    text = QGuiApplication.clipboard().text()
+    assert text.startswith(f"footplate train {paths.sample_dataset()}")
+    assert "--model mnist_cnn" in text

@@ -1,0 +1,62 @@
+"""A run in the window is paused and gone on with by the keyboard, and another one waits for it: the real engine, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from gui.main_window import MainWindow
+from tests.gui.whole.test_whole_path import SOON_MS, points, press_train, ready, status, wait_for_status
+
+pytestmark = pytest.mark.long
+
+
+def test_that_one_key_pauses_a_run_and_the_same_goes_on_with_it(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    window = ready(open_window(), qtbot)
+    qtbot.waitActive(window)
+    run = press_train(window, qtbot, epochs=400)
+    qtbot.waitUntil(lambda: points(window) > 0 and status(window).startswith("Running"), timeout=SOON_MS)
+    qtbot.keyClick(window, Qt.Key.Key_P, Qt.KeyboardModifier.ControlModifier)
+    wait_for_status(window, "Paus", qtbot)
+    wait_for_status(window, "Paused", qtbot)
+    assert "devices are free" in status(window)
+    assert window.workspace is not None
+    data = window.workspace.store.data
+    first, paused_at = data.executions, data.step
+    assert (run.state(), first) == ("paused", 1)
+    assert window.status.resume.isVisible()
+    qtbot.keyClick(window, Qt.Key.Key_P, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: data.executions == 2 and data.step > paused_at, timeout=SOON_MS)
+    wait_for_status(window, "Running", qtbot)
+    assert window.workspace.store.run is not None
+    assert window.workspace.store.run.path == run.path
+    assert (np.diff(data.steps.step.values) > 0).all()
+    assert (np.diff(data.steps.seconds.values) > 0).all()
+    assert any(line.text().startswith("Went on at") for line in window.workspace.run.header.remarks._lines)
+    qtbot.keyClick(window, Qt.Key.Key_Period, Qt.KeyboardModifier.ControlModifier)
+    wait_for_status(window, "Stopped", qtbot)
+
+
+def test_that_a_second_run_waits_in_line_and_leaves_it_when_stopped(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    window = ready(open_window(), qtbot)
+    ahead = press_train(window, qtbot, epochs=400)
+    qtbot.waitUntil(lambda: points(window) > 0, timeout=SOON_MS)
+    second = press_train(window, qtbot, epochs=400)
+    wait_for_status(window, "Waiting", qtbot)
+    assert status(window) == "Waiting · next in line for the CPU, behind MNIST CNN on sample"
+    qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 waiting", timeout=SOON_MS)
+    qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
+    wait_for_status(window, "Stopped", qtbot)
+    assert (second.state(), ahead.state()) == ("stopped", "running")
+    window.show_run(ahead)
+    wait_for_status(window, "Running", qtbot)
+    qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
+    wait_for_status(window, "Stopped", qtbot)

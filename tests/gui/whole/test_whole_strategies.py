@@ -1,0 +1,61 @@
+"""What a strategy does on the real engine, seen in the real window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.contract.job import Job
+from gui.form.task_detection import sample_job
+from gui.main_window import MainWindow
+from gui.run.strategy.view import StrategyView
+
+SOON_MS = 120_000
+PIPELINE = {"strategy": "pipeline", "pipeline_schedule": "1f1b", "microbatches": 4}
+
+
+def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
+    """Trains `job` to its end; answers what the run's page shows of its strategy."""
+    assert window.workspace is not None
+    window.form.set_job(job)
+    window.workspace.devices.set_selection(job.devices)
+    qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.devices == job.devices)
+    qtbot.waitUntil(window.form.train.isEnabled, timeout=SOON_MS)
+    with qtbot.waitSignal(window.workspace.launcher.started, timeout=SOON_MS):
+        window.form.train.click()
+    qtbot.waitUntil(lambda: window.status.status.text().startswith("Completed"), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: not window.workspace.run.strategy.isHidden(), timeout=5000)  # type: ignore[union-attr]
+    return window.workspace.run.strategy
+
+
+@pytest.mark.parametrize(
+    "options", [PIPELINE, pytest.param(PIPELINE | {"pipeline_schedule": "zb1p"}, marks=pytest.mark.long)]
+)
+def test_that_a_pipelines_cut_and_schedule_are_shown(
+    open_window: Callable[[], MainWindow], qtbot: QtBot, options: dict[str, object]
+) -> None:
+    job = msgspec.structs.replace(sample_job(), epochs=1, devices=("cpu", "cpu"), **options)
+    seen = train(open_window(), job, qtbot)
+    assert seen.headline("cut").startswith("Cut into 2 stages.")
+    assert seen.headline("schedule").startswith("Bubble ")
+    assert "4 microbatches)" in seen.headline("schedule")
+    assert "Rank 1 · CPU worker 1" in seen.schedule.accessibleDescription()
+    assert not seen.ranks.isVisibleTo(seen)
+
+
+@pytest.mark.long
+def test_that_who_waits_for_whom_is_shown_for_data_parallel_ranks(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    job = msgspec.structs.replace(sample_job(), epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed")
+    window = open_window()
+    seen = train(window, job, qtbot)
+    assert seen.headline("ranks")
+    assert "Rank 1 · CPU worker 1: compute" in seen.ranks.accessibleDescription()
+    assert not seen.cut.isVisibleTo(seen)
+    assert window.workspace is not None
+    shares = [line.text for line in window.workspace.store.data.lines if line.text.startswith("Shares of each batch")]
+    assert len(shares) <= 1  # none where both were measured to be equally fast
