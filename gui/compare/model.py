@@ -8,7 +8,6 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtGui import QFont
 
-from gui import theme
 from gui.compare.compared import ComparedRun
 from gui.compare.legend import swatch
 from gui.compare.rows import Row, rows
@@ -31,7 +30,6 @@ class CompareModel(QAbstractTableModel):
         self.rows: list[Row] = []
         self._bold = QFont()
         self._bold.setBold(True)
-        theme.notifier.changed.connect(self._recolor)
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
         """Shows these runs. What is selected and in sight stays where the same runs have only moved on."""
@@ -99,7 +97,3 @@ class CompareModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         return None
-
-    def _recolor(self) -> None:
-        if self.runs:
-            self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(self.runs) - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QSize
 from PySide6.QtWidgets import QToolButton
 
-from gui import icons, theme
+from gui import icons
 from gui.form.row import FieldRow
 
 FOUND = {
@@ -23,11 +23,7 @@ class FindButton(QToolButton):
         self.setAccessibleName(f"Find {row.field.label.lower()}")
         self.setToolTip(FOUND[row.field.name])
         self.setIconSize(QSize(14, 14))
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
+        self.setIcon(icons.icon("find", "muted"))
         layout = row.editor.layout()
         assert layout is not None
         layout.addWidget(self)
-
-    def _paint(self) -> None:
-        self.setIcon(icons.icon("find", theme.colors().muted))

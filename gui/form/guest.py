@@ -15,7 +15,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.command import resume_line
 from engine.contract.idle_fields import idle_fields
 from engine.contract.job import Job
-from gui import icons, theme
+from gui.widgets.icon_label import IconLabel
 
 if TYPE_CHECKING:
     from engine.contract.problems import Problem
@@ -107,8 +107,6 @@ class GuestBand(QFrame):
         super().__init__()
         self.setObjectName("card")
         self.setAccessibleName("Another run's job in the form")
-        self._mark = QLabel()
-        self._mark.setAccessibleName("Information")
         self.text = QLabel(wordWrap=True)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.cancel = QPushButton("Cancel")
@@ -118,11 +116,9 @@ class GuestBand(QFrame):
         row = QHBoxLayout(self)
         row.setContentsMargins(10, 6, 8, 6)
         row.setSpacing(8)
-        row.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
+        row.addWidget(IconLabel("info", "accent", "Information"), 0, Qt.AlignmentFlag.AlignTop)
         row.addWidget(self.text, 1)
         row.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignTop)
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
         self.hide()
 
     def say(self, text: str) -> None:
@@ -130,9 +126,6 @@ class GuestBand(QFrame):
         self.text.setText(text)
         self.cancel.setAccessibleDescription(text)
         self.setVisible(bool(text))
-
-    def _paint(self) -> None:
-        self._mark.setPixmap(icons.pixmap("info", theme.colors().accent, 16, self.devicePixelRatioF()))
 
 
 @dataclass(frozen=True)

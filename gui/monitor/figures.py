@@ -48,7 +48,6 @@ class Figures(QWidget):
         self._rows_told = 0
         self._take_fonts()
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        theme.notifier.changed.connect(self.update)
 
     @property
     def shown(self) -> tuple[Figure, ...]:
