@@ -13,9 +13,10 @@ from PySide6.QtWidgets import QWidget
 
 from engine.contract.format import counted, size
 from engine.contract.runs import RunFolder, RunSummary
-from engine.contract.trash import CannotTrash, Holding, Trashed, holding, put_back, trash_run
+from engine.contract.trash import Holding, holding
 from gui.background import Background, in_background
 from gui.question import QuestionBar
+from gui.runs.trash import CannotTrash, Trashed, put_back, trash_run
 from gui.titles import title
 
 GOING_ON = ("starting", "waiting", "running")
