@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
-from engine.cli.gpus.layout import Column, Line, aligned, shortened
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from engine.cli.gpus.layout import GAP, Column, line, table
 from engine.cli.gpus.remarks import clock
 from engine.contract.devices import Ecc, Gpu, GpuPair, Retired, Snapshot, Topology
+from engine.contract.plain_text import escaped
 from engine.contract.quantities import GIB, QUANTITIES
 
 J_PER_KWH = 3.6e6
-_TITLE_WIDTH = 20
+_TITLE_WIDTH = 19
+_FACT_WIDTH = 48
 _UNITS_OF_A_WHOLE = ("GiB", "W", "MHz")
 """Where the end of the scale is worth naming: percentages end at 100, and temperatures have thresholds of their own."""
 
@@ -27,41 +34,31 @@ PATH_WORDS = {
 }
 
 
-def gpu_details(gpu: Gpu, numbers: Mapping[str, str], width: int) -> list[Line]:
-    """Title and facts of `gpu`, in two columns where `width` allows."""
-    title = f"GPU {numbers[gpu.uuid]} · {gpu.name} · {gpu.uuid}"
+def gpu_details(gpu: Gpu, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
+    """Title and facts of `gpu`, beside one another where `width` allows, headed by an empty line."""
     facts = [*_quantities(gpu), *_memory(gpu), *_limits(gpu), *_links(gpu), *_health(gpu), *_set_up(gpu)]
-    return [Line(shortened(title, width), "head"), *(Line(text) for text in _in_columns(facts, width))]
+    beside = max(1, width // _FACT_WIDTH)
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for _ in range(beside):
+        grid.add_column(width=_TITLE_WIDTH)
+        grid.add_column(width=(width - GAP) // beside - _TITLE_WIDTH - 2)
+    for first in range(0, len(facts), beside):
+        grid.add_row(*map(Text, map(escaped, chain.from_iterable(facts[first : first + beside]))))
+    yield Text()
+    yield line(f"GPU {numbers[gpu.uuid]} · {gpu.name} · {gpu.uuid}", "bold")
+    yield Padding(grid, (0, 0, 0, GAP))
 
 
-def topology_lines(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Line]:
+def topology(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
     """A matrix of what each pair of GPUs talks through, headed by an empty line; nothing where there is no pair."""
     topology = snapshot.topology
     if topology is None or not topology.pairs:
-        return []
+        return
     called = {gpu.nvml_index: numbers[gpu.uuid] for gpu in snapshot.gpus if gpu.mig is None}
     indices = sorted({index for pair in topology.pairs for index in (pair.one, pair.other)} & called.keys())
-    head, *rows = aligned(_matrix(topology, indices, called))
-    return [Line(""), Line(head, "head"), *map(Line, rows), *(Line(text, "dim") for text in _legend(topology))]
-
-
-def _in_columns(facts: Sequence[Fact], width: int) -> Iterator[str]:
-    """Two facts a line, one where a fact needs the room; in order, line by line."""
-    half = (width - 2) // 2
-    waiting = ""
-    for name, value in facts:
-        text = f"  {name.ljust(_TITLE_WIDTH)}{value}"
-        if waiting and len(text) <= half:
-            yield waiting.ljust(half) + text
-            waiting = ""
-            continue
-        if waiting:
-            yield waiting
-        waiting = text if len(text) <= half else ""
-        if not waiting:
-            yield from textwrap.wrap(text, width, subsequent_indent=" " * (_TITLE_WIDTH + 2))
-    if waiting:
-        yield waiting
+    yield Text()
+    yield table(_matrix(topology, indices, called), width)
+    yield from (Text(text, "dim") for text in _legend(topology))
 
 
 def _quantities(gpu: Gpu) -> Iterator[Fact]:
@@ -173,7 +170,7 @@ def _switch(on: bool) -> str:
 def _matrix(topology: Topology, indices: Sequence[int], called: Mapping[int, str]) -> list[Column]:
     pairs = {(pair.one, pair.other): pair for pair in topology.pairs}
     places = {place.index: place for place in topology.places}
-    columns = [Column("", [f"GPU {called[index]}" for index in indices], left=True)]
+    columns = [Column("", [f"GPU {called[index]}" for index in indices], name=True)]
     for other in indices:
         cells = [_cell(pairs.get((min(one, other), max(one, other)))) if one != other else "×" for one in indices]
         columns.append(Column(called[other], cells))
@@ -181,7 +178,7 @@ def _matrix(topology: Topology, indices: Sequence[int], called: Mapping[int, str
     nodes = [
         str(place.numa_node) if (place := places.get(i)) and place.numa_node is not None else None for i in indices
     ]
-    return [*columns, Column("NUMA", nodes), Column("Cores", cores, left=True)]
+    return [*columns, Column("NUMA", nodes), Column("Cores", cores, name=True)]
 
 
 def _cell(pair: GpuPair | None) -> str | None:
