@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QTabBar, QToolButton, QWidget
 
-from gui.style import icons, theme
+from gui.style import icons
 
 PAGES = ("Train", "Monitor", "Runs")
 
@@ -47,8 +47,6 @@ class Header(QWidget):
         layout.addStretch(1)
         for widget in (self.running, self.devices, self.job, self.help):
             layout.addWidget(widget)
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
 
     def show_page(self, number: int) -> None:
         if number == self.tabs.currentIndex():
@@ -78,9 +76,5 @@ class Header(QWidget):
         button.setToolTip(f"{what} ({key})")
         button.setShortcut(key)
         button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        button.setProperty("icon_name", icon)
+        button.setIcon(icons.icon(icon, "muted"))
         return button
-
-    def _paint(self) -> None:
-        for button in (self.devices, self.job, self.help):
-            button.setIcon(icons.icon(str(button.property("icon_name")), theme.colors().muted))

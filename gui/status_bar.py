@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Qt, Signal, SignalInstance
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
 
-from gui.style import icons, theme
+from gui.style import icons
 
 if TYPE_CHECKING:
     from gui.sources.run_status import RunStatus
@@ -46,19 +46,17 @@ class StatusBar(QWidget):
         self.speed.setAccessibleName("Speed")
         self.left = QLabel()
         self.left.setAccessibleName("Time left")
-        self.pause = _button("Pause", self.pause_requested)
-        self.resume = _button("Resume", self.resume_requested)
+        self.pause = _button("Pause", "pause", "text", self.pause_requested)
+        self.resume = _button("Resume", "resume", "accent", self.resume_requested)
         _explain(self.resume, f"Goes on with the run from its last checkpoint ({PAUSE_KEY})")
         self.resume.hide()
-        self.stop = _button("Stop", self.stop_requested)
+        self.stop = _button("Stop", "stop", "error", self.stop_requested)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(14, 6, 14, 6)
         layout.setSpacing(14)
         layout.addWidget(self.status, 1)
         for widget in (self.progress, self.share, self.speed, self.left, self.pause, self.resume, self.stop):
             layout.addWidget(widget)
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
         self.show_idle("Idle · nothing is running")
 
     def show_idle(self, text: str) -> None:
@@ -101,14 +99,9 @@ class StatusBar(QWidget):
             self.status.setAccessibleDescription(text)  # a label with a name of its own tells its text to nobody else
             self.status.setToolTip(text)
 
-    def _paint(self) -> None:
-        self.stop.setIcon(icons.icon("stop", theme.colors().error))
-        self.pause.setIcon(icons.icon("pause", theme.colors().text))
-        self.resume.setIcon(icons.icon("resume", theme.colors().accent))
 
-
-def _button(text: str, clicked: SignalInstance) -> QPushButton:
-    button = QPushButton(text)
+def _button(text: str, icon: str, color: str, clicked: SignalInstance) -> QPushButton:
+    button = QPushButton(icons.icon(icon, color), text)
     button.setAccessibleName(text)
     button.clicked.connect(clicked)
     return button

@@ -21,8 +21,8 @@ from engine.checks.obstacle import titles
 from engine.checks.torch_build import installed_torch
 from engine.cli import children
 from engine.cli.exit_codes import COMPLETED, FAILED
+from engine.cli.gpus.numbers import gpu_numbers
 from engine.cli.gpus.remarks import remarks
-from engine.cli.gpus.table import gpu_numbers
 from engine.cli.terminal import say
 from engine.contract.devices import NvmlStatus, Snapshot
 from engine.contract.job import Job

@@ -6,8 +6,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from gui.alerts.watcher import Alerts
-from gui.style import icons, theme
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.icon_label import IconLabel
 
 
 class AlertBanner(QFrame):
@@ -22,7 +22,7 @@ class AlertBanner(QFrame):
         super().__init__(parent)
         self.setObjectName("card")
         self._alerts = alerts
-        self._mark = QLabel()
+        self._mark = IconLabel()
         self._text = ElidedLabel()
         self._more = QLabel()
         self._more.setObjectName("muted")
@@ -41,7 +41,6 @@ class AlertBanner(QFrame):
         for widget in (self._more, show, dismiss):
             layout.addWidget(widget)
         alerts.changed.connect(self._show_alerts)
-        theme.notifier.changed.connect(self._show_alerts)
         self._show_alerts()
 
     def text(self) -> str:
@@ -56,8 +55,5 @@ class AlertBanner(QFrame):
         self._text.setText(first.sentence)
         self._text.setToolTip("\n".join(alert.sentence for alert in unseen))
         self._more.setText(f"and {len(unseen) - 1} more" if len(unseen) > 1 else "")
-        self._mark.setPixmap(
-            icons.pixmap(first.severity, getattr(theme.colors(), first.severity), 16, self.devicePixelRatioF())
-        )
-        self._mark.setAccessibleName(first.severity.capitalize())
+        self._mark.show_icon(first.severity, first.severity, first.severity.capitalize())
         self._text.setAccessibleName(f"Alert: {self.text()}")

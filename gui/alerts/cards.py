@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QSizePol
 from gui.alerts.rules import KINDS
 from gui.alerts.watcher import Alert, Alerts
 from gui.format import clock
-from gui.style import icons, theme
+from gui.style import theme
+from gui.widgets.icon_label import IconLabel
 
 
 class AlertCard(QFrame):
@@ -18,7 +19,7 @@ class AlertCard(QFrame):
         super().__init__()
         self.setObjectName("card")
         self._alert = alert
-        self._mark = QLabel()
+        self._mark = IconLabel()
         self._title = _label("heading")
         self._since = _label("muted")
         self._since.setFont(theme.tabular(self._since.font()))
@@ -41,7 +42,6 @@ class AlertCard(QFrame):
         grid.addWidget(self._text, 1, 1, 1, 2)
         grid.addWidget(self._remedy, 2, 1, 1, 2)
         grid.setColumnStretch(1, 1)
-        theme.notifier.changed.connect(self._paint)
         self.show_alert(alert)
 
     def show_alert(self, alert: Alert) -> None:
@@ -52,13 +52,8 @@ class AlertCard(QFrame):
         self._remedy.setText(KINDS[alert.kind].remedy)
         self.acknowledge.setVisible(not alert.acknowledged)
         self.acknowledge.setAccessibleName(f"Acknowledge {alert.title}, {alert.what}")
-        self._paint()
-
-    def _paint(self) -> None:
-        severity = self._alert.severity
-        color = theme.colors().muted if self._alert.acknowledged else getattr(theme.colors(), severity)
-        self._mark.setPixmap(icons.pixmap(severity, color, 16, self.devicePixelRatioF()))
-        self._mark.setAccessibleName(severity.capitalize())
+        color = "muted" if alert.acknowledged else alert.severity
+        self._mark.show_icon(alert.severity, color, alert.severity.capitalize())
 
 
 class AlertCards(QWidget):

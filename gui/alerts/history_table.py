@@ -50,7 +50,6 @@ class HistoryModel(QAbstractTableModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._alerts: tuple[Alert, ...] = ()
-        theme.notifier.changed.connect(self._repaint)
 
     def show_alerts(self, alerts: tuple[Alert, ...]) -> None:
         """Shows `alerts`, newest first. Rows that stay keep what is selected of them."""
@@ -92,13 +91,8 @@ class HistoryModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return alert.sentence
         if role == Qt.ItemDataRole.DecorationRole and index.column() == WHAT:
-            color = theme.colors().muted if alert.ended is not None else getattr(theme.colors(), alert.severity)
-            return icon(alert.severity, color)
+            return icon(alert.severity, "muted" if alert.ended is not None else alert.severity)
         return None
-
-    def _repaint(self) -> None:
-        if self._alerts:
-            self.dataChanged.emit(self.index(0, 0), self.index(len(self._alerts) - 1, len(COLUMNS) - 1))
 
 
 class HistoryTable(QTableView):

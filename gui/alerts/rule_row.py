@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 
 from engine.contract.problems import Problem
 from gui.alerts.rules import Kind, Rule, problems, summary
-from gui.style import icons, theme
+from gui.style import icons
 from gui.widgets.editors import FloatEditor
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.problem_label import ProblemLabel
@@ -55,6 +55,7 @@ class RuleRow(QWidget):
         self.summary.setObjectName("muted")
         self.reset = QToolButton()
         self.reset.setObjectName("flat")
+        self.reset.setIcon(icons.icon("reset", "muted"))
         self.reset.setIconSize(QSize(14, 14))
         self.reset.setToolTip("Back to the default")
         self.reset.setAccessibleName(f"Reset the rule {kind.title}")
@@ -73,7 +74,6 @@ class RuleRow(QWidget):
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(2)
         self._layout.addLayout(head)
-        theme.notifier.changed.connect(self._paint)
         self._show()
 
     def show_rule(self, rule: Rule) -> None:
@@ -94,7 +94,6 @@ class RuleRow(QWidget):
         self.reset.setVisible(rule != self.kind.default)
         if self.editors is not None:
             self.editors.show_rule(rule)
-        self._paint()
 
     def set_devices(self, devices: Mapping[str, str]) -> None:
         """The devices there are to choose from: their titles by their keys."""
@@ -110,17 +109,11 @@ class RuleRow(QWidget):
             self._layout.addWidget(self.editors)
             order_tabs(self, (self.fold, self.on, self.reset, self.editors))
         self.editors.setVisible(opened)
-        self._paint()
 
     def _change(self, rule: Rule) -> None:
         if rule != self._rule:
             self.show_rule(rule)
             self.edited.emit(rule)
-
-    def _paint(self) -> None:
-        muted = theme.colors().muted
-        self.fold.setIcon(icons.icon("down" if self.fold.isChecked() else "right", muted))
-        self.reset.setIcon(icons.icon("reset", muted))
 
 
 class RuleEditors(QWidget):

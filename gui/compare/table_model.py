@@ -11,7 +11,6 @@ from PySide6.QtGui import QFont
 from gui.compare.compared_run import ComparedRun
 from gui.compare.comparison import Row, rows
 from gui.compare.legend import swatch
-from gui.style import theme
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -31,7 +30,6 @@ class CompareModel(QAbstractTableModel):
         self.rows: list[Row] = []
         self._bold = QFont()
         self._bold.setBold(True)
-        theme.notifier.changed.connect(self._recolor)
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
         """Shows these runs. What is selected and in sight stays where the same runs have only moved on."""
@@ -99,7 +97,3 @@ class CompareModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         return None
-
-    def _recolor(self) -> None:
-        if self.runs:
-            self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(self.runs) - 1)

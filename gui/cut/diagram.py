@@ -39,7 +39,6 @@ class CutDiagram(QWidget):
         self._bar = Bar((), (0.0, 1.0), (), 0.0)
         self.setAccessibleName("Cut of the model")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        theme.notifier.changed.connect(self.update)
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
         """Shows `cut`; `titles` name the devices of its places. Raises ValueError where its cuts cannot be."""

@@ -28,7 +28,6 @@ class ClassBalance(QWidget):
         self._texts: list[str] = []
         self.setAccessibleName("Counts per class")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        theme.notifier.changed.connect(self.update)
 
     def show_report(self, report: DatasetReport | None) -> None:
         self._report = report

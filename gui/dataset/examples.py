@@ -52,7 +52,6 @@ class ExampleList(QListWidget):
         self.setHorizontalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setItemDelegate(_Pictures(self))
-        theme.notifier.changed.connect(self.viewport().update)
         if strip:
             self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
             self.setFixedHeight(side + 2 * _PAD + 14)

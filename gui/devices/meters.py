@@ -25,7 +25,6 @@ class _Bar(QWidget):
         self._color = color
         self._share = 0.0
         self.setFixedHeight(8)
-        theme.notifier.changed.connect(self.update)
 
     def set_share(self, share: float | None) -> None:
         """0 to 1; None where it is not known."""

@@ -29,7 +29,6 @@ class Sparkline(QWidget):
         self._seconds_ago = _NOTHING
         self._values = _NOTHING
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        theme.notifier.changed.connect(self.update)
 
     def sizeHint(self) -> QSize:
         return QSize(100, 30)
@@ -107,7 +106,6 @@ class CoreBars(QWidget):
         self._loads: tuple[float, ...] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setAccessibleName("CPU load per core")
-        theme.notifier.changed.connect(self.update)
 
     def sizeHint(self) -> QSize:
         return QSize(100, 30)

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from gui.form.field_row import FieldRow
-from gui.style import icons, theme
+from gui.style import icons
 
 
 class CollapsibleSection(QWidget):
@@ -21,6 +21,7 @@ class CollapsibleSection(QWidget):
         self.button = QToolButton()
         self.button.setObjectName("fold")
         self.button.setText(title)
+        self.button.setIcon(icons.icon("right", "muted", on="down"))
         self.button.setCheckable(True)
         self.button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -36,14 +37,12 @@ class CollapsibleSection(QWidget):
         self.button.toggled.connect(self.set_open)
         for row in self.rows:
             row.edited.connect(self._count)
-        theme.notifier.changed.connect(self._paint)
         self.set_open(False)
         self._count()
 
     def set_open(self, opened: bool) -> None:
         self.button.setChecked(opened)
         self.body.setVisible(opened)
-        self._paint()
         self._count()
 
     def reveal_problem(self) -> None:
@@ -67,9 +66,6 @@ class CollapsibleSection(QWidget):
         layout.setSpacing(2)
         layout.addLayout(head)
         layout.addWidget(self.body)
-
-    def _paint(self) -> None:
-        self.button.setIcon(icons.icon("down" if self.button.isChecked() else "right", theme.colors().muted))
 
     def _count(self) -> None:
         count = sum(row.changed for row in self.rows)

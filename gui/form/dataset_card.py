@@ -20,7 +20,7 @@ from engine.contract.dataset import DatasetReport, Example
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
-from gui.style import icons, theme
+from gui.style import icons
 
 THUMBNAIL = 80
 _BARS_HEIGHT = 190
@@ -59,6 +59,7 @@ class DatasetCard(QFrame):
         self._more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self._more.setCheckable(True)
         self._more.setText("Counts per class")
+        self._more.setIcon(icons.icon("right", "muted", on="down"))
         self._more.setAccessibleName("Counts per class")
         self._listing = QPlainTextEdit()
         self._listing.setReadOnly(True)
@@ -72,7 +73,6 @@ class DatasetCard(QFrame):
         self._bars_place.setAccessibleName("Counts per class")
         self._bars_place.setWidget(self.bars)
         self._more.toggled.connect(self._show_listing)
-        theme.notifier.changed.connect(self._paint)
         self._lay_out()
         self.clear()
 
@@ -122,10 +122,6 @@ class DatasetCard(QFrame):
     def _show_listing(self, shown: bool) -> None:
         self._listing.setVisible(shown and bool(self._unreadable))
         self._bars_place.setVisible(shown)
-        self._paint()
-
-    def _paint(self) -> None:
-        self._more.setIcon(icons.icon("down" if self._more.isChecked() else "right", theme.colors().muted))
 
     def _show_pictures(self, examples: tuple[Example, ...]) -> None:
         self.strip.show_examples(examples)

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QToolButton, QWidget
 
 from engine.contract.job import Field
 from engine.contract.problems import Problem
-from gui.style import icons, theme
+from gui.style import icons
 from gui.widgets.editors import Editor
 from gui.widgets.problem_label import ProblemLabel
 
@@ -45,8 +45,6 @@ class FieldRow(QWidget):
         self.label = QLabel(field.label)
         self.label.setBuddy(editor.control)
         self.reset = self._reset_button()
-        theme.notifier.changed.connect(self._paint_reset)
-        self._paint_reset()
         self._name_for_all()
         self._lay_out(stacked)
         editor.edited.connect(self._edited)
@@ -116,6 +114,7 @@ class FieldRow(QWidget):
     def _reset_button(self) -> QToolButton:
         button = QToolButton()
         button.setObjectName("flat")
+        button.setIcon(icons.icon("reset", "muted"))
         button.setIconSize(QSize(14, 14))
         button.setAccessibleName(f"Reset {self.field.label}")
         button.setToolTip("Back to the default")
@@ -124,9 +123,6 @@ class FieldRow(QWidget):
         policy.setRetainSizeWhenHidden(True)
         button.setSizePolicy(policy)
         return button
-
-    def _paint_reset(self) -> None:
-        self.reset.setIcon(icons.icon("reset", theme.colors().muted))
 
     def _lay_out(self, stacked: bool) -> None:
         grid = QGridLayout(self)

@@ -6,7 +6,7 @@ from PySide6.QtCore import QSize
 from PySide6.QtWidgets import QToolButton
 
 from gui.form.field_row import FieldRow
-from gui.style import icons, theme
+from gui.style import icons
 
 FOUND = {
     "batch_size": "Finds the largest batch size that fits, and how fast sizes are",
@@ -23,11 +23,7 @@ class FindButton(QToolButton):
         self.setAccessibleName(f"Find {row.field.label.lower()}")
         self.setToolTip(FOUND[row.field.name])
         self.setIconSize(QSize(14, 14))
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
+        self.setIcon(icons.icon("find", "muted"))
         layout = row.editor.layout()
         assert layout is not None
         layout.addWidget(self)
-
-    def _paint(self) -> None:
-        self.setIcon(icons.icon("find", theme.colors().muted))

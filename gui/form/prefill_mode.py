@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QAbstractSpinBox, QFrame, QHBoxLayout, QLabel, QPu
 
 from engine.contract.job import Job
 from gui.sources.prefill import Prefill
-from gui.style import icons, theme
+from gui.widgets.icon_label import IconLabel
 
 if TYPE_CHECKING:
     from gui.form.form import JobForm
@@ -35,8 +35,6 @@ class PrefillBand(QFrame):
         super().__init__()
         self.setObjectName("card")
         self.setAccessibleName("Another run's job in the form")
-        self._mark = QLabel()
-        self._mark.setAccessibleName("Information")
         self.text = QLabel(wordWrap=True)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.cancel = QPushButton("Cancel")
@@ -46,11 +44,9 @@ class PrefillBand(QFrame):
         row = QHBoxLayout(self)
         row.setContentsMargins(10, 6, 8, 6)
         row.setSpacing(8)
-        row.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
+        row.addWidget(IconLabel("info", "accent", "Information"), 0, Qt.AlignmentFlag.AlignTop)
         row.addWidget(self.text, 1)
         row.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignTop)
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
         self.hide()
 
     def say(self, text: str) -> None:
@@ -58,9 +54,6 @@ class PrefillBand(QFrame):
         self.text.setText(text)
         self.cancel.setAccessibleDescription(text)
         self.setVisible(bool(text))
-
-    def _paint(self) -> None:
-        self._mark.setPixmap(icons.pixmap("info", theme.colors().accent, 16, self.devicePixelRatioF()))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from engine.contract.problems import Problem
-from gui.style import icons, theme
+from gui.widgets.icon_label import IconLabel
 from gui.widgets.problem_label import ProblemLabel
 
 _TIPS = {
@@ -41,13 +41,9 @@ class SubmitBar(QWidget):
         self.copy = QPushButton("Copy as command")
         self.copy.setAccessibleName("Copy as command")
         self.copy.setToolTip("Puts the footplate command for this job on the clipboard")
-        self._clock = QLabel()
-        self._clock.setAccessibleName("In line")
         self._ahead_place = QWidget()
         self._focus_due = False
         self._lay_out()
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
         self.show_ahead("", False)
         self.show_action("Train")
 
@@ -79,7 +75,7 @@ class SubmitBar(QWidget):
         line = QHBoxLayout(self._ahead_place)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(6)
-        line.addWidget(self._clock, 0, Qt.AlignmentFlag.AlignTop)
+        line.addWidget(IconLabel("clock", "muted", "In line"), 0, Qt.AlignmentFlag.AlignTop)
         line.addWidget(self.ahead, 1)
         line.addWidget(self.at_once, 0, Qt.AlignmentFlag.AlignTop)
         buttons = QHBoxLayout()
@@ -91,9 +87,6 @@ class SubmitBar(QWidget):
         layout.addWidget(self.reason)
         layout.addWidget(self._ahead_place)
         layout.addLayout(buttons)
-
-    def _paint(self) -> None:
-        self._clock.setPixmap(icons.pixmap("clock", theme.colors().muted, 16, self.devicePixelRatioF()))
 
     def _enable(self, on: bool) -> None:
         """Qt moves the keyboard on from buttons that are switched off; it comes back unless somebody has moved it."""

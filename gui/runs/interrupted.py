@@ -9,8 +9,9 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolBut
 
 from engine.runs.folder import RunSummary
 from gui.format import moment
-from gui.style import icons, theme
+from gui.style import icons
 from gui.titles import doing, model_title, title
+from gui.widgets.icon_label import IconLabel
 
 _MOST = 2
 """So many are shown, the newest; the rest stands in the list."""
@@ -48,7 +49,6 @@ class InterruptedRuns(QFrame):
         self._layout.setContentsMargins(12, 6, 8, 6)
         self._layout.setSpacing(2)
         self._layout.addWidget(self._more, 0, Qt.AlignmentFlag.AlignLeft)
-        theme.notifier.changed.connect(self._make_rows)
         self.hide()
 
     @property
@@ -76,9 +76,6 @@ class InterruptedRuns(QFrame):
         self.setVisible(bool(self._runs))
 
     def _row(self, run: RunSummary) -> QWidget:
-        mark = QLabel()
-        mark.setPixmap(icons.pixmap("warning", theme.colors().warning, 16, self.devicePixelRatioF()))
-        mark.setAccessibleName("Warning")
         named, rest = _words(run)
         text = QLabel(wordWrap=True)
         text.setTextFormat(Qt.TextFormat.PlainText)
@@ -92,7 +89,7 @@ class InterruptedRuns(QFrame):
         delete.clicked.connect(lambda: self.delete.emit(run.run_id))
         leave = QToolButton()
         leave.setObjectName("flat")
-        leave.setIcon(icons.icon("close", theme.colors().muted))
+        leave.setIcon(icons.icon("close", "muted"))
         leave.setToolTip("Leaves it as it is; it stays in the list")
         leave.clicked.connect(lambda: self.set_aside.emit(run.run_id))
         for button, does in ((resume, "Resume"), (delete, "Delete"), (leave, "Leave as it is:")):
@@ -101,7 +98,7 @@ class InterruptedRuns(QFrame):
         layout = QHBoxLayout(row)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
-        layout.addWidget(mark)
+        layout.addWidget(IconLabel("warning", "warning", "Warning"))
         layout.addWidget(text, 1)
         for button in (resume, delete, leave):
             layout.addWidget(button)

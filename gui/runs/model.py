@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
@@ -16,8 +15,7 @@ from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
 from gui.format import moment
 from gui.runs.run_filter import RunFilter
-from gui.style import theme
-from gui.style.icons import icon, pixmap
+from gui.style.icons import icon
 from gui.titles import devices_words, model_title, strategy_title, title
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -89,7 +87,6 @@ class RunsModel(QAbstractTableModel):
         self._rows: dict[str, int] = {}
         self._wanted = RunFilter()
         self._column, self._order = STARTED, Qt.SortOrder.DescendingOrder
-        theme.notifier.changed.connect(self._recolor)
 
     @property
     def runs(self) -> Collection[RunSummary]:
@@ -243,23 +240,8 @@ class RunsModel(QAbstractTableModel):
     def _number(self) -> None:
         self._rows = {run.run_id: row for row, run in enumerate(self._shown)}
 
-    def _recolor(self) -> None:
-        if self._shown:
-            self.dataChanged.emit(self.index(0, NAME), self.index(len(self._shown) - 1, STATE))
-
 
 def _mark(run: RunSummary, place: int) -> QIcon | None:
-    scheme = theme.colors()
     if place == STATE:
-        name, color = _ICONS[run.state]
-        return _icon(name, getattr(scheme, color), scheme.accent_text)
-    return _icon("star", scheme.warning, scheme.accent_text) if place == NAME and run.favourite else None
-
-
-@lru_cache(maxsize=32)
-def _icon(name: str, color: str, selected: str) -> QIcon:
-    """An icon that can be made out in a chosen row too."""
-    made = QIcon(icon(name, color))
-    for ratio in (1.0, 2.0):
-        made.addPixmap(pixmap(name, selected, 16, ratio), QIcon.Mode.Selected)
-    return made
+        return icon(*_ICONS[run.state])
+    return icon("star", "warning") if place == NAME and run.favourite else None

@@ -12,8 +12,8 @@ from engine.runs.folder import RunFolder
 from engine.runs.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
 from engine.system.format import size
 from gui.sources.background import Background, in_background
-from gui.style import icons, theme
 from gui.titles import title_of
+from gui.widgets.icon_label import IconLabel
 
 LOOK_EVERY_S = 10.0
 """A look goes through all processes of the machine, some 20 ms on a thread."""
@@ -172,8 +172,6 @@ class _Row(QWidget):
     def __init__(self, orphan: Orphan) -> None:
         super().__init__()
         self._orphan = orphan
-        self._mark = QLabel()
-        self._mark.setAccessibleName("Warning")
         self._text = QLabel(wordWrap=True)
         self._text.setTextFormat(Qt.TextFormat.PlainText)
         self._text.setToolTip(orphan.folder)
@@ -182,17 +180,12 @@ class _Row(QWidget):
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
-        layout.addWidget(self._mark)
+        layout.addWidget(IconLabel("warning", "warning", "Warning"))
         layout.addWidget(self._text, 1)
         layout.addWidget(self.end)
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
 
     def say(self, words: str, name: str, *, ending: bool) -> None:
         self._text.setText(words)
         self.end.setText("Ending …" if ending else "End")
         self.end.setEnabled(not ending)
         self.end.setAccessibleName(f"End the worker of {name}, rank {self._orphan.rank}, pid {self._orphan.pid}")
-
-    def _paint(self) -> None:
-        self._mark.setPixmap(icons.pixmap("warning", theme.colors().warning, 16, self.devicePixelRatioF()))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, QTimer, Signal
-from PySide6.QtGui import QHideEvent, QIcon, QKeyEvent, QShowEvent
+from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
@@ -24,7 +24,7 @@ from engine.runs.queue import CannotQueue
 from engine.system.format import counted
 from gui.sources.background import Background, in_background
 from gui.sources.run_queue import CannotReturn, Place, line_now, put_back, start_now, take_out
-from gui.style import icons, theme
+from gui.style.icons import icon
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.question_bar import QuestionBar
 
@@ -75,7 +75,7 @@ class LineModel(QAbstractTableModel):
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
             return texts[index.column()]
         if role == Qt.ItemDataRole.DecorationRole and index.column() == 0:
-            return _icon("pause" if place.held else "clock")
+            return icon("pause", "text") if place.held else icon("clock", "accent")
         return None
 
 
@@ -255,7 +255,6 @@ class QueueView(QWidget):
         self.removed.yes.clicked.connect(self._put_back)
         self.removed.no.clicked.connect(self._forget_removed)
         self._timer.timeout.connect(self.look)
-        theme.notifier.changed.connect(self.table.viewport().update)
 
     # The line
 
@@ -377,15 +376,6 @@ class _RemovedBar(QuestionBar):
             self.no.click()
         else:
             super().keyPressEvent(event)
-
-
-def _icon(name: str) -> QIcon:
-    """In a colour that is seen on a row that is chosen, too."""
-    scheme = theme.colors()
-    made = QIcon(icons.icon(name, scheme.text if name == "pause" else scheme.accent))
-    for ratio in (1.0, 2.0):
-        made.addPixmap(icons.pixmap(name, scheme.accent_text, 16, ratio), QIcon.Mode.Selected)
-    return made
 
 
 def _button(text: str, tip: str) -> QPushButton:

@@ -1,32 +1,53 @@
-"""Icons from `resources/icons`, drawn in a colour of the present scheme."""
+"""Icons from `resources/icons`, in colours of the scheme that is in force whenever they are drawn."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from importlib.resources import files
 
-from PySide6.QtCore import QByteArray, QRectF, Qt
-from PySide6.QtGui import QIcon, QPainter, QPixmap
+from PySide6.QtCore import QByteArray, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QIcon, QIconEngine, QPainter, QPixmap
 from PySide6.QtSvg import QSvgRenderer
+from PySide6.QtWidgets import QApplication, QStyleOption
+
+from gui.style import theme
+
+
+def icon(name: str, color: str, on: str = "") -> QIcon:
+    """The icon in a colour of `theme.Colors`; `on` names the one that a checked button shows. Rows that are selected
+    show it in the colour of their text."""
+    return QIcon(_Engine(name, color, on or name))
 
 
 @lru_cache(maxsize=128)
-def pixmap(name: str, color: str, size: int = 16, ratio: float = 1.0) -> QPixmap:
-    """The icon as a square picture of `size` logical pixels, for a screen of `ratio` pixels to one of them."""
+def pixmap(name: str, color: str, side: int) -> QPixmap:
+    """The icon as a square picture of so many pixels, in the colour `color`, such as "#000000"."""
     source = files("resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
-    renderer = QSvgRenderer(QByteArray(source.replace("currentColor", color).encode()))
-    side = round(size * ratio)
     picture = QPixmap(side, side)
     picture.fill(Qt.GlobalColor.transparent)
     painter = QPainter(picture)
-    renderer.render(painter, QRectF(0, 0, side, side))
+    QSvgRenderer(QByteArray(source.replace("currentColor", color).encode())).render(painter, QRectF(0, 0, side, side))
     painter.end()
-    picture.setDevicePixelRatio(ratio)
     return picture
 
 
-def icon(name: str, color: str, size: int = 16) -> QIcon:
-    """The icon for screens of one and of two pixels to a logical one."""
-    result = QIcon(pixmap(name, color, size))
-    result.addPixmap(pixmap(name, color, size, 2.0))
-    return result
+class _Engine(QIconEngine):
+    """Draws `on` for `QIcon.State.On` and `name` otherwise."""
+
+    def __init__(self, name: str, color: str, on: str) -> None:
+        super().__init__()
+        self._name, self._color, self._on = name, color, on
+
+    def clone(self) -> QIconEngine:
+        return _Engine(self._name, self._color, self._on)
+
+    def paint(self, painter: QPainter, rect: QRect, mode: QIcon.Mode, state: QIcon.State) -> None:
+        painter.drawPixmap(rect, self.pixmap(rect.size() * painter.device().devicePixelRatio(), mode, state))
+
+    def pixmap(self, size: QSize, mode: QIcon.Mode, state: QIcon.State) -> QPixmap:
+        color = "accent_text" if mode == QIcon.Mode.Selected else self._color
+        name = self._on if state == QIcon.State.On else self._name
+        picture = pixmap(name, getattr(theme.colors(), color), min(size.width(), size.height()))
+        if mode != QIcon.Mode.Disabled:
+            return picture
+        return QApplication.style().generatedIconPixmap(mode, picture, QStyleOption())

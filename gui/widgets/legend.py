@@ -38,7 +38,6 @@ class Legend(QWidget):
         policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         policy.setHeightForWidth(True)
         self.setSizePolicy(policy)
-        theme.notifier.changed.connect(self.update)
         self.hide()
 
     def show_legend(self, entries: Sequence[LegendEntry], present: Sequence[int]) -> None:

@@ -8,7 +8,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton
 
 from engine.system.plain_text import shortened
-from gui.style import icons, theme
+from gui.style import icons
+from gui.widgets.icon_label import IconLabel
 
 Kind = Literal["warning", "info"]
 
@@ -19,8 +20,7 @@ class MessageLine(QFrame):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("card")
-        self._mark = QLabel()
-        self._kind: Kind = "warning"
+        self._mark = IconLabel()
         self._text = QLabel()
         self._text.setAccessibleName("Message")
         self._text.setTextFormat(Qt.TextFormat.PlainText)
@@ -28,6 +28,7 @@ class MessageLine(QFrame):
         self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._close = QToolButton()
         self._close.setObjectName("flat")
+        self._close.setIcon(icons.icon("close", "muted"))
         self._close.setAccessibleName("Dismiss the message")
         self._close.clicked.connect(self.hide)
         layout = QHBoxLayout(self)
@@ -35,21 +36,15 @@ class MessageLine(QFrame):
         layout.addWidget(self._mark)
         layout.addWidget(self._text, 1)
         layout.addWidget(self._close)
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
         self.hide()
 
     def say(self, text: str, kind: Kind = "warning") -> None:
-        self._kind = kind
-        self._paint()
+        if kind == "warning":
+            self._mark.show_icon("warning", "warning", "Warning")
+        else:
+            self._mark.show_icon("info", "accent", "Information")
         self._text.setText(shortened(text))
         self.show()
 
     def text(self) -> str:
         return self._text.text()
-
-    def _paint(self) -> None:
-        color = theme.colors().warning if self._kind == "warning" else theme.colors().accent
-        self._mark.setPixmap(icons.pixmap(self._kind, color, 16, self.devicePixelRatioF()))
-        self._mark.setAccessibleName("Warning" if self._kind == "warning" else "Information")
-        self._close.setIcon(icons.icon("close", theme.colors().muted))

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
 
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
-from gui.style import icons, theme
+from gui.widgets.icon_label import IconLabel
 
 
 class ProblemLabel(QWidget):
@@ -23,7 +23,6 @@ class ProblemLabel(QWidget):
         self._shown: tuple[Problem, ...] = ()
         self._lines: list[QWidget] = []
         self.hide()
-        theme.notifier.changed.connect(self._paint)
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
         if problems != self._shown:
@@ -39,10 +38,7 @@ class ProblemLabel(QWidget):
             line.deleteLater()
         self._lines = []
         for number, problem in enumerate(self._shown):
-            color = getattr(theme.colors(), problem.severity)
-            mark = QLabel()
-            mark.setPixmap(icons.pixmap(problem.severity, color, 16, self.devicePixelRatioF()))
-            mark.setAccessibleName(problem.severity.capitalize())
+            mark = IconLabel(problem.severity, problem.severity, problem.severity.capitalize())
             text = QLabel(shortened(str(problem)))
             text.setObjectName(problem.severity)
             text.setWordWrap(True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
-from gui.style import icons, theme
+from gui.widgets.icon_label import IconLabel
 
 
 class QuestionBar(QFrame):
@@ -16,7 +16,7 @@ class QuestionBar(QFrame):
         super().__init__(parent)
         self.setObjectName("card")
         self.setAccessibleName(name)
-        self._icon, self._mark = "warning", QLabel()
+        self._mark = IconLabel()
         self.text = QLabel(wordWrap=True)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -29,12 +29,11 @@ class QuestionBar(QFrame):
         row.addWidget(self.text, 1)
         row.addWidget(self.yes)
         row.addWidget(self.no)
-        theme.notifier.changed.connect(self._paint)
         self.hide()
 
     def say(self, icon: str, text: str, yes: str, no: str) -> None:
         """Shows itself with `text`; `yes` and `no` are what the buttons say, and an empty `yes` leaves that one out."""
-        self._icon = icon
+        self._mark.show_icon(icon, icon if icon in ("warning", "ok") else "accent", "")
         self.text.setText(text)
         if yes:
             self.yes.setText(yes)
@@ -42,10 +41,4 @@ class QuestionBar(QFrame):
         self.no.setText(no)
         for button in (self.yes, self.no):
             button.setAccessibleDescription(text)  # read out as the focus arrives
-        self._paint()
         self.show()
-
-    def _paint(self) -> None:
-        scheme = theme.colors()
-        color = {"warning": scheme.warning, "ok": scheme.ok}.get(self._icon, scheme.accent)
-        self._mark.setPixmap(icons.pixmap(self._icon, color, 16, self.devicePixelRatioF()))

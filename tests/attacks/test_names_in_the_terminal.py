@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from rich.console import Console
 
 import engine.cli
 from engine.cli import train
 from engine.cli.gpus import csv_lines
-from engine.cli.gpus.screen import print_lines
-from engine.cli.gpus.table import snapshot_lines
+from engine.cli.gpus.table import View
 from engine.cli.main import main
 from engine.cli.progress import Line, Progress
 from engine.cli.terminal import say
@@ -140,7 +140,7 @@ def hostile_gpu() -> Gpu:
 @pytest.mark.parametrize(
     "printed",
     [
-        lambda seen, out: print_lines(out, snapshot_lines(seen, 2000, details=True)),
+        lambda seen, out: Console(file=out, width=2000).print(View(seen, details=True)),
         lambda seen, out: say(*csv_lines.lines(seen), to=out),
     ],
     ids=["table", "csv"],
@@ -167,7 +167,7 @@ def test_that_commands_print_in_one_place() -> None:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             called = node.func if isinstance(node, ast.Call) else None
-            own = isinstance(called, ast.Name) and called.id == "print"
+            own = isinstance(called, ast.Name) and called.id in ("print", "Console")
             writes = isinstance(called, ast.Attribute) and called.attr in ("write", "writelines")
             if own or (writes and "std" in ast.unparse(called) and "stdin" not in ast.unparse(called)):
                 found.append(f"{name}, line {node.lineno}")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.runs.notes import change_notes
-from engine.runs.trash import holding, put_back, trash_run
+from engine.runs.trash import holding
+from gui.runs.trash import put_back, trash_run
 from tests.faults.damage import mount, unmount
 from tests.gui.sources.written_runs import a_run
 from tests.support.nobody import NOBODY, as_nobody
@@ -64,6 +65,7 @@ def shared_disk(common: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """One that all users may write to, with the home on it, and the user's trash elsewhere."""
     mount("-t", "tmpfs", "-o", "size=4m,mode=1777", "footplate-test", str(common))
     monkeypatch.setenv("FOOTPLATE_HOME", str(common / "home"))
+    (tmp_path / "data").mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     yield common
     unmount(common)
@@ -85,10 +87,38 @@ def test_that_no_run_goes_into_a_trash_that_another_user_has_prepared(shared_dis
     assert {path.stat().st_uid for path in theirs} == {NOBODY}
     run = a_run(8)
     thing = trash_run(run)
-    assert {folder.stat().st_uid for folder in (thing.place, *thing.place.parents[:3])} == {os.getuid()}
+    assert {folder.stat().st_uid for folder in (thing.place, *thing.place.parents[:2])} == {os.getuid()}
     assert {path.resolve() for folder in theirs for path in folder.iterdir()} <= theirs
     put_back(thing)
     assert run.job_file.is_file()
+
+
+DELETE = """
+try:
+    print(json.dumps(str(trash_run(RunFolder(Path(sys.argv[1]))).place)))
+except CannotTrash as error:
+    print(json.dumps(f"refused: {error}"))
+"""
+WITH = "from pathlib import Path; from engine.runs.folder import RunFolder; from gui.runs.trash import CannotTrash, trash_run"
+
+
+def test_that_no_run_goes_into_a_trash_of_footplate_s_own_that_another_user_has_prepared(shared_disk: Path) -> None:
+    """While the home was open to all, and where the desktop has no trash."""
+    (shared_disk / f".Trash-{USER}").write_text("no folder")
+    home = shared_disk / "home"
+    home.mkdir()
+    home.chmod(0o777)
+    as_nobody("os.umask(0); os.mkdir(sys.argv[1], 0o777); print(0)", str(home / "trash"))
+    run = a_run(8)
+    for path in (home, run.path.parent, run.path, *run.path.rglob("*")):
+        os.chown(path, USER, USER)
+    assert as_nobody(DELETE, str(run.path), uid=USER, before=WITH).startswith("refused: ")
+    assert run.job_file.is_file()
+    assert list((home / "trash").iterdir()) == []
+    (home / "trash").rmdir()
+    place = Path(as_nobody(DELETE, str(run.path), uid=USER, before=WITH))
+    assert place.parent == home / "trash"
+    assert (place / "job.toml").is_file()
 
 
 def test_that_no_link_in_a_run_is_followed_when_it_is_deleted_and_put_back(shared_disk: Path, tmp_path: Path) -> None:

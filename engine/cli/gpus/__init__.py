@@ -2,7 +2,7 @@
 
 command      the options, and what is done with each snapshot
 table        one snapshot for people; `details` and `processes` are parts of it, `remarks` what a GPU gives cause for
-screen       a terminal that is redrawn in place
+layout       tables, drawn by rich, on the terminal of `screen`
 csv_lines    a line per GPU and snapshot
 prometheus   a snapshot in Prometheus' text format, which `metrics` serves on the loopback address
 """

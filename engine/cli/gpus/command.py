@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import argparse
 import errno
-import shutil
 import sys
 from collections.abc import Iterator
 
 from engine.cli import children
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.gpus.layout import Line
-from engine.cli.gpus.screen import Screen, print_lines
-from engine.cli.gpus.table import snapshot_lines
 from engine.cli.terminal import say
 from engine.contract.devices import Nvml, Shown, Snapshot
 from engine.gpus import sentences
 
 INTERVAL_S = 1.0
-WIDTH = 100
-"""How wide the table may be where no terminal says it."""
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:
@@ -74,15 +68,23 @@ def _print_csv(options: argparse.Namespace) -> None:
 
 
 def _print_tables(options: argparse.Namespace) -> None:
+    from engine.cli.gpus.screen import console
+    from engine.cli.gpus.table import View
+
+    out = console(sys.stdout)
     for number, snapshot in enumerate(_snapshots(options, _on_table(options))):
-        between = [Line("")] if number else []
-        print_lines(sys.stdout, [*between, *_table(snapshot, options)])
+        if number:
+            out.print()
+        out.print(View(snapshot, details=options.details))
 
 
 def _redraw(options: argparse.Namespace) -> None:
-    with Screen(sys.stdout) as screen:
+    from engine.cli.gpus.screen import console, whole_screen
+    from engine.cli.gpus.table import View
+
+    with whole_screen(console(sys.stdout)) as show:
         for snapshot in _snapshots(options, _on_table(options)):
-            screen.show(_table(snapshot, options))
+            show(View(snapshot, details=options.details))
 
 
 def _serve(port: int, interval_s: float) -> int:
@@ -131,11 +133,6 @@ def _snapshots(options: argparse.Namespace, shown: Shown) -> Iterator[Snapshot]:
 
 def _on_table(options: argparse.Namespace) -> Shown:
     return Shown(activity=options.details)
-
-
-def _table(snapshot: Snapshot, options: argparse.Namespace) -> list[Line]:
-    width = shutil.get_terminal_size((WIDTH, 40)).columns
-    return snapshot_lines(snapshot, width, details=options.details)
 
 
 def _interval(text: str) -> float:

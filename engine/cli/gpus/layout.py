@@ -1,69 +1,75 @@
-"""Text in columns, for terminals."""
+"""Tables for terminals, drawn by rich."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-UNKNOWN = "–"
-_GAP = "  "
-_EIGHTHS = " ▏▎▍▌▋▊▉"
+from rich.bar import Bar
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
 
-Tone = Literal["plain", "head", "dim", "warning"]
+from engine.system.format import NOT_KNOWN
+from engine.system.plain_text import escaped
 
-
-class Line(NamedTuple):
-    """One line of text, and how it is meant; its words say the same."""
-
-    text: str
-    tone: Tone = "plain"
+GAP = 2
+SHORTEST_NAME = 12
+SHORTEST_BAR, LONGEST_BAR = 4, 12
+FEWEST_COLUMNS = 3
 
 
 class Column(NamedTuple):
-    """Cells of a table, one a row: None is not known, "" does not apply. `shares` of a whole, 0 to 1, draw bars."""
+    """Cells of a table, one a row: None is not known, "" does not apply. `shares` of a whole, 0 to 1, draw bars. Names
+    stand on the left, and are cut where there is no room for them."""
 
     title: str
     cells: Sequence[str | None]
     shares: Sequence[float | None] = ()
-    left: bool = False
+    name: bool = False
+
+    @property
+    def texts(self) -> list[Text]:
+        return [line(NOT_KNOWN if cell is None else cell) for cell in self.cells]
+
+    def width(self, *, cut: bool) -> int:
+        longest = max(cell_len(self.title), *(text.cell_len for text in self.texts))
+        return min(SHORTEST_NAME, longest) if cut and self.name else longest
 
 
-def aligned(columns: Sequence[Column], bar: int = 0) -> list[str]:
-    """The head and the rows of a table; columns of which no cell is known are left out. Bars are `bar` wide, if any."""
-    told = [column for column in columns if any(column.cells)]
-    written = [_written(column, bar) for column in told]
-    return [_GAP.join(cells).rstrip() for cells in zip(*written, strict=True)]
+def line(text: str, style: str = "") -> Text:
+    """`text` on one line, which is cut where it is too long. What a terminal would obey, and a process may well have in its
+    name, is shown in place."""
+    return Text(escaped(text), style, no_wrap=True, overflow="ellipsis")
 
 
-def table_width(columns: Sequence[Column], bar: int = 0) -> int:
-    return max((len(line) for line in aligned(columns, bar)), default=0)
+def table(columns: Sequence[Column], width: int) -> Table:
+    """A line for each row, without the columns of which no cell is known. Where `width` is too little for the rest, names
+    are cut, then there are no bars, then columns go, the last first and names never."""
+    shown = [column for column in columns if any(column.cells)]
+    while _width(shown, cut=True) > width and len(shown) > FEWEST_COLUMNS:
+        del shown[max(place for place, column in enumerate(shown) if not column.name)]
+    barred = max(1, sum(bool(column.shares) for column in shown))
+    bar = min(LONGEST_BAR, max(SHORTEST_BAR, (width - _width(shown, cut=False)) // barred - GAP))
+    bars = _width(shown, cut=True) + barred * (bar + GAP) <= width
+    made = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    rows: list[list[Bar | Text]] = [[] for _ in shown[0].cells]
+    for column in shown:
+        title = column.title
+        if column.shares and bars:
+            made.add_column(title, width=max(bar, len(title)))
+            title = ""
+            for row, share in zip(rows, column.shares, strict=True):
+                row.append(Text() if share is None else Bar(1, 0, share, bgcolor="bright_black"))
+        least = column.width(cut=True)
+        made.add_column(title, justify="left" if column.name else "right", min_width=least, no_wrap=not column.name)
+        for row, text in zip(rows, column.texts, strict=True):
+            row.append(text)
+    for row in rows:
+        made.add_row(*row)
+    return made
 
 
-def shortened(text: str, width: int) -> str:
-    """`text`, cut at `width` with a mark."""
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
-
-
-def _written(column: Column, bar: int) -> list[str]:
-    """The head and the cells of `column`, all equally wide."""
-    texts = [UNKNOWN if cell is None else cell for cell in column.cells]
-    if column.left:
-        width = max(len(text) for text in [column.title, *texts])
-        return [text.ljust(width) for text in [column.title, *texts]]
-    if column.shares and bar:
-        inner = max(len(text) for text in texts)
-        cells = [f"{_bar(share, bar)} {text.rjust(inner)}" for text, share in zip(texts, column.shares, strict=True)]
-        width = max(len(column.title), len(cells[0]))
-        return [column.title.ljust(width), *(cell.rjust(width) for cell in cells)]
-    width = max(len(text) for text in [column.title, *texts])
-    return [text.rjust(width) for text in [column.title, *texts]]
-
-
-def _bar(share: float | None, length: int) -> str:
-    """A bar in eighths of a character on a dotted ground; blank where the share is not known."""
-    if share is None:
-        return " " * length
-    eighths = round(min(1.0, max(0.0, share)) * length * 8)
-    whole, part = divmod(eighths, 8)
-    filled = "█" * whole + (_EIGHTHS[part] if part else "")
-    return filled + "·" * (length - len(filled))
+def _width(columns: Sequence[Column], *, cut: bool) -> int:
+    """Of a table without bars."""
+    return sum(column.width(cut=cut) for column in columns) + GAP * (len(columns) - 1)

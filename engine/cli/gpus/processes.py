@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from engine.cli.gpus.layout import Column, Line, aligned, shortened, table_width
+from rich.console import RenderableType
+from rich.text import Text
+
+from engine.cli.gpus.layout import Column, table
 from engine.contract.devices import GpuProcess, Snapshot
 from engine.system.format import duration, size
 
-SHORTEST_COMMAND = 16
 _KINDS = {"compute": "C", "graphics": "G", "both": "C+G"}
 """As nvidia-smi writes them."""
 
 
-def process_lines(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> list[Line]:
+def processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
     """A row for each process on each GPU, headed by an empty line; nothing where there is none."""
     rows = [(numbers[gpu.uuid], process) for gpu in snapshot.gpus for process in gpu.processes or ()]
     if not rows:
-        return []
-    columns = [
+        return
+    columns = (
         Column("GPU", [number for number, _ in rows]),
         Column("PID", [str(process.pid) for _, process in rows]),
-        Column("User", [process.user for _, process in rows], left=True),
-        Column("Type", [_KINDS[process.kind] for _, process in rows], left=True),
+        Column("User", [process.user for _, process in rows], name=True),
+        Column("Type", [_KINDS[process.kind] for _, process in rows], name=True),
         Column("Memory", [_size(process.memory_used_bytes) for _, process in rows]),
         Column("SM", [_percent(process.sm_percent) for _, process in rows]),
         Column("CPU", [_percent(process.cpu_percent) for _, process in rows]),
         Column("Host memory", [_size(process.host_memory_bytes) for _, process in rows]),
         Column("Time", [_running(process, snapshot.time) for _, process in rows]),
-    ]
-    room = max(SHORTEST_COMMAND, width - table_width(columns) - 2)
-    commands = [_command(process) for _, process in rows]
-    columns.append(Column("Command", [command and shortened(command, room) for command in commands], left=True))
-    head, *lines = aligned(columns)
-    table = [Line(""), Line(head, "head"), *map(Line, lines)]
+        Column("Command", [process.command or process.name for _, process in rows], name=True),
+    )
+    yield Text()
+    yield table(columns, width)
     if snapshot.foreign_pids:
-        table.append(
-            Line("This is a container: the pids are the host's, and no more is known of these processes.", "dim")
-        )
-    return table
-
-
-def _command(process: GpuProcess) -> str | None:
-    return process.command or process.name
+        yield Text("This is a container: the pids are the host's, and no more is known of these processes.", "dim")
 
 
 def _running(process: GpuProcess, now: float) -> str | None:

@@ -1,4 +1,4 @@
-"""A terminal redrawn in place, and given back as it was."""
+"""The terminal that snapshots are drawn on: below one another, or in place on a whole screen that is given back."""
 
 from __future__ import annotations
 
@@ -6,99 +6,76 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, TextIO
+from typing import TextIO
 
-from engine.cli.gpus.layout import Line, Tone
-from engine.system.plain_text import escaped
+from rich.console import Console, RenderableType
+from rich.segment import Segment
+from rich.style import Style
 
-# Of xterm's control sequences (ctlseqs), which all terminals of today know; an unknown private mode is passed over.
-_BEGIN = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, lines that are cut rather than wrapped
-_END = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-_HOLD, _RELEASE = "\x1b[?2026h", "\x1b[?2026l"  # what comes between is shown at once
-_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
-_TONES: dict[Tone, str] = {"plain": "", "head": "\x1b[1m", "dim": "\x1b[2m", "warning": "\x1b[33m"}
-_PLAIN = "\x1b[0m"
+WIDTH = 100
+"""How wide a table may be where no terminal says it."""
 
 
-class Screen:
-    """Within its `with` block the whole terminal of `stream` belongs to what `show` is given.
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704  (it is called where that is handled: nobody reading any more is no failure here)
+
+
+def console(stream: TextIO) -> Console:
+    """Draws on `stream`, without colours where the user asks for none (no-color.org)."""
+    width = None if stream.isatty() else shutil.get_terminal_size((WIDTH, 40)).columns
+    return _Console(file=stream, width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")
+
+
+@contextmanager
+def whole_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
+    """Within the block the terminal belongs to what the function that it gives is called with.
 
     SIGTERM and a closed terminal leave the block by SystemExit, so that the terminal is restored then, too.
     """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._echo = _Echo()
-        self._handlers: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Screen:
-        self._handlers = {number: signal.signal(number, _leave) for number in _endings()}
-        self._echo.off()
-        self._stream.write(_BEGIN)
-        return self
-
-    def show(self, lines: Sequence[Line]) -> None:
-        """Draws `lines` over what was there; what is below the terminal's end is told as missing."""
-        rows = shutil.get_terminal_size().lines
-        if len(lines) > rows:
-            hidden = len(lines) - rows + 1
-            lines = [*lines[: rows - 1], Line(f"… {hidden} more lines: a taller terminal shows them", "dim")]
-        coloured = in_colours(self._stream)
-        drawn = f"{_REST_OF_LINE}\n".join(painted(line, coloured=coloured) for line in lines)
-        self._stream.write(f"{_HOLD}{_HOME}{drawn}{_REST_OF_LINE}{_REST_OF_SCREEN}{_RELEASE}")
-        self._stream.flush()
-
-    def __exit__(self, *_error: object) -> None:
-        with suppress(OSError):  # a terminal that was closed
-            self._stream.write(_END)
-            self._stream.flush()
-            self._echo.restore()
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+    handlers = {number: signal.signal(number, _leave) for number in _endings()}
+    with _keys_unseen():
+        to.set_alt_screen(True)
+        to.show_cursor(False)
+        try:
+            yield lambda shown: _redraw(to, shown)
+        finally:
+            with suppress(OSError):  # a terminal that was closed
+                to.show_cursor(True)
+                to.set_alt_screen(False)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
-def in_colours(stream: TextIO) -> bool:
-    """Whether `stream` is a terminal whose user has not asked for none (no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def _redraw(to: Console, shown: RenderableType) -> None:
+    """Draws over what was there; what is below the terminal's end is told as missing."""
+    lines, rows = to.render_lines(shown), to.height
+    if len(lines) > rows:
+        hidden = len(lines) - rows + 1
+        lines[rows - 1 :] = [[Segment(f"… {hidden} more lines: a taller terminal shows them", Style(dim=True))]]
+    to.update_screen_lines(Segment.set_shape(lines, to.width, rows))
 
 
-def print_lines(stream: TextIO, lines: Sequence[Line]) -> None:
-    """Prints `lines` below what `stream` has said before."""
-    coloured = in_colours(stream)
-    stream.writelines(f"{painted(line, coloured=coloured)}\n" for line in lines)
-    stream.flush()
-
-
-def painted(line: Line, *, coloured: bool) -> str:
-    """The line in its tone, where `coloured`; what a terminal would obey of its text is shown in place."""
-    tone, text = _TONES[line.tone] if coloured else "", escaped(line.text)
-    return f"{tone}{text}{_PLAIN}" if tone else text
-
-
-class _Echo:
+@contextmanager
+def _keys_unseen() -> Iterator[None]:
     """Keeps keys that are pressed from being written over the screen, and from reaching the shell afterwards."""
+    if os.name == "nt" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
 
-    def __init__(self) -> None:
-        self._before: list[Any] | None = None
-
-    def off(self) -> None:
-        if os.name == "nt" or not sys.stdin.isatty():
-            return
-        import termios
-
-        self._before = termios.tcgetattr(sys.stdin)
-        quiet = list(self._before)
-        quiet[3] &= ~termios.ECHO
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, quiet)
-
-    def restore(self) -> None:
-        if self._before is not None:
-            import termios
-
-            termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, self._before)
+    before = termios.tcgetattr(sys.stdin)
+    quiet = list(before)
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # a terminal that was closed
+            termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, before)
 
 
 def _endings() -> list[signal.Signals]:

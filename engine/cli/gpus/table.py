@@ -2,74 +2,61 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from textwrap import shorten
 
-from engine.cli.gpus.details import gpu_details, topology_lines
-from engine.cli.gpus.layout import UNKNOWN, Column, Line, Tone, aligned, shortened, table_width
-from engine.cli.gpus.processes import process_lines
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.text import Text
+
+from engine.cli.gpus.details import gpu_details, topology
+from engine.cli.gpus.layout import GAP, Column, line, table
+from engine.cli.gpus.numbers import gpu_numbers
+from engine.cli.gpus.processes import processes
 from engine.cli.gpus.remarks import clock, remarks
 from engine.contract.devices import Gpu, Snapshot
 from engine.gpus.quantities import GIB
+from engine.system.format import NOT_KNOWN
 from engine.system.plain_text import escaped
 
-LONGEST_BAR = 12
-SHORTEST_BAR = 4
-SHORTEST_NAME = 12
 LONGEST_CPU_NAME = 24
 """A processor's name makes the column of names no wider than this; some have fifty characters."""
-FEWEST_COLUMNS = 3
 
 
-def snapshot_lines(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> list[Line]:
+class View:
     """All devices, who uses the GPUs, and why something is missing; `details` adds all that is known of each GPU.
 
-    At most `width` characters wide, which 60 suffice for. Control characters, which a process may well have in its name,
-    are replaced.
+    As wide as the terminal, which 60 characters suffice for.
     """
-    numbers = gpu_numbers(snapshot.gpus)
-    lines = [Line(_title(snapshot), "dim"), Line("")]
-    lines += _device_lines(snapshot, numbers, width)
-    if details:
-        for gpu in snapshot.gpus:
-            lines += [Line(""), *gpu_details(gpu, numbers, width)]
-        lines += topology_lines(snapshot, numbers)
-    lines += process_lines(snapshot, numbers, width)
-    if snapshot.nvml.message:
-        tone: Tone = "plain" if snapshot.nvml.status == "ok" else "warning"
-        lines += [Line(""), *(Line(text, tone) for text in textwrap.wrap(snapshot.nvml.message, width))]
-    return [_as_shown(line, width) for line in lines]
 
+    def __init__(self, snapshot: Snapshot, *, details: bool = False) -> None:
+        self._snapshot = snapshot
+        self._details = details
 
-def gpu_numbers(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """What each GPU is called, by UUID: CUDA's number, as `--devices` takes it, or NVML's where CUDA counts none.
-
-    A MIG instance is called by its GPU's number and its own: "0/3".
-    """
-    cuda = any(gpu.cuda_index is not None for gpu in gpus if gpu.mig is None)
-    numbers: dict[str, str] = {}
-    for gpu in gpus:
-        index = gpu.cuda_index if cuda else gpu.nvml_index
-        numbers[gpu.uuid] = UNKNOWN if index is None else str(index)
-        if gpu.mig is not None:
-            part = f"{gpu.mig.gpu_instance}" + (f"/{gpu.mig.compute_instance}" if gpu.mig.compute_instance else "")
-            numbers[gpu.uuid] = f"{numbers.get(gpu.mig.parent_uuid, UNKNOWN)}/{part}"
-    return numbers
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        snapshot, width = self._snapshot, options.max_width
+        numbers = gpu_numbers(snapshot.gpus)
+        yield line(_title(snapshot), "dim")
+        yield Text()
+        yield from _devices(snapshot, numbers, console, options)
+        if self._details:
+            for gpu in snapshot.gpus:
+                yield from gpu_details(gpu, numbers, width)
+            yield from topology(snapshot, numbers, width)
+        yield from processes(snapshot, numbers, width)
+        if snapshot.nvml.message:
+            yield Text()
+            yield Text(escaped(snapshot.nvml.message), "" if snapshot.nvml.status == "ok" else "yellow")
 
 
 def gib_of(used: int | None, total: int | None) -> str | None:
     """ "41.2 / 140.4 GiB"; None where neither is known."""
     if used is None and total is None:
         return None
-    amount = UNKNOWN if used is None else f"{used / GIB:.1f}"
+    amount = NOT_KNOWN if used is None else f"{used / GIB:.1f}"
     whole = "" if total is None else f"{total / GIB:.1f}"
     return f"{amount.rjust(len(whole))}{f' / {whole}' if whole else ''} GiB"
-
-
-def _as_shown(line: Line, width: int) -> Line:
-    """The line as it is printed, which is longer where a name holds what a terminal would obey, within `width` again."""
-    text = escaped(line.text)
-    return line if text == line.text else Line(shortened(text, width), line.tone)
 
 
 def _title(snapshot: Snapshot) -> str:
@@ -80,17 +67,18 @@ def _title(snapshot: Snapshot) -> str:
     return " · ".join(parts)
 
 
-def _device_lines(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> list[Line]:
-    columns, bar = _fitted(_columns(snapshot, numbers), width)
-    head, *rows = aligned(columns, bar)
-    lines = [Line(head, "head")]
-    indent = " " * (len(columns[0].title) + 2)
+def _devices(snapshot: Snapshot, numbers: Mapping[str, str], console: Console, options: ConsoleOptions) -> RenderResult:
+    """A row for each GPU, with what it gives cause for below it, and one for the CPU."""
+    head, *rows = console.render_lines(table(_columns(snapshot, numbers), options.max_width), options, pad=False)
+    yield from (*head, Segment.line())
     for gpu, row in zip(snapshot.gpus, rows, strict=False):
-        lines.append(Line(row, "dim" if gpu.lost or gpu.asleep else "plain"))
+        yield from Segment.apply_style(row, console.get_style("dim" if gpu.lost or gpu.asleep else "none"))
+        yield Segment.line()
         for remark in remarks(gpu):
-            tone: Tone = "warning" if remark.alarming else "dim"
-            lines += [Line(f"{indent}{text}", tone) for text in textwrap.wrap(remark.text, width - len(indent))]
-    return [*lines, Line(rows[-1])]
+            text = Text(remark.text, "yellow" if remark.alarming else "dim")
+            yield Padding(text, (0, 0, 0, len("GPU") + GAP), expand=False)
+    yield from rows[-1]
+    yield Segment.line()
 
 
 def _columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
@@ -101,12 +89,12 @@ def _columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
     temperatures = [*(gpu.temperature_c for gpu in gpus), cpu.temperature_c]
     names = [*map(_name, gpus)]
     cpu_name = f"{len(cpu.core_load_percent)} cores, {cpu.name}"
-    names.append(shortened(cpu_name, max(LONGEST_CPU_NAME, *map(len, names))) if names else cpu_name)
+    names.append(shorten(cpu_name, max(LONGEST_CPU_NAME, *map(len, names)), placeholder=" …") if names else cpu_name)
     held = [*((gpu.memory_used_bytes, gpu.memory_total_bytes) for gpu in gpus)]
     held += [(cpu.memory_used_bytes, cpu.memory_total_bytes)]
     return [
         Column("GPU", [*(numbers[gpu.uuid] for gpu in gpus), "CPU"]),
-        Column("Name", names, left=True),
+        Column("Name", names, name=True),
         Column("Use", [_rounded(load, "%", 3) for load in loads], [_share(load, 100) for load in loads]),
         Column("Memory", [gib_of(*pair) for pair in held], [_share(*pair) for pair in held]),
         Column("Temp", [_rounded(value, "°C", 2) for value in temperatures]),
@@ -115,31 +103,6 @@ def _columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
         Column("Clock", [*(_rounded(gpu.sm_clock_mhz, "MHz", 4) for gpu in gpus), ""]),
         Column("Fan", [*(_rounded(gpu.fan_percent, "%", 3) for gpu in gpus), ""]),
     ]
-
-
-def _fitted(columns: list[Column], width: int) -> tuple[list[Column], int]:
-    """As many of `columns` as fit, the names cut where need be, and how long bars may be: 0 for none."""
-    columns = [column for column in columns if any(column.cells)]
-    while True:
-        for bar in (SHORTEST_BAR, 0):
-            fitting = _with_names_cut(columns, width, bar)
-            room = width - table_width(fitting, bar)
-            if room >= 0 and bar:
-                bars = sum(1 for column in fitting if column.shares)
-                return fitting, min(LONGEST_BAR, bar + room // bars)
-            if room >= 0 or len(columns) <= FEWEST_COLUMNS:
-                return fitting, 0
-        columns = columns[:-1]
-
-
-def _with_names_cut(columns: list[Column], width: int, bar: int) -> list[Column]:
-    over = table_width(columns, bar) - width
-    if over <= 0:
-        return columns
-    number, names, *others = columns
-    longest = max(len(cell or "") for cell in names.cells)
-    cut = max(SHORTEST_NAME, longest - over)
-    return [number, names._replace(cells=[shortened(cell or "", cut) for cell in names.cells]), *others]
 
 
 def _name(gpu: Gpu) -> str:

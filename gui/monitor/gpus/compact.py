@@ -112,7 +112,6 @@ class CompactRow(QWidget):
         self._each: WatchedGpu | None = None
         self.setFixedHeight(ROW)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        theme.notifier.changed.connect(self.update)
 
     def show_gpu(self, each: WatchedGpu) -> None:
         if each == self._each:
@@ -211,7 +210,6 @@ class _Head(QWidget):
         super().__init__()
         self.setFixedHeight(_HEAD)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        theme.notifier.changed.connect(self.update)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

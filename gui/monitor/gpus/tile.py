@@ -71,7 +71,6 @@ class Tile(QFrame):
         self._more = _Arrow()
         self._more.clicked.connect(lambda: self.opened.emit(self.key))
         self._lay_out()
-        theme.notifier.changed.connect(self.update)
 
     def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
         """Shows what is known of the GPU now; its numbers are those at the crosshair where there is one."""
@@ -188,8 +187,7 @@ class _Arrow(QAbstractButton):
         self.setCursor(Qt.CursorShape.PointingHandCursor)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        color = theme.colors().text if self.underMouse() else theme.colors().muted
-        QPainter(self).drawPixmap(0, 0, icons.pixmap("right", color, self.SIDE, self.devicePixelRatioF()))
+        icons.icon("right", "text" if self.underMouse() else "muted").paint(QPainter(self), self.rect())
 
     def enterEvent(self, event: QEnterEvent) -> None:
         super().enterEvent(event)

@@ -48,7 +48,6 @@ class ValueGrid(QWidget):
         self._rows_told = 0
         self._take_fonts()
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        theme.notifier.changed.connect(self.update)
 
     @property
     def shown(self) -> tuple[LabelledValue, ...]:

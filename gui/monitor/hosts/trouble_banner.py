@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QWidget
 
 from engine.contract.devices import Snapshot
-from gui.style import icons, theme
+from gui.widgets.icon_label import IconLabel
 
 
 def trouble_words(latest: Mapping[str, Snapshot], troubles: Mapping[str, str]) -> list[str]:
@@ -35,8 +35,6 @@ class TroubleBanner(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("card")
-        self._mark = QLabel()
-        self._mark.setAccessibleName("Warning")
         self._text = QLabel(wordWrap=True)
         self._text.setAccessibleName("Troubles")
         self._text.setTextFormat(Qt.TextFormat.PlainText)
@@ -44,10 +42,8 @@ class TroubleBanner(QFrame):
         layout = QHBoxLayout(self)
         layout.setContentsMargins(10, 4, 10, 4)
         layout.setSpacing(8)
-        layout.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
+        layout.addWidget(IconLabel("warning", "warning", "Warning"), 0, Qt.AlignmentFlag.AlignTop)
         layout.addWidget(self._text, 1)
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
         self.hide()
 
     def text(self) -> str:
@@ -56,6 +52,3 @@ class TroubleBanner(QFrame):
     def show_troubles(self, sentences: list[str]) -> None:
         self._text.setText("\n".join(sentences))
         self.setVisible(bool(sentences))
-
-    def _paint(self) -> None:
-        self._mark.setPixmap(icons.pixmap("warning", theme.colors().warning, 16, self.devicePixelRatioF()))

@@ -14,7 +14,7 @@ from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPainter, QPixm
 from engine.system.format import NOT_KNOWN, duration, size
 from gui.monitor.processes.lines import Key, Line
 from gui.style import theme
-from gui.style.icons import icon, pixmap
+from gui.style.icons import icon
 from gui.titles import gpu_names
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
@@ -135,7 +135,6 @@ class ProcessModel(QAbstractItemModel):
         self._root = _Node(0, None, None)
         self._nodes: dict[int, _Node] = {}
         self._known: set[int] = set()
-        theme.notifier.changed.connect(self._recolor)
 
     def show_lines(self, lines: Iterable[Line]) -> None:
         """Shows `lines` in place of those before: rows that stay keep their indexes. A parent that is not among them
@@ -256,11 +255,6 @@ class ProcessModel(QAbstractItemModel):
         for child in node.children:
             self._forget(child)
 
-    def _recolor(self) -> None:
-        for node in self._nodes.values():
-            index = self._index_of(node)
-            self.dataChanged.emit(index, index.siblingAtColumn(GPU), [Qt.ItemDataRole.DecorationRole])
-
 
 class ProcessRows(QSortFilterProxyModel):
     """Those rows of a `ProcessModel` that the user wants to see, sorted. What a row stands under is kept with it."""
@@ -337,7 +331,7 @@ def _key(node: _Node) -> Key:
 def _decoration(line: Line, column: int) -> QIcon | None:
     if column == GPU:
         return _swatches(tuple(theme.device_color(device) for device in line.devices))
-    return _warning(theme.colors()) if column == PROCESS and line.note else None
+    return icon("warning", "warning") if column == PROCESS and line.note else None
 
 
 def swatches_width(count: int) -> int:
@@ -359,18 +353,9 @@ def _swatches(colors: tuple[str, ...]) -> QIcon:
     for place, color in enumerate(colors):
         painter.fillRect(place * (width + _SWATCH_GAP), 0, width, height, QColor(color))
     painter.end()
-    return _in_chosen_rows(QIcon(picture), picture)
-
-
-@lru_cache(maxsize=2)
-def _warning(scheme: theme.Colors) -> QIcon:
-    return _in_chosen_rows(icon("warning", scheme.warning), pixmap("warning", scheme.accent_text))
-
-
-def _in_chosen_rows(usual: QIcon, chosen: QPixmap) -> QIcon:
-    """`usual`, and `chosen` in rows that are selected, which styles would tint."""
-    usual.addPixmap(chosen, QIcon.Mode.Selected)
-    return usual
+    made = QIcon(picture)
+    made.addPixmap(picture, QIcon.Mode.Selected)  # which styles would tint
+    return made
 
 
 def _bold() -> QFont:

@@ -55,7 +55,6 @@ class Matrix(QAbstractTableModel):
         self.roomy = True
         self._places: dict[int, GpuPlace] = {}
         self._extra: tuple[str, ...] = ()
-        theme.notifier.changed.connect(self._repaint)
 
     def show_site(self, site: Site, places: dict[int, GpuPlace]) -> None:
         self.beginResetModel()

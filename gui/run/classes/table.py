@@ -158,7 +158,6 @@ class ClassTable(QTableView):
         header.setHighlightSections(False)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.setMinimumHeight(120)
-        theme.notifier.changed.connect(self.viewport().update)
 
     def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
         """Shows `figures`; the order and the class that is chosen stay."""

@@ -83,7 +83,6 @@ class TimeBar(QWidget):
         self.setAccessibleName("Time of a step")
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        theme.notifier.changed.connect(self.update)
 
     def restart(self) -> None:
         """Another run is to be shown."""

@@ -111,7 +111,6 @@ class ImagePane(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(120, 120)
         zoom.changed.connect(self.update)
-        theme.notifier.changed.connect(self.update)
 
     @property
     def trouble(self) -> str:

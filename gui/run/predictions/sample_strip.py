@@ -50,7 +50,6 @@ class SampleStrip(QListWidget):
         self._reader = QTimer(self, interval=0)
         self._reader.timeout.connect(self._read_slice)
         self.currentRowChanged.connect(self._chosen)
-        theme.notifier.changed.connect(self.viewport().update)
 
     def forget(self) -> None:
         """What the files held need not be what they hold now."""

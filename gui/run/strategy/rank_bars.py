@@ -50,7 +50,6 @@ class RankBars(QWidget):
         self._titles: tuple[str, ...] = ()
         self.setAccessibleName("Time of each rank")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        theme.notifier.changed.connect(self.update)
 
     def show_times(self, timed: RanksTimed, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
         """Shows `timed`; `devices` and their `titles` are those of the ranks."""

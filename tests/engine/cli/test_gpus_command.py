@@ -99,6 +99,18 @@ def test_that_json_goes_on_a_line_at_a_time_until_its_reader_leaves(nvml_stub: N
     process.stdout = None
 
 
+def test_that_tables_go_on_until_their_reader_leaves(nvml_stub: NvmlStub, start: Start) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    process = start(*QUICK, **nvml_stub.environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(20) == 0
+    assert process.stderr.read() == ""
+    process.stdout = None
+
+
 def test_that_csv_has_one_header_and_a_line_for_each_gpu(nvml_stub: NvmlStub, start: Start) -> None:
     nvml_stub.write([gpu_profile(0, utilization=33), gpu_profile(1)])
     process = start("--csv", *QUICK, **nvml_stub.environment)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import time
 
 import pytest
+from rich.console import Console
+from rich.segment import Segment
 
 from engine.cli.gpus.remarks import clock
-from engine.cli.gpus.table import snapshot_lines
+from engine.cli.gpus.table import View
 from engine.contract.devices import Ecc, GpuProcess, Nvml, Retired, Snapshot, Xid
 from tests.engine.cli.machines import GIB, NOON, busy_gpu, gpu, instance, machine, telling_gpu, two_halves
 
 
 def table(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> list[str]:
-    return [line.text for line in snapshot_lines(snapshot, width, details=details)]
+    return ["".join(segment.text for segment in line).rstrip() for line in drawn(snapshot, width, details=details)]
+
+
+def drawn(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> list[list[Segment]]:
+    return Console(file=io.StringIO(), width=width).render_lines(View(snapshot, details=details), pad=False)
 
 
 def tone_of(snapshot: Snapshot, words: str) -> str:
-    return next(line.tone for line in snapshot_lines(snapshot) if words in line.text)
+    line = next(line for line in drawn(snapshot) if words in "".join(segment.text for segment in line))
+    style = next(segment.style for segment in line if segment.style and segment.text.strip())
+    return "dim" if style.dim else "warning" if style.color and style.color.name == "yellow" else "plain"
 
 
 def row_of(lines: list[str], start: str) -> str:
@@ -71,11 +80,21 @@ def test_that_what_no_gpu_tells_has_no_column_and_what_one_lacks_is_a_dash() -> 
 
 
 def test_that_a_bar_is_as_long_as_the_share() -> None:
-    half = busy_gpu(0, utilization_percent=50.0, memory_used_bytes=None)
-    row = row_of(table(machine(half)), "0 ")
-    assert row.count("█") == row.count("·") > 2
-    # An unknown share has no bar, which a bar of nothing would be taken for.
-    assert "·" not in row_of(table(machine(busy_gpu(0, utilization_percent=None, memory_used_bytes=None))), "0 ")
+    whole, half, none, unknown = (
+        row_of(table(machine(busy_gpu(0, utilization_percent=load, memory_used_bytes=None))), "0 ").count("█")
+        for load in (100.0, 50.0, 0.0, None)
+    )
+    assert whole > 3
+    assert (half, none, unknown) == (whole // 2, 0, 0)
+
+
+def test_that_a_bar_of_nothing_is_not_taken_for_a_share_that_is_not_known() -> None:
+    nothing, unknown = (
+        next(line for line in drawn(machine(busy_gpu(0, utilization_percent=load))) if line[0].text.strip() == "0")
+        for load in (0.0, None)
+    )
+    assert sum(segment.style is not None and segment.style.bgcolor is not None for segment in nothing) == 2
+    assert sum(segment.style is not None and segment.style.bgcolor is not None for segment in unknown) == 1
 
 
 def test_that_gpus_bear_the_numbers_that_the_devices_flag_takes() -> None:

@@ -20,6 +20,7 @@ Refresh = Callable[[], None]
 
 @pytest.fixture(autouse=True)
 def own_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 

@@ -1,0 +1,62 @@
+"""Deleting runs so that they can be had back: in the desktop's trash, or in one of Footplate's own where there is none."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from PySide6.QtCore import QFile
+
+from engine.runs.folder import ENDED, RunFolder
+from engine.system import paths
+
+
+class CannotTrash(Exception):  # noqa: N818  (a state of things more than an error)
+    """The run stays where it is; the text says why, in words for the user."""
+
+
+@dataclass(frozen=True)
+class Trashed:
+    """A run in a trash. `place` is where it lies, `origin` where it was; `desktop` is whether it is the desktop's trash,
+    which the user empties there."""
+
+    origin: Path
+    place: Path
+    desktop: bool
+
+
+def trash_run(run: RunFolder) -> Trashed:
+    """Moves a run's folder to a trash on its own disk. Raises CannotTrash where the run goes on, or the system does not
+    allow it."""
+    supervisor = run.supervisor()
+    if run.state() not in ENDED or (supervisor is not None and supervisor.alive()):
+        raise CannotTrash(f"{run.run_id} goes on: stop it first.")
+    path = run.path.absolute()
+    if not path.is_dir():
+        raise CannotTrash(f"{run.run_id} is gone already.")
+    thrown = QFile(str(path))
+    if thrown.moveToTrash():  # which on Linux refuses a trash that another user has prepared
+        return Trashed(path, Path(thrown.fileName()), desktop=True)
+    try:
+        place = paths.private_folder(paths.home() / "trash") / f"{run.run_id}.{time.time_ns()}"
+        os.rename(path, place)
+    except OSError as error:
+        raise CannotTrash(f"{run.run_id} stays where it is: {error.strerror} ({path}).") from error
+    return Trashed(path, place, desktop=False)
+
+
+def put_back(thing: Trashed) -> None:
+    """Moves a run from the trash to where it was. Raises CannotTrash where it is there no more, or its place is taken."""
+    if not thing.place.is_dir():
+        raise CannotTrash(f"{thing.origin.name} is in the trash no more.")
+    if thing.origin.exists():
+        raise CannotTrash(f"There is another {thing.origin} by now; the one in the trash stays there.")
+    try:
+        thing.origin.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(thing.place, thing.origin)
+    except OSError as error:
+        raise CannotTrash(f"{thing.origin.name} stays in the trash: {error.strerror} ({thing.origin}).") from error
+    # The desktop's note of where it was, by the Trash specification of freedesktop.org.
+    (thing.place.parents[1] / "info" / f"{thing.place.name}.trashinfo").unlink(missing_ok=True)

@@ -1,0 +1,179 @@
+"""Runs go to the desktop's trash and come back; without one they go to Footplate's own."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from engine.runs.folder import SupervisorFile, create_run, process_start
+from engine.system import paths
+from gui.runs.trash import CannotTrash, put_back, trash_run
+from tests.gui.sources.written_runs import a_run, job
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="This is the trash that freedesktop.org specifies")
+
+
+@pytest.fixture(autouse=True)
+def own_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    data = tmp_path / "data"
+    data.mkdir(exist_ok=True)
+    monkeypatch.setenv("XDG_DATA_HOME", str(data))
+    return data / "Trash"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@linux
+def test_that_a_run_goes_to_the_desktops_trash_as_the_specification_asks(own_trash: Path) -> None:
+    run = a_run(8)
+    before = contents(run.path)
+    begun = time.strftime("%Y-%m-%dT%H:%M:%S")
+    thing = trash_run(run)
+    assert thing.desktop
+    assert not run.path.exists()
+    assert contents(own_trash / "files" / run.run_id) == before
+    info = configparser.RawConfigParser()
+    info.optionxform = str  # type: ignore[assignment,method-assign]
+    info.read(own_trash / "info" / f"{run.run_id}.trashinfo")
+    assert unquote(info["Trash Info"]["Path"]) == str(run.path)
+    assert begun <= info["Trash Info"]["DeletionDate"] <= time.strftime("%Y-%m-%dT%H:%M:%S")
+    assert own_trash.stat().st_mode & 0o077 == 0 or (own_trash / "files").stat().st_mode & 0o077 == 0
+
+
+def test_that_a_run_that_is_put_back_is_as_it_was(own_trash: Path) -> None:
+    run = a_run(8)
+    before, state = contents(run.path), run.state()
+    thing = trash_run(run)
+    put_back(thing)
+    assert contents(run.path) == before
+    assert run.state() == state
+    assert [path for path in own_trash.rglob("*") if path.is_file()] == []
+    assert not thing.place.exists()
+
+
+@linux
+def test_that_two_runs_of_one_name_have_places_of_their_own(own_trash: Path) -> None:
+    run = a_run(8)
+    first = trash_run(run)
+    run.path.mkdir()
+    (run.path / "job.toml").write_text("")
+    (run.path / "events.jsonl").write_bytes((first.place / "events.jsonl").read_bytes())
+    second = trash_run(run)
+    assert first.place != second.place
+    assert (first.place / "checkpoints").is_dir()
+    told = {path.name for path in (own_trash / "info").iterdir()}
+    assert told == {f"{thing.place.name}.trashinfo" for thing in (first, second)}
+    put_back(second)
+    assert (first.place / "job.toml").is_file()
+    assert (own_trash / "info" / f"{first.place.name}.trashinfo").is_file()
+
+
+def test_that_a_run_that_goes_on_stays() -> None:
+    run = a_run(8, None)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        started = process_start(process.pid)
+        run.write_supervisor(SupervisorFile(pid=process.pid, start_time=started, endpoint="unix:/nowhere"))
+        with pytest.raises(CannotTrash, match="stop it first"):
+            trash_run(run)
+        assert run.events_file.is_file()
+        process.communicate(b"\n")
+    trash_run(run)
+    assert not run.path.exists()
+
+
+def test_that_a_run_that_is_starting_stays() -> None:
+    run = create_run(job())
+    with pytest.raises(CannotTrash, match="goes on"):
+        trash_run(run)
+    assert run.job_file.is_file()
+
+
+def test_that_a_run_whose_supervisor_still_ends_stays() -> None:
+    run = a_run(8)
+    run.write_supervisor(
+        SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")
+    )
+    with pytest.raises(CannotTrash, match="goes on"):
+        trash_run(run)
+
+
+def test_that_a_run_that_is_gone_is_said_to_be() -> None:
+    run = a_run(8)
+    thing = trash_run(run)
+    with pytest.raises(CannotTrash, match="gone already"):
+        trash_run(run)
+    put_back(thing)
+    with pytest.raises(CannotTrash, match="in the trash no more"):
+        put_back(thing)
+
+
+def test_that_what_stands_in_the_place_of_a_run_is_not_written_over() -> None:
+    run = a_run(8)
+    thing = trash_run(run)
+    run.path.mkdir()
+    (run.path / "mine").write_text("new")
+    with pytest.raises(CannotTrash, match="another"):
+        put_back(thing)
+    assert (run.path / "mine").read_text() == "new"
+    assert (thing.place / "job.toml").is_file()
+
+
+@linux
+def test_that_without_a_trash_of_the_desktop_footplate_has_its_own(own_trash: Path) -> None:
+    own_trash.write_text("no folder")
+    run = a_run(8)
+    before = contents(run.path)
+    thing = trash_run(run)
+    assert not thing.desktop
+    assert thing.place.parent == paths.home() / "trash"
+    put_back(thing)
+    assert contents(run.path) == before
+    again = trash_run(run)
+    assert again.place != thing.place
+
+
+@linux
+def test_that_a_run_that_may_not_be_moved_stays_and_says_why(own_trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_trash.write_text("no folder")
+    run = a_run(8)
+    (paths.home() / "trash").write_text("no folder either")
+    with pytest.raises(CannotTrash, match="stays where it is: "):
+        trash_run(run)
+    assert run.job_file.is_file()
+
+
+@linux
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="There is no second file system to try it on")
+def test_that_a_run_on_another_disk_stays_on_that_disk(own_trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+    import tempfile
+
+    home = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    top = Path("/dev/shm") / f".Trash-{os.getuid()}"
+    existed = top.exists()
+    monkeypatch.setenv("FOOTPLATE_HOME", str(home))
+    try:
+        run = a_run(8)
+        thing = trash_run(run)
+        assert thing.desktop
+        assert thing.place == top / "files" / run.run_id
+        # From the top of the disk, so that it is right wherever that is mounted.
+        info = top / "info" / f"{run.run_id}.trashinfo"
+        assert f"Path={home.name}/runs/{run.run_id}\n" in info.read_text()
+        put_back(thing)
+        assert run.job_file.is_file()
+        assert not info.exists()
+        assert not (own_trash / "info").exists() or not any((own_trash / "info").iterdir())
+    finally:
+        shutil.rmtree(home)
+        if not existed:
+            shutil.rmtree(top, ignore_errors=True)

@@ -1,0 +1,115 @@
+"""Icons are drawn in the scheme that is in force, whatever they were made in."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QIcon, QImage, QPainter, QPaintEvent
+from PySide6.QtWidgets import QApplication, QToolButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from gui.style import icons, theme
+from gui.style.theme import DARK, LIGHT, Colors
+from gui.widgets.icon_label import IconLabel
+
+SIZE = QSize(32, 32)
+
+
+class Drawn(QWidget):
+    """Counts how often it is drawn."""
+
+    count = 0
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802  (Qt's own name)
+        self.count += 1
+
+
+pytestmark = pytest.mark.usefixtures("styled")
+
+
+@pytest.fixture
+def scheme(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(theme, "is_dark", lambda: False)
+    return monkeypatch
+
+
+@pytest.fixture
+def repainted(styled: QApplication) -> Iterator[QApplication]:
+    """The program, whose colours are the desktop's again at the end."""
+    yield styled
+    theme._repaint(styled)
+
+
+def colours(image: QImage) -> set[str]:
+    """Those that are drawn in full."""
+    pixels = (image.pixelColor(x, y) for x in range(image.width()) for y in range(image.height()))
+    return {color.name() for color in pixels if color.alpha() == 255}
+
+
+def drawn(icon: QIcon, mode: QIcon.Mode = QIcon.Mode.Normal, state: QIcon.State = QIcon.State.Off) -> QImage:
+    return icon.pixmap(SIZE, 1.0, mode, state).toImage()
+
+
+@pytest.mark.parametrize(("dark", "wanted"), [(False, LIGHT), (True, DARK)])
+def test_that_an_icon_has_the_colours_of_the_scheme(scheme: pytest.MonkeyPatch, dark: bool, wanted: Colors) -> None:
+    icon = icons.icon("stop", "error")
+    copy = QIcon(icon)
+    scheme.setattr(theme, "is_dark", lambda: dark)
+    for each in (icon, copy):
+        assert colours(drawn(each)) == {wanted.error}
+        assert colours(drawn(each, QIcon.Mode.Selected)) == {wanted.accent_text}
+    faded = colours(drawn(icon, QIcon.Mode.Disabled))
+    assert wanted.error not in faded
+
+
+def test_that_a_checked_button_shows_its_other_icon(scheme: pytest.MonkeyPatch) -> None:
+    icon = icons.icon("right", "muted", on="down")
+    on = drawn(icon, state=QIcon.State.On)
+    assert on != drawn(icon)
+    assert on == drawn(icons.icon("down", "muted"))
+
+
+def test_that_an_icon_is_sharp_on_a_screen_of_two_pixels_to_one() -> None:
+    icon = icons.icon("stop", "error")
+    picture = icon.pixmap(QSize(16, 16), 2.0)
+    assert picture.size() == SIZE
+    assert picture.devicePixelRatio() == 2.0
+    painted = QImage(SIZE, QImage.Format.Format_ARGB32_Premultiplied)
+    painted.setDevicePixelRatio(2.0)
+    painted.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(painted)
+    icon.paint(painter, 0, 0, 16, 16)
+    painter.end()
+    assert colours(painted) == colours(drawn(icon))
+
+
+def test_that_icons_outlive_what_made_them() -> None:
+    copies = [QIcon(icons.icon("stop", "error")) for _ in range(1000)]
+    gc.collect()
+    assert len({bytes(drawn(copy).constBits()) for copy in copies}) == 1
+
+
+def test_that_what_is_on_screen_is_drawn_again_in_the_new_scheme(
+    repainted: QApplication, scheme: pytest.MonkeyPatch, qtbot: QtBot
+) -> None:
+    label, button, own = IconLabel("warning", "warning", "Warning"), QToolButton(), Drawn()
+    button.setIcon(icons.icon("stop", "error"))
+    for widget in (label, button, own):
+        qtbot.addWidget(widget)
+        widget.resize(40, 40)
+        widget.show()
+    theme._repaint(repainted)
+    qtbot.waitUntil(lambda: own.count > 0)
+    assert LIGHT.error in colours(button.grab().toImage())
+    assert LIGHT.warning in colours(label.pixmap().toImage())
+    before = own.count
+    scheme.setattr(theme, "is_dark", lambda: True)
+    theme._repaint(repainted)
+    qtbot.waitUntil(lambda: own.count > before)
+    assert DARK.error in colours(button.grab().toImage())
+    assert DARK.warning in colours(label.pixmap().toImage())
+    assert label.accessibleName() == "Warning"
+    scheme.undo()
