@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt, Signal, SignalInstance, Slot
+from PySide6.QtCore import QMetaMethod, QObject, Qt, Signal, SignalInstance, Slot
 
 from engine.runs.folder import UnreadableJob
 
@@ -92,6 +92,10 @@ class Background(QObject):
             self.done.emit(self._result)
         else:
             self.failed.emit(self._fault)
+        # What hears of it may hold the parent, which must not go from within the end of its child.
+        for signal in (self.done, self.failed):
+            if self.isSignalConnected(QMetaMethod.fromSignal(signal)):
+                signal.disconnect()
 
 
 def in_background(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from functools import partial
+
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -31,3 +35,19 @@ def test_that_a_failure_is_put_into_words() -> None:
     assert why(FileNotFoundError(2, "No such file or directory", "/gone")) == "No such file or directory (/gone)"
     assert why(OSError("no more")) == "OSError: no more"
     assert why(KeyError("a")) == "KeyError: 'a'"
+
+
+class Parent(QObject):
+    def hear(self, _how: str, _answer: object) -> None:
+        pass
+
+
+def test_that_what_hears_the_answer_may_be_the_last_to_hold_the_parent(qtbot: QtBot) -> None:
+    parent = Parent()
+    gone = weakref.ref(parent)
+    work = in_background(lambda: 1, parent, partial(parent.hear, "done"), partial(parent.hear, "failed"))
+    work.finish()
+    del parent
+    del work
+    gc.collect(1)
+    qtbot.waitUntil(lambda: gone() is None)
