@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.contract.job import FIELDS, changed_fields
 from engine.runs.folder import RunFolder
-from engine.runs.trash import Holding, holding
+from engine.runs.holding import Holding, holding
 from engine.system.format import size
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
 from gui.titles import SCHEDULES, devices_words, model_title, strategy_title

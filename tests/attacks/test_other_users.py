@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.runs.holding import holding
 from engine.runs.notes import change_notes
-from engine.runs.trash import holding
 from gui.runs.trash import put_back, trash_run
 from tests.faults.damage import mount, unmount
 from tests.gui.sources.written_runs import a_run

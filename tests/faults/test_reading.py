@@ -54,7 +54,7 @@ def test_that_an_exception_in_the_thread_that_reads_ahead_ends_the_run_with_its_
     (failed,) = run.all(Failed)
     assert failed.cause.startswith("BufferError at step")
     assert failed.step is not None
-    assert "readahead.py" in (run.folder.path / failed.traceback_file).read_text()
+    assert "prefetch.py" in (run.folder.path / failed.traceback_file).read_text()
     assert run.all(Restarting) == []  # it may well be the program's fault, and come again
     before = run.last_n
     run.go_on().completed(since=before)

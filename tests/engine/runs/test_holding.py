@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from engine.runs.folder import RunFolder
-from engine.runs.trash import Holding, holding
+from engine.runs.holding import Holding, holding
 
 
 def test_that_a_folder_is_told_with_what_it_holds_and_what_would_be_free(tmp_path: Path) -> None:
