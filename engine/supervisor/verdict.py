@@ -322,11 +322,18 @@ def _falling(run: _Run, *, completed: bool) -> Verdict | None:
     if not completed:
         sentence = f"{said} when the run was stopped after {epochs} of {run.job.epochs} epochs: resume it."
         return Verdict(code="falling", sentence=sentence, figures={"rate": rate})
-    more = _epochs_more(curve, rate)
-    total = min(max(run.job.epochs, epochs) + more, int(FIELDS["epochs"].maximum or epochs + more))
+    most, so_far = int(FIELDS["epochs"].maximum or 0), max(run.job.epochs, epochs)
+    more = min(_epochs_more(curve, rate), most - so_far)
+    if more <= 0:
+        return Verdict(
+            code="falling", sentence=f"{said} after {most:,} epochs, the most of a run.", figures={"rate": rate}
+        )
     sentence = f"{said}: train {counted(more, 'epoch')} more."
     return Verdict(
-        code="falling", sentence=sentence, figures={"rate": rate, "epochs_more": more}, changes={"epochs": total}
+        code="falling",
+        sentence=sentence,
+        figures={"rate": rate, "epochs_more": more},
+        changes={"epochs": so_far + more},
     )
 
 

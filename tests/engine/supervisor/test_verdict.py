@@ -88,6 +88,13 @@ def test_that_a_stopped_run_that_still_falls_is_to_be_resumed() -> None:
     assert found.changes == {}
 
 
+def test_that_a_run_of_the_most_epochs_is_not_to_be_trained_further() -> None:
+    found = of(decaying(6), decaying(6), epochs=100_000)
+    assert found is not None
+    assert found.sentence.endswith("after 100,000 epochs, the most of a run.")
+    assert found.changes == {}
+
+
 OVERFITTED = [1.0, 0.7, 0.5, 0.45, 0.5, 0.56, 0.6, 0.66], [1.0, 0.6, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05]
 
 
