@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from engine.tasks.base import Measures
+    from engine.metrics.base import Measures
 
 
 class Collectives:

@@ -58,5 +58,5 @@ def put_back(thing: Trashed) -> None:
         os.rename(thing.place, thing.origin)
     except OSError as error:
         raise CannotTrash(f"{thing.origin.name} stays in the trash: {error.strerror} ({thing.origin}).") from error
-    # The desktop's note of where it was, by the Trash specification of freedesktop.org.
-    (thing.place.parents[1] / "info" / f"{thing.place.name}.trashinfo").unlink(missing_ok=True)
+    if thing.desktop:  # whose note of where it was lies beside, by the Trash specification of freedesktop.org
+        (thing.place.parents[1] / "info" / f"{thing.place.name}.trashinfo").unlink(missing_ok=True)

@@ -44,10 +44,10 @@ class Parent(QObject):
 
 def test_that_what_hears_the_answer_may_be_the_last_to_hold_the_parent(qtbot: QtBot) -> None:
     parent = Parent()
-    gone = weakref.ref(parent)
+    left = weakref.ref(parent)
     work = in_background(lambda: 1, parent, partial(parent.hear, "done"), partial(parent.hear, "failed"))
     work.finish()
     del parent
     del work
     gc.collect(1)
-    qtbot.waitUntil(lambda: gone() is None)
+    qtbot.waitUntil(lambda: left() is None)
